@@ -1,0 +1,40 @@
+"""Errors with four parts: what failed, the operands, the user's line, what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from genesis.ir.source import here
+
+
+def describe(operand: Any) -> str:
+    """An operand as an error message shows it: its type when it has one, else its value.
+
+    >>> describe(2.5)
+    'float 2.5'
+    """
+    kind = getattr(operand, "type", operand)
+    if hasattr(kind, "dtype"):
+        return f"{kind.dtype!r} of shape {tuple(kind.shape)} on {kind.device}"
+    if hasattr(operand, "dtype") and hasattr(operand, "shape"):
+        return f"{operand.dtype!r} of shape {tuple(operand.shape)} on {operand.device}"
+    return f"{type(operand).__name__} {operand!r}"
+
+
+def failure(op: str, problem: str, operands: Iterable[tuple[str, Any]] = (), hint: str = "",
+            error: type[Exception] = RuntimeError) -> Exception:
+    """The exception to raise when recording `op` with these operands cannot work.
+
+    >>> print(failure("matmul", "inner sizes 3 and 4 differ", hint="transpose one operand"))
+    matmul: inner sizes 3 and 4 differ
+      try: transpose one operand
+    """
+    lines = [f"{op}: {problem}"]
+    lines += [f"  {name}: {describe(operand)}" for name, operand in operands]
+    place = here()
+    if place is not None and not place.filename.startswith("<"):
+        lines.append(f"  at {place.filename}:{place.line}: {place.text}")
+    if hint:
+        lines.append(f"  try: {hint}")
+    return error("\n".join(lines))

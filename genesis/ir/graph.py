@@ -1,0 +1,99 @@
+"""A program: inputs, outputs and state updates over an immutable DAG of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from genesis.ir.node import Node, located, make
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a plan computes.
+
+    Attributes:
+        inputs: `input` nodes, in the order in which the plan receives their memory.
+        outputs: the values that the plan returns.
+        updates: (input, value): after the run the input's memory holds the value.
+        numbers: how many numbers the plan receives (`scalar` nodes index them).
+    """
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    updates: tuple[tuple[Node, Node], ...] = ()
+    numbers: int = 0
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """All that must be computed: outputs, then the values of the updates."""
+        return self.outputs + tuple(value for _, value in self.updates)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that a root needs, operands before users; inputs first, used or not."""
+        return topological(self.roots, self.inputs)
+
+    @cached_property
+    def users(self) -> dict[Node, tuple[Node, ...]]:
+        """For each node the nodes that read it, in order."""
+        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        for node in self.nodes:
+            for operand in dict.fromkeys(node.inputs):
+                found[operand].append(node)
+        return {node: tuple(readers) for node, readers in found.items()}
+
+    def __str__(self) -> str:
+        from genesis.ir.printer import print_graph
+        return print_graph(self)
+
+
+def topological(roots: Iterable[Node], first: Iterable[Node] = ()) -> tuple[Node, ...]:
+    """The nodes that the roots need, operands before users. Iterative: graphs may be deep."""
+    order: dict[Node, None] = dict.fromkeys(first)
+    for root in roots:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in order:
+                stack.pop()
+                continue
+            waiting = [x for x in reversed(node.inputs) if x not in order]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                order[node] = None
+                stack.pop()
+    return tuple(order)
+
+
+Rule = Callable[[Node], "Node | None"]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """The graph with `rule` applied once to every node, operands first.
+
+    The rule sees a node whose operands are already rewritten and returns its replacement, or
+    None to keep it. Only what the outputs and updates need survives.
+    """
+    replaced = rewrite_nodes(graph.nodes, rule)
+    return substitute(graph, replaced)
+
+
+def rewrite_nodes(nodes: Iterable[Node], rule: Rule) -> dict[Node, Node]:
+    """old → new for nodes in topological order, as `rewrite` does it."""
+    replaced: dict[Node, Node] = {}
+    for node in nodes:
+        inputs = tuple([replaced[x] for x in node.inputs])
+        new = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+        with located(node.source):
+            replacement = rule(new)
+        replaced[node] = new if replacement is None else replacement
+    return replaced
+
+
+def substitute(graph: Graph, replaced: Mapping[Node, Node]) -> Graph:
+    """The graph with its roots looked up in `replaced`."""
+    return Graph(graph.inputs, tuple(replaced[n] for n in graph.outputs),
+                 tuple((state, replaced[n]) for state, n in graph.updates), graph.numbers)

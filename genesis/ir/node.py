@@ -1,0 +1,281 @@
+"""Ops, nodes, and the table that makes equal nodes one node.
+
+A `Node` is an op applied to nodes with attributes; its identity is exactly that, so building
+`mul(x, y)` twice gives the same object and common subexpressions never exist. The table is
+weak: a node lives as long as a tensor, a graph or another node holds it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from genesis.ir.types import TensorType, bool_, cpu, float64, int64, tensor_type
+
+Types = TensorType | tuple[TensorType, ...]
+
+
+class Op:
+    """One operation's whole meaning. Rows are made in `genesis/ir/ops/`.
+
+    Attributes:
+        name: the word in the IR text.
+        attrs: attribute names in order; `defaults` gives the values that may be left out.
+        infer: (*operand types, **attributes) → the result's type, or a tuple of types for an op
+            with several results. Raises RuntimeError / TypeError / IndexError on bad operands.
+        vjp: (g, *operands, y, **attributes) → the operands' gradients: one node, or a tuple with
+            None where an operand has none. `g` is the result's gradient, a tuple (with None for
+            unused results) when the op has several. None: the op has no gradient.
+        decompose: (*operands, **attributes) → the same value from simpler ops (a tuple of nodes
+            when the op has several results). None: the op is primitive.
+        kind: leaf, pointwise, movement, reduction, scan, index, contract, random, control or
+            composite. Passes decide by kind, never by name.
+        samples: what the registry-driven tests feed it (see ir/ops/samples.py).
+        reference: (*numpy float64 arrays, **attributes) → the expected value, or None.
+        ulp: k of the promise "within k·eps(dtype) of the exact result".
+        commutative: operands may be swapped.
+        differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
+            differentiate instead.
+    """
+
+    __slots__ = ("attrs", "commutative", "decompose", "defaults", "differentiable", "doc", "infer", "kind", "name",
+                 "reference", "samples", "ulp", "vjp")
+
+    def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
+                 defaults: dict[str, Any] | None = None, vjp: Callable | None = None,
+                 decompose: Callable | None = None, doc: str = "", samples: Any = None,
+                 reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
+                 differentiable: bool | None = None):
+        self.name, self.kind, self.infer, self.attrs = name, kind, infer, attrs
+        self.defaults, self.vjp, self.decompose = defaults or {}, vjp, decompose
+        self.doc, self.samples, self.reference, self.ulp = doc, samples, reference, ulp
+        self.commutative = commutative
+        self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
+        if name in OPS:
+            raise ValueError(f"op {name!r} is registered twice")
+        OPS[name] = self
+
+    def __call__(self, *inputs: Node, **attributes: Any) -> Node:
+        """Record the op. Attributes by name; Python numbers among the operands become literals."""
+        defaults = self.defaults
+        values = tuple(attributes.pop(name) if name in attributes else defaults[name] for name in self.attrs)
+        if attributes:
+            raise TypeError(f"{self.name} has no attribute {', '.join(attributes)}")
+        return make(self, tuple(x if isinstance(x, Node) else literal(x) for x in inputs), values)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self) -> tuple:
+        return op_named, (self.name,)
+
+
+OPS: Final[dict[str, Op]] = {}
+"""The registry: every op by its name."""
+
+
+def op_named(name: str) -> Op:
+    """The registered op with this name."""
+    try:
+        return OPS[name]
+    except KeyError:
+        raise ValueError(f"no op is named {name!r}") from None
+
+
+class Node:
+    """One value of a program: immutable, equal only to itself.
+
+    `buffer` is the engine's: the memory that holds the value once it has been computed. Nothing
+    in the IR reads it. `needs_grad` says that a gradient can flow through the value.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "buffer", "inputs", "needs_grad", "op", "source", "type")
+
+    op: Op
+    inputs: tuple[Node, ...]
+    attrs: tuple[Any, ...]
+    type: Any  # TensorType, or a tuple of them for an op with several results
+    source: Any
+    needs_grad: bool
+    buffer: Any
+
+    def __getitem__(self, name: str) -> Any:
+        """The attribute with this name."""
+        return self.attrs[self.op.attrs.index(name)]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All attributes by name."""
+        return dict(zip(self.op.attrs, self.attrs, strict=True))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the value."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        """DType of the value's elements."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name}: {self.type}>"
+
+    # Arithmetic, for derivatives and decompositions: broadcasts, and takes Python numbers.
+    def __add__(self, other: Any) -> Node:
+        return _arithmetic("add", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return _arithmetic("add", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return _arithmetic("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return _arithmetic("sub", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return _arithmetic("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return _arithmetic("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return _arithmetic("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return _arithmetic("div", other, self)
+
+    def __neg__(self) -> Node:
+        return OPS["neg"](self)
+
+
+_table: dict[tuple, weakref.ref[Node]] = {}
+_result_types: dict[tuple, Types] = {}
+_source: Any = None
+
+
+class _Entry(weakref.ref):
+    """A weak reference that knows its key in the table."""
+
+    __slots__ = ("key",)
+    key: tuple
+
+
+def _forget(entry: Any) -> None:
+    if _table.get(entry.key) is entry:
+        del _table[entry.key]
+
+
+_new_node = Node.__new__
+
+
+def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None) -> Node:
+    """The node `op(inputs)` with these attributes: the existing one, or a new one."""
+    key = (op, inputs, attrs)
+    entry = _table.get(key)
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found
+    types = tuple([x.type for x in inputs])
+    type_key = (op, attrs, types)
+    result = _result_types.get(type_key)
+    if result is None:
+        result = op.infer(*types, **dict(zip(op.attrs, attrs, strict=True)))
+        _result_types[type_key] = result
+    node = _new_node(Node)
+    node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
+    node.source = source if source is not None else _source
+    node.buffer = None
+    node.needs_grad = False
+    if op.differentiable:
+        for x in inputs:
+            if x.needs_grad:
+                node.needs_grad = type(result) is tuple or result.dtype.kind == "float"  # type: ignore[union-attr]
+                break
+        else:
+            node.needs_grad = op.name == "watch"
+    entry = _Entry(node, _forget)
+    entry.key = key
+    _table[key] = entry
+    return node
+
+
+def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types, source: Any = None) -> Node:
+    """A node that is equal to no other, such as the leaf for a tensor's memory."""
+    node = _new_node(Node)
+    node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
+    node.source, node.buffer, node.needs_grad = source, None, False
+    return node
+
+
+@contextmanager
+def located(source: Any) -> Iterator[None]:
+    """Nodes made inside that give no source of their own get this one."""
+    global _source
+    before, _source = _source, source
+    try:
+        yield
+    finally:
+        _source = before
+
+
+_NUMBER_TYPES: Final = {
+    bool: tensor_type((), bool_, cpu, weak=True),
+    int: tensor_type((), int64, cpu, weak=True),
+    float: tensor_type((), float64, cpu, weak=True),
+}
+
+
+def literal(value: bool | int | float) -> Node:
+    """A number of a formula: a constant of the program, weakly typed.
+
+    >>> literal(2.0).type
+    f64~[]
+    """
+    if value == 0 and type(value) is float and str(value) == "-0.0":  # 0.0 == -0.0 would make them one node
+        return OPS["neg"](literal(0.0))
+    return make(OPS["const"], (), (value, _NUMBER_TYPES[type(value)]))
+
+
+def number(value: bool | int | float) -> Node:
+    """A number of the user's: an input of the plan, so that another value compiles nothing."""
+    attrs = (value, _NUMBER_TYPES[type(value)])
+    if value == 0:  # signed zeros are equal keys, and must stay two values
+        return unique(OPS["number"], (), attrs, attrs[1])
+    return make(OPS["number"], (), attrs)
+
+
+def _arithmetic(name: str, a: Any, b: Any) -> Node:
+    left = a if isinstance(a, Node) else literal(a)
+    right = b if isinstance(b, Node) else literal(b)
+    left, right = broadcast(left, right)
+    return make(OPS[name], (left, right))
+
+
+def broadcast(*nodes: Node) -> tuple[Node, ...]:
+    """The nodes expanded to their common shape; weakly typed numbers stay as they are."""
+    shape = broadcast_shapes(*(n.type.shape for n in nodes if not n.type.weak))
+    expand = OPS["expand"]
+    return tuple(n if n.type.weak or n.type.shape == shape else make(expand, (n,), (shape,)) for n in nodes)
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all of these broadcast to, or RuntimeError.
+
+    >>> broadcast_shapes((4, 1), (3,))
+    (4, 3)
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    result = [1] * rank
+    for shape in shapes:
+        for position, size in enumerate(shape, rank - len(shape)):
+            if result[position] == 1:
+                result[position] = size
+            elif size != 1 and size != result[position]:
+                raise RuntimeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast: "
+                                   f"sizes {result[position]} and {size} at dimension {position - rank}")
+    return tuple(result)

@@ -1,0 +1,14 @@
+"""The registry's rows, a family a file. Importing this package registers every op."""
+
+from genesis.ir.ops import (  # noqa: F401
+    composite,
+    contraction,
+    control,
+    indexing,
+    leaves,
+    movement,
+    optimizer,
+    pointwise,
+    random,
+    reduction,
+)

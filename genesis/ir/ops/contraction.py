@@ -1,0 +1,66 @@
+"""Matrix products. Low-precision operands accumulate in float32."""
+
+from __future__ import annotations
+
+from genesis.ir.node import Node, Op
+from genesis.ir.ops.movement import permute, reshape
+from genesis.ir.ops.reduction import sum
+from genesis.ir.types import TensorType, tensor_type
+
+
+def swap_last(x: Node) -> Node:
+    """x with its last two dimensions swapped."""
+    rank = x.type.ndim
+    return permute(x, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
+    if a.ndim != b.ndim or a.ndim < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        raise RuntimeError(f"shapes {a.shape} and {b.shape} cannot be multiplied")
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"dtypes {a.dtype!r} and {b.dtype!r} differ")
+    if a.device is not b.device:
+        raise RuntimeError(f"operands are on two devices, {a.device} and {b.device}")
+    return a.with_shape((*a.shape[:-1], b.shape[-1]))
+
+
+matmul = Op("matmul", "contract", _matmul_type,
+            doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
+            vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)))
+
+
+def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
+    if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
+        raise RuntimeError(f"input of shape {x.shape} does not fit weight of shape {weight.shape} (out, in)")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise RuntimeError(f"bias of shape {bias.shape} does not fit weight of shape {weight.shape}")
+    if len({t.dtype for t in (x, weight, bias) if t is not None}) > 1:
+        raise RuntimeError(f"dtypes of input {x.dtype!r} and parameters {weight.dtype!r} differ")
+    if len({t.device for t in (x, weight, bias) if t is not None}) > 1:
+        raise RuntimeError(f"operands are on two devices, {x.device} and {weight.device}")
+    return tensor_type((*x.shape[:-1], weight.shape[0]), x.dtype, x.device)
+
+
+def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    rows = x if x.type.ndim == 2 else reshape(x, shape=_flat(x.type.shape))
+    product = matmul(rows, swap_last(weight))
+    shaped = reshape(product, shape=(*x.type.shape[:-1], weight.type.shape[0]))
+    return shaped if bias is None else shaped + bias
+
+
+def _flat(shape: tuple[int, ...]) -> tuple[int, int]:
+    rows = 1
+    for size in shape[:-1]:
+        rows *= size
+    return rows, shape[-1]
+
+
+def _linear_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node) -> tuple[Node, ...]:
+    rows, out_rows = reshape(x, shape=_flat(x.type.shape)), reshape(g, shape=_flat(g.type.shape))
+    to_x = reshape(matmul(out_rows, weight), shape=x.type.shape)
+    to_weight = matmul(swap_last(out_rows), rows)
+    return (to_x, to_weight) if len(bias_and_y) == 1 else (to_x, to_weight, sum(out_rows, axes=(0,)))
+
+
+linear = Op("linear", "composite", _linear_type, vjp=_linear_vjp, decompose=_linear,
+            doc="x · weightᵀ (+ bias): weight is (out features, in features), leading dimensions of x are batches.")

@@ -1,0 +1,39 @@
+"""Control: ops about the program itself. No backend sees them; passes resolve each one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.ir.node import Op
+from genesis.ir.types import TensorType
+
+item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differentiable=True,
+          doc="One result of an op that has several.")
+
+watch = Op("watch", "control", lambda x, leaf: x, attrs=("leaf",), vjp=lambda g, x, y, leaf: g,
+           doc="x, as read by the tensor number `leaf` that wants a gradient. Two tensors over one memory are two leaves.")
+
+stop_gradient = Op("stop_gradient", "control", lambda x: x, differentiable=False, doc="x, seen as a constant (detach).")
+
+known = Op("known", "control", lambda x, memory: x, vjp=lambda g, x, memory, y: (g, None),
+           doc="x, whose value is in memory already: differentiate x, read `memory`.")
+
+
+def _grad_type(*types: TensorType, outputs: int, create_graph: bool) -> tuple[TensorType, ...]:
+    for y, g in zip(types[:outputs], types[outputs:2 * outputs], strict=True):
+        if y.shape != g.shape:
+            raise RuntimeError(f"an output of shape {y.shape} needs a gradient of that shape, not {g.shape}")
+    return types[2 * outputs:]
+
+
+grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph"), differentiable=True,
+          doc="Reverse-mode gradients: operands are the outputs, their gradients, then the nodes to differentiate by; "
+              "a result for each of these. The autodiff pass expands it.")
+
+
+def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:
+    return tuple(node.type for node in graph.outputs)
+
+
+call = Op("call", "control", _call_type, attrs=("graph",), differentiable=True,
+          doc="A compiled function applied to memory and numbers: the inline pass puts its graph here.")

@@ -1,0 +1,224 @@
+"""Pointwise ops: element i of the result depends on element i of each operand.
+
+Operands have one shape and one dtype; weakly typed numbers go with any. Broadcasting and type
+promotion are explicit nodes (`expand`, `cast`) by the time an op is recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.types import DType, TensorType, bool_, promote_types, tensor_type
+
+_Kinds = tuple[str, ...]
+ANY: _Kinds = ("bool", "int", "float")
+NUMERIC: _Kinds = ("int", "float")
+INTEGRAL: _Kinds = ("bool", "int")
+FLOAT: _Kinds = ("float",)
+
+
+def common(types: tuple[TensorType, ...], kinds: _Kinds = ANY) -> TensorType:
+    """The type that the operands share, or an error that says what differs."""
+    strong = [t for t in types if not t.weak]
+    if not strong:
+        dtype = types[0].dtype
+        for t in types[1:]:
+            dtype = promote_types(dtype, t.dtype)
+        return tensor_type((), dtype, types[0].device, weak=True)
+    first = strong[0]
+    for other in strong[1:]:
+        if other.shape != first.shape:
+            raise RuntimeError(f"shapes {first.shape} and {other.shape} differ")
+        if other.dtype is not first.dtype:
+            raise RuntimeError(f"dtypes {first.dtype!r} and {other.dtype!r} differ")
+        if other.device is not first.device:
+            raise RuntimeError(f"operands are on two devices, {first.device} and {other.device}")
+    if first.dtype.kind not in kinds:
+        raise RuntimeError(f"not defined for {first.dtype!r}, only for {' and '.join(kinds)} dtypes")
+    return first
+
+
+def _same(kinds: _Kinds) -> Callable[..., TensorType]:
+    return lambda *types: common(types, kinds)
+
+
+def _boolean(kinds: _Kinds) -> Callable[..., TensorType]:
+    def infer(*types: TensorType) -> TensorType:
+        shared = common(types, kinds)
+        return tensor_type(shared.shape, bool_, shared.device, shared.weak)
+    return infer
+
+
+def _op(name: str, kinds: _Kinds, doc: str, vjp: Callable | None = None, **more: Any) -> Op:
+    return Op(name, "pointwise", _same(kinds), doc=doc, vjp=vjp, **more)
+
+
+def _compare(name: str, doc: str, **more: Any) -> Op:
+    return Op(name, "pointwise", _boolean(ANY), doc=doc, **more)
+
+
+def where_(condition: Node, a: Node | float, b: Node | float) -> Node:
+    """`where` for formulas: numbers and smaller shapes broadcast against the condition."""
+    from genesis.ir.node import broadcast
+    parts = [x if isinstance(x, Node) else literal(x) for x in (a, b)]
+    return where(*broadcast(condition, *parts))
+
+
+# Arithmetic
+add = _op("add", ANY, "a + b (logical or for bool).", lambda g, a, b, y: (g, g), commutative=True)
+sub = _op("sub", NUMERIC, "a - b.", lambda g, a, b, y: (g, -g))
+mul = _op("mul", ANY, "a · b (logical and for bool).", lambda g, a, b, y: (g * b, g * a), commutative=True)
+div = _op("div", FLOAT, "a / b.", lambda g, a, b, y: (g / b, -g * y / b))
+floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).", differentiable=False)
+remainder = _op("remainder", NUMERIC, "a - b·floor(a / b): the sign of b (Python's %).",
+                lambda g, a, b, y: (g, -g * floor(a / b)))
+fmod = _op("fmod", NUMERIC, "a - b·trunc(a / b): the sign of a (C's fmod).",
+           lambda g, a, b, y: (g, -g * trunc(a / b)))
+pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a, b, y), ulp=4)
+atan2 = _op("atan2", FLOAT, "Angle of the point (b, a), in (-π, π].",
+            lambda g, a, b, y: (g * b / (a * a + b * b), -g * a / (a * a + b * b)), ulp=2)
+maximum = _op("maximum", ANY, "The larger; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, gt(a, b), eq(a, b)),
+              commutative=True)
+minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, lt(a, b), eq(a, b)),
+              commutative=True)
+
+
+def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
+    if b.op.name == "const" and b.type.weak:
+        exponent = b["value"]
+        base_gradient = where_(zero_like(a, exponent == 0), 0.0, g * pow(a, literal(exponent - 1)) * exponent)
+    else:
+        base_gradient = where_(eq(*_pair(b, 0)), 0.0, g * b * pow(a, b - 1))
+    if b.type.weak:
+        return base_gradient, None
+    at_zero = eq(*_pair(a, 0))
+    log_base = log(where_(at_zero, 1.0, a))
+    if a.type.weak:
+        return None, g * y * log(a)
+    return base_gradient, where_(at_zero, 0.0, g * y * log_base)
+
+
+def zero_like(x: Node, value: bool) -> Node:
+    """A boolean constant of x's shape."""
+    from genesis.ir.ops.leaves import full
+    return full(x.type.shape, value, bool_, x.type.device)
+
+
+def _pair(x: Node, value: float) -> tuple[Node, Node]:
+    return x, literal(value)
+
+
+def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
+    half = g * 0.5
+    to_first = where_(first, g, where_(tied, half, 0.0))
+    return to_first, g - to_first
+
+
+# Unary
+neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g)
+abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x))
+sign = _op("sign", NUMERIC, "-1, 0 or 1.", lambda g, x, y: None)
+reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y)
+sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2))
+rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * y / x, ulp=2)
+exp = _op("exp", FLOAT, "e to the power x.", lambda g, x, y: g * y)
+exp2 = _op("exp2", FLOAT, "2 to the power x.", lambda g, x, y: g * y * math.log(2))
+expm1 = _op("expm1", FLOAT, "exp(x) - 1, exact near 0.", lambda g, x, y: g * (y + 1))
+log = _op("log", FLOAT, "Natural logarithm.", lambda g, x, y: g / x)
+log2 = _op("log2", FLOAT, "Logarithm to base 2.", lambda g, x, y: g / (x * math.log(2)))
+log10 = _op("log10", FLOAT, "Logarithm to base 10.", lambda g, x, y: g / (x * math.log(10)))
+log1p = _op("log1p", FLOAT, "log(1 + x), exact near 0.", lambda g, x, y: g / (x + 1))
+sin = _op("sin", FLOAT, "Sine of x radians.", lambda g, x, y: g * cos(x))
+cos = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x))
+tan = _op("tan", FLOAT, "Tangent of x radians.", lambda g, x, y: g * (y * y + 1), ulp=4)
+asin = _op("asin", FLOAT, "Arc sine.", lambda g, x, y: g * rsqrt(1 - x * x), ulp=2)
+acos = _op("acos", FLOAT, "Arc cosine.", lambda g, x, y: -g * rsqrt(1 - x * x), ulp=2)
+atan = _op("atan", FLOAT, "Arc tangent.", lambda g, x, y: g / (x * x + 1), ulp=2)
+sinh = _op("sinh", FLOAT, "Hyperbolic sine.", lambda g, x, y: g * cosh(x), ulp=2)
+cosh = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2)
+tanh = _op("tanh", FLOAT, "Hyperbolic tangent.", lambda g, x, y: g * (1 - y * y), ulp=2)
+asinh = _op("asinh", FLOAT, "Inverse hyperbolic sine.", lambda g, x, y: g * rsqrt(x * x + 1), ulp=2)
+acosh = _op("acosh", FLOAT, "Inverse hyperbolic cosine.", lambda g, x, y: g * rsqrt(x * x - 1), ulp=2)
+atanh = _op("atanh", FLOAT, "Inverse hyperbolic tangent.", lambda g, x, y: g / (1 - x * x), ulp=2)
+sigmoid = _op("sigmoid", FLOAT, "1 / (1 + exp(-x)).", lambda g, x, y: g * y * (1 - y), ulp=2)
+erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=2)
+erfc = _op("erfc", FLOAT, "1 - erf(x), exact for large x.",
+           lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4)
+floor = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None)
+ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None)
+round = _op("round", NUMERIC, "The nearest integer, ties to even.", lambda g, x, y: None)
+trunc = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None)
+
+# Bits and truth
+bitwise_and = _op("bitwise_and", INTEGRAL, "Bitwise and.", commutative=True)
+bitwise_or = _op("bitwise_or", INTEGRAL, "Bitwise or.", commutative=True)
+bitwise_xor = _op("bitwise_xor", INTEGRAL, "Bitwise exclusive or.", commutative=True)
+bitwise_not = _op("bitwise_not", INTEGRAL, "Bitwise complement (logical not for bool).")
+left_shift = _op("left_shift", ("int",), "a · 2^b on the bits of a.")
+right_shift = _op("right_shift", ("int",), "floor(a / 2^b): arithmetic shift.")
+
+eq = _compare("eq", "a = b.", commutative=True)
+ne = _compare("ne", "a ≠ b.", commutative=True)
+lt = _compare("lt", "a < b.")
+le = _compare("le", "a ≤ b.")
+gt = _compare("gt", "a > b.")
+ge = _compare("ge", "a ≥ b.")
+isnan = Op("isnan", "pointwise", _boolean(FLOAT), doc="True where x is NaN.")
+isinf = Op("isinf", "pointwise", _boolean(FLOAT), doc="True where x is infinite.")
+
+
+def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    if condition.dtype is not bool_:
+        raise RuntimeError(f"the condition must be bool, not {condition.dtype!r}")
+    shared = common((a, b))
+    if shared.weak:
+        raise RuntimeError("one branch must be a tensor; cast a number first")
+    if condition.shape != shared.shape:
+        raise RuntimeError(f"the condition has shape {condition.shape}, the branches {shared.shape}")
+    if condition.device is not shared.device:
+        raise RuntimeError(f"operands are on two devices, {condition.device} and {shared.device}")
+    return shared
+
+
+where = Op("where", "pointwise", _where_type, doc="a where the condition holds, else b.",
+           vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)))
+
+
+def _cast_type(x: TensorType, dtype: DType) -> TensorType:
+    return tensor_type(x.shape, dtype, x.device)
+
+
+cast = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
+          doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into bool. "
+              "A number becomes strongly typed.",
+          vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype))
+
+relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
+          vjp=lambda g, x, y: where_(gt(y, literal(0)), g, 0.0), decompose=lambda x: maximum(x, literal(0)))
+
+silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
+          vjp=lambda g, x, y: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))))
+
+
+def _gelu(x: Node, approximate: str) -> Node:
+    if approximate == "tanh":
+        return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
+    return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1)
+
+
+def _gelu_vjp(g: Node, x: Node, y: Node, approximate: str) -> Node:
+    if approximate == "tanh":
+        t = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+        slope = (1 - t * t) * ((x * x * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi))
+        return g * ((t + 1) * 0.5 + x * 0.5 * slope)
+    cdf = (erf(x * math.sqrt(0.5)) + 1) * 0.5
+    pdf = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return g * (cdf + x * pdf)
+
+
+gelu = Op("gelu", "pointwise", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
+          defaults={"approximate": "none"}, decompose=_gelu, vjp=_gelu_vjp, ulp=4,
+          doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.")

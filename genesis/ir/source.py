@@ -1,0 +1,89 @@
+"""Where in the user's program an op was recorded.
+
+A location is kept as (code object, instruction offset): two attribute reads when an op is
+recorded, turned into file, line and function only when somebody looks.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import CodeType
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_USER_PACKAGES = tuple(f"{_PACKAGE}/{name}/" for name in ("models", "cli"))
+_internal: dict[str, bool] = {}
+
+
+class Source:
+    """One line of the user's program."""
+
+    __slots__ = ("_code", "_offset")
+
+    def __init__(self, code: CodeType, offset: int):
+        self._code, self._offset = code, offset
+
+    @property
+    def filename(self) -> str:
+        """Full path of the file."""
+        return self._code.co_filename
+
+    @property
+    def line(self) -> int:
+        """Line number, from 1."""
+        for start, end, line in self._code.co_lines():
+            if start <= self._offset < end and line is not None:
+                return line
+        return self._code.co_firstlineno
+
+    @property
+    def function(self) -> str:
+        """Qualified name of the function, '' at module level."""
+        name = self._code.co_qualname
+        return "" if name == "<module>" else name.replace("<locals>.", "")
+
+    @property
+    def text(self) -> str:
+        """The line itself, stripped ('' when the file cannot be read)."""
+        return linecache.getline(self.filename, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{Path(self.filename).name}:{self.line} {self.function}".rstrip()
+
+
+class TextSource:
+    """A location that was read from IR text: only its printed form is known."""
+
+    __slots__ = ("_printed",)
+    filename = ""
+    line = 0
+    function = ""
+    text = ""
+
+    def __init__(self, printed: str):
+        self._printed = printed
+
+    def __str__(self) -> str:
+        return self._printed
+
+
+def _is_internal(filename: str) -> bool:
+    inside = filename.startswith(_PACKAGE) and not filename.startswith(_USER_PACKAGES)
+    _internal[filename] = inside
+    return inside
+
+
+def here() -> Source | None:
+    """The innermost frame outside Genesis (models and the CLI count as outside)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        filename = code.co_filename
+        inside = _internal.get(filename)
+        if inside is None:
+            inside = _is_internal(filename)
+        if not inside:
+            return Source(code, frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,211 @@
+"""What a value in a program is: its dtype, its device, its shape.
+
+`DType`, `Device` and `TensorType` objects are interned, so two equal ones are one object and
+comparing or hashing them costs a pointer comparison. That is what makes recording cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class DType:
+    """The type of an element.
+
+    Attributes: `name` is the user's ("float32"), `short` is the IR text's ("f32"), `kind` is
+    "bool", "int" or "float", `itemsize` is in bytes.
+    """
+
+    __slots__ = ("_numpy", "eps", "itemsize", "kind", "max", "min", "name", "order", "short")
+
+    def __init__(self, name: str, short: str, kind: str, itemsize: int, order: int,
+                 eps: float | None = None, low: float | None = None, high: float | None = None):
+        self.name, self.short, self.kind, self.itemsize, self.order = name, short, kind, itemsize, order
+        self.eps, self.min, self.max = eps, low, high
+        self._numpy: np.dtype | None = None
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy dtype of the same bits (bfloat16 is ml_dtypes')."""
+        if self._numpy is None:
+            import numpy as np
+            if self.name == "bfloat16":
+                import ml_dtypes
+                self._numpy = np.dtype(ml_dtypes.bfloat16)
+            else:
+                self._numpy = np.dtype(self.name)
+        return self._numpy
+
+    @property
+    def is_floating_point(self) -> bool:
+        """True for float16, bfloat16, float32 and float64."""
+        return self.kind == "float"
+
+    def __repr__(self) -> str:
+        return f"genesis.{self.name}"
+
+    def __reduce__(self) -> tuple:
+        return dtype_named, (self.name,)
+
+
+def _int(name: str, short: str, size: int, order: int, signed: bool = True) -> DType:
+    bits = size * 8
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    return DType(name, short, "int", size, order, None, low, high)
+
+
+bool_: Final = DType("bool", "bool", "bool", 1, 0, None, 0, 1)
+uint8: Final = _int("uint8", "u8", 1, 1, signed=False)
+int8: Final = _int("int8", "i8", 1, 2)
+int16: Final = _int("int16", "i16", 2, 3)
+int32: Final = _int("int32", "i32", 4, 4)
+int64: Final = _int("int64", "i64", 8, 5)
+float16: Final = DType("float16", "f16", "float", 2, 6, 2.0**-10, -65504.0, 65504.0)
+bfloat16: Final = DType("bfloat16", "bf16", "float", 2, 7, 2.0**-7, -3.3895313892515355e38, 3.3895313892515355e38)
+float32: Final = DType("float32", "f32", "float", 4, 8, 2.0**-23, -3.4028234663852886e38, 3.4028234663852886e38)
+float64: Final = DType("float64", "f64", "float", 8, 9, 2.0**-52, -1.7976931348623157e308, 1.7976931348623157e308)
+
+DTYPES: Final = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+_BY_NAME: Final = {d.name: d for d in DTYPES}
+_BY_SHORT: Final = {d.short: d for d in DTYPES}
+
+
+def dtype_named(name: str) -> DType:
+    """The dtype with this name, long ("float32") or short ("f32")."""
+    found = _BY_NAME.get(name) or _BY_SHORT.get(name)
+    if found is None:
+        raise TypeError(f"unknown dtype {name!r}; the dtypes are {', '.join(_BY_NAME)}")
+    return found
+
+
+def dtype_of_numpy(dtype: np.dtype) -> DType:
+    """The dtype with the bits of this numpy dtype."""
+    found = _BY_NAME.get(dtype.name)
+    if found is None:
+        raise TypeError(f"no Genesis dtype holds numpy's {dtype.name}; the dtypes are {', '.join(_BY_NAME)}")
+    return found
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """The smallest dtype that both convert to, by torch's lattice.
+
+    >>> promote_types(float16, bfloat16), promote_types(uint8, int8), promote_types(int64, float16)
+    (genesis.float32, genesis.int16, genesis.float16)
+    """
+    if a is b:
+        return a
+    if b.order < a.order:
+        a, b = b, a
+    if a is float16 and b is bfloat16:
+        return float32
+    if a is uint8 and b is int8:
+        return int16
+    return b
+
+
+class Device:
+    """Where memory is: `type` is "cpu" or "cuda", `index` the GPU's number (0 for the CPU)."""
+
+    __slots__ = ("index", "type")
+    _all: dict[tuple[str, int], Device] = {}
+
+    type: str
+    index: int
+
+    def __new__(cls, type: str, index: int | None = None) -> Device:
+        name, _, number = type.partition(":")
+        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+            raise RuntimeError(f"invalid device {type!r}; use 'cpu', 'cuda' or 'cuda:N'")
+        position = int(number) if number else (index or 0)
+        self = cls._all.get((name, position))
+        if self is None:
+            self = object.__new__(cls)
+            self.type, self.index = name, position
+            cls._all[name, position] = self
+        return self
+
+    def __str__(self) -> str:
+        return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}')" if self.type == "cpu" else f"device(type='{self.type}', index={self.index})"
+
+    def __reduce__(self) -> tuple:
+        return Device, (self.type, self.index)
+
+
+cpu: Final = Device("cpu")
+
+
+class TensorType:
+    """Shape, dtype and device of a value. Interned: make one with `tensor_type`.
+
+    `weak` marks a number (a Python scalar or a literal of a formula): 0-d, its dtype says only
+    its category, and an op computes with it in the dtype of its other operands, as torch does.
+    """
+
+    __slots__ = ("device", "dtype", "ndim", "numel", "shape", "weak")
+
+    shape: tuple[int, ...]
+    dtype: DType
+    device: Device
+    weak: bool
+    ndim: int
+    numel: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value when it is in memory."""
+        return self.numel * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        place = "" if self.device.type == "cpu" else f"@{self.device}"
+        return f"{self.dtype.short}{'~' if self.weak else ''}[{','.join(map(str, self.shape))}]{place}"
+
+    __repr__ = __str__
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same dtype and device, another shape."""
+        return tensor_type(shape, self.dtype, self.device)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape and device, another dtype."""
+        return tensor_type(self.shape, dtype, self.device)
+
+    def __reduce__(self) -> tuple:
+        return tensor_type, (self.shape, self.dtype, self.device, self.weak)
+
+
+_types: dict[tuple, TensorType] = {}
+
+
+def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak: bool = False) -> TensorType:
+    """The one `TensorType` with these parts."""
+    key = (shape, dtype, device, weak)
+    found = _types.get(key)
+    if found is None:
+        found = object.__new__(TensorType)
+        found.shape, found.dtype, found.device, found.weak = shape, dtype, device, weak
+        found.ndim = len(shape)
+        numel = 1
+        for size in shape:
+            numel *= size
+        found.numel = numel
+        _types[key] = found
+    return found
+
+
+def parse_type(text: str) -> TensorType:
+    """The inverse of `str(TensorType)`.
+
+    >>> parse_type("bf16[2,3]@cuda:0")
+    bf16[2,3]@cuda:0
+    """
+    head, _, place = text.partition("@")
+    name, _, sizes = head.rstrip("]").partition("[")
+    weak = name.endswith("~")
+    shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+    return tensor_type(shape, dtype_named(name.rstrip("~")), Device(place or "cpu"), weak)
