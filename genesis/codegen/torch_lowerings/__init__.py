@@ -1,0 +1,50 @@
+"""How the CPU runs each op: one torch call, a row an op.
+
+An op that the table does not hold, or refuses for these operands, is decomposed by the legalize
+pass. `lowering_for` is the question that pass asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from genesis.codegen.torch_lowerings.composite import COMPOSITE
+from genesis.codegen.torch_lowerings.contraction import CONTRACTION
+from genesis.codegen.torch_lowerings.dtypes import torch_dtype
+from genesis.codegen.torch_lowerings.indexing import INDEXING
+from genesis.codegen.torch_lowerings.movement import MOVEMENT, shares_memory
+from genesis.codegen.torch_lowerings.optimizer import OPTIMIZER
+from genesis.codegen.torch_lowerings.pointwise import POINTWISE
+from genesis.codegen.torch_lowerings.random import RANDOM
+from genesis.codegen.torch_lowerings.reduction import REDUCTION
+from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.ir.numbers import fold_numbers
+
+LOWERINGS: Final[dict[str, Lowering]] = {
+    **MOVEMENT,
+    **POINTWISE,
+    **REDUCTION,
+    **INDEXING,
+    **CONTRACTION,
+    **RANDOM,
+    **COMPOSITE,
+    **OPTIMIZER,
+}
+
+
+def lowering_for(op: str, types: tuple[Any, ...], attributes: dict[str, Any]) -> Lowering | None:
+    """The lowering for an op with operands of these types, or None when it must be decomposed.
+
+    >>> from genesis.ir.types import parse_type
+    >>> lowering_for("tanh", (parse_type("f32[4]"),), {}).kind
+    'out'
+    >>> lowering_for("uniform", (), {}) is None
+    True
+    """
+    found = LOWERINGS.get(op)
+    if found is None or (found.supports is not None and not found.supports(types, attributes)):
+        return None
+    return found
+
+
+__all__ = ["LOWERINGS", "Lowering", "fold_numbers", "lowering_for", "shares_memory", "torch_dtype"]

@@ -1,0 +1,144 @@
+"""Composites for which torch has one kernel, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from genesis.codegen.torch_lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+Types = tuple[Any, ...]
+Attributes = dict[str, Any]
+
+
+# Softmax
+
+def _softmax(outs: Outs, x: Tensor, axis: int) -> None:
+    torch.softmax(x, axis, out=outs[0])
+
+
+def _softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
+    torch._softmax_backward_data(g, y, axis, y.dtype, grad_input=outs[0])
+
+
+def _log_softmax(outs: Outs, x: Tensor, axis: int) -> None:
+    torch.log_softmax(x, axis, out=outs[0])
+
+
+def _log_softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
+    torch._log_softmax_backward_data(g, y, axis, y.dtype, out=outs[0])
+
+
+# Norms
+
+def _one_dtype(types: Types, attributes: Attributes) -> bool:
+    return attributes["ndim"] > 0 and types[0].numel > 0 and all(t.dtype is types[0].dtype for t in types)
+
+
+def _wide_dtype(types: Types, attributes: Attributes) -> bool:
+    return _one_dtype(types, attributes) and types[0].dtype.itemsize >= 4
+
+
+def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, ndim: int, eps: float) -> Tensor:
+    return torch.native_layer_norm(x, x.shape[-ndim:], weight, bias, eps)[0]
+
+
+def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> tuple:
+    """Mean and 1 / std are computed again: the op has them neither as operands nor as results."""
+    shape = x.shape[-ndim:]
+    _, mean, inverse = torch.native_layer_norm(x, shape, None, None, eps)
+    affine = weight is not None
+    found = torch.native_layer_norm_backward(g, x, shape, mean, inverse, weight, weight, [True, affine, affine])
+    return found if affine else found[:1]
+
+
+def _rms_norm(outs: Outs, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> None:
+    axes = tuple(range(-ndim, 0))
+    count = 1
+    for size in x.shape[-ndim:]:
+        count *= size
+    scale = torch.linalg.vector_norm(x, 2, axes, True)
+    scale.mul_(scale).div_(count).add_(eps).rsqrt_()
+    torch.mul(x, scale, out=outs[0])
+    if weight is not None:
+        outs[0].mul_(weight)
+
+
+# Cross-entropy, a loss for each row
+
+def _cross_entropy(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
+    return functional.cross_entropy(logits, target.long(), None, ignore_index=ignore_index, reduction="none",
+                                    label_smoothing=label_smoothing)
+
+
+def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tensor, ignore_index: int,
+                            label_smoothing: float) -> None:
+    """(softmax - goal) · g in the result's own memory, or in float32 for narrower dtypes."""
+    low = logits.dtype.itemsize < 4
+    scores = torch.softmax(logits, 1, torch.float32) if low else torch.softmax(logits, 1, out=outs[0])
+    ignored = target == ignore_index
+    rows = target.long().masked_fill(ignored, 0).unsqueeze(1)
+    scores.scatter_add_(1, rows, scores.new_full((), label_smoothing - 1).expand(rows.shape))
+    if label_smoothing:
+        scores.sub_(label_smoothing / logits.shape[1])
+    scores.mul_(g.masked_fill(ignored, 0).unsqueeze(1))
+    if low:
+        outs[0].copy_(scores)
+
+
+# Attention
+
+def _four(x: Tensor) -> Tensor:
+    """(..., rows, size) as (batch, heads, rows, size)."""
+    if x.ndim == 4:
+        return x
+    count = 1
+    for size in x.shape[:-2]:
+        count *= size
+    return x.reshape(count, 1, *x.shape[-2:])
+
+
+def _one_restriction(types: Types, attributes: Attributes) -> bool:
+    """torch takes a mask or causal, not both."""
+    return not (attributes["causal"] and len(types) > 3)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float) -> Tensor:
+    y = functional.scaled_dot_product_attention(_four(q), _four(k), _four(v), None if mask is None else _four(mask),
+                                                0.0, causal, scale=scale)
+    return y if q.ndim == 4 else y.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _flash(types: Types, attributes: Attributes) -> bool:
+    """The CPU flash kernel has one head size, no gradient for a mask, and wants elements."""
+    _, q, k, v, _, *mask = types
+    return q.shape[-1] == v.shape[-1] and q.numel > 0 and k.numel > 0 and not mask
+
+
+def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool, scale: float) -> tuple:
+    """The rows' log Σ exp is computed again by a forward: the op does not have it as an operand."""
+    shapes = q.shape, k.shape, v.shape
+    g, q, k, v = _four(g), _four(q), _four(k), _four(v)
+    y, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        g, q, k, v, y, logsumexp, 0.0, causal, scale=scale)
+    return tuple([x.reshape(shape) for x, shape in zip(found, shapes, strict=True)])
+
+
+COMPOSITE: dict[str, Lowering] = {
+    "softmax": Lowering(_softmax, in_place=(0,)),
+    "softmax_backward": Lowering(_softmax_backward),
+    "log_softmax": Lowering(_log_softmax, in_place=(0,)),
+    "log_softmax_backward": Lowering(_log_softmax_backward),
+    "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
+    "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),
+    "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
+    "cross_entropy": Lowering(_cross_entropy, "fresh"),
+    "cross_entropy_backward": Lowering(_cross_entropy_backward),
+    "sdpa": Lowering(_sdpa, "fresh", _one_restriction),
+    "sdpa_backward": Lowering(_sdpa_backward, "fresh", _flash),
+}

@@ -1,0 +1,53 @@
+"""Matrix products: mm, bmm and addmm into the result's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.torch_lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+
+
+def _not_bool(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return types[0].dtype.kind != "bool"
+
+
+def _batch(x: Tensor) -> Tensor:
+    """(..., rows, columns) as (batches, rows, columns)."""
+    if x.ndim == 3:
+        return x
+    count = 1
+    for size in x.shape[:-2]:
+        count *= size
+    return x.reshape(count, *x.shape[-2:])
+
+
+def _matmul(outs: Outs, a: Tensor, b: Tensor) -> None:
+    if a.ndim == 2:
+        torch.mm(a, b, out=outs[0])
+    else:
+        torch.bmm(_batch(a), _batch(b), out=_batch(outs[0]))
+
+
+def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    out = outs[0]
+    if x.ndim != 2:
+        out_features, in_features = weight.shape
+        rows = 1
+        for size in x.shape[:-1]:
+            rows *= size
+        x, out = x.reshape(rows, in_features), out.view(rows, out_features)
+    if bias is None:
+        torch.mm(x, weight.t(), out=out)
+    else:
+        torch.addmm(bias, x, weight.t(), out=out)
+
+
+CONTRACTION: dict[str, Lowering] = {
+    "matmul": Lowering(_matmul, supports=_not_bool),
+    "linear": Lowering(_linear, supports=_not_bool),
+}

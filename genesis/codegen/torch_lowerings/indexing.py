@@ -1,0 +1,80 @@
+"""Ops indexed by integer tensors. All are deterministic: torch walks equal indices in order.
+
+Adding rows up in float16 or bfloat16 would round after every row; they add up in float32 here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.torch_lowerings.movement import copy_base
+from genesis.codegen.torch_lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+
+_INDEX = (torch.int64, torch.int32)
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def _flat(index: Tensor) -> Tensor:
+    """A one-dimensional index in a dtype that torch takes."""
+    if index.dtype not in _INDEX:
+        index = index.long()
+    return index if index.ndim == 1 else index.reshape(-1)
+
+
+def _rows(x: Tensor, axis: int, index: Tensor, like: Tensor) -> Tensor:
+    """x of shape (..., *index.shape, ...) with the index's dimensions joined into one."""
+    if index.ndim == 1:
+        return x
+    return x.reshape(*like.shape[:axis], index.numel(), *like.shape[axis + 1:])
+
+
+def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
+    torch.index_select(x, axis, _flat(index), out=_rows(outs[0], axis, index, x))
+
+
+def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    rows = _rows(source, axis, index, base)
+    if out.dtype in _LOW:
+        out.copy_(base.float().index_add_(axis, _flat(index), rows.float()))
+        return
+    copy_base(out, base)
+    out.index_add_(axis, _flat(index), rows)
+
+
+def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out.index_copy_(axis, _flat(index).long(), _rows(source, axis, index, base))
+
+
+def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
+    torch.gather(x, axis, index.long(), out=outs[0])
+
+
+def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    if out.dtype in _LOW:
+        out.copy_(base.float().scatter_add_(axis, index.long(), source.float()))
+        return
+    copy_base(out, base)
+    out.scatter_add_(axis, index.long(), source)
+
+
+def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out.scatter_(axis, index.long(), source)
+
+
+INDEXING: dict[str, Lowering] = {
+    "take": Lowering(_take),
+    "index_add": Lowering(_index_add, in_place=(0,)),
+    "index_copy": Lowering(_index_copy, in_place=(0,)),
+    "gather": Lowering(_gather),
+    "scatter_add": Lowering(_scatter_add, in_place=(0,)),
+    "scatter": Lowering(_scatter, in_place=(0,)),
+}

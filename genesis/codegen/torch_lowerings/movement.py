@@ -1,0 +1,73 @@
+"""Leaves and movement ops: views where torch has one, else one copy into the result's memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.torch_lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+Ints = tuple[int, ...]
+
+
+def shares_memory(x: Tensor, y: Tensor) -> bool:
+    """Whether y is a view over x's memory: tells what `reshape` did."""
+    return x.untyped_storage()._cdata == y.untyped_storage()._cdata
+
+
+def copy_base(out: Tensor, base: Tensor) -> None:
+    """Start a result from `base`; nothing to do when it is the same memory already."""
+    if out.data_ptr() != base.data_ptr():
+        out.copy_(base)
+
+
+def _const(outs: Outs, value: Any, type: Any) -> None:
+    outs[0].fill_(value)
+
+
+def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> None:
+    out = outs[0]
+    along = [1] * out.ndim
+    along[axis] = size = shape[axis]
+    out.copy_(torch.arange(size, dtype=out.dtype).view(along))
+
+
+def _region(starts: Ints, stops: Ints, steps: Ints) -> tuple[slice, ...]:
+    return tuple([slice(a, b, s) for a, b, s in zip(starts, stops, steps, strict=True)])
+
+
+def _slice(x: Tensor, starts: Ints, stops: Ints, steps: Ints) -> Tensor:
+    return x[_region(starts, stops, steps)]
+
+
+def _pad(outs: Outs, x: Tensor, low: Ints, high: Ints, value: Any) -> None:
+    out = outs[0]
+    out.fill_(value)
+    out[tuple([slice(a, a + n) for a, n in zip(low, x.shape, strict=True)])].copy_(x)
+
+
+def _concat(outs: Outs, *parts: Tensor, axis: int) -> None:
+    torch.cat(parts, axis, out=outs[0])
+
+
+def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, steps: Ints) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out[_region(starts, stops, steps)].copy_(value)
+
+
+MOVEMENT: dict[str, Lowering] = {
+    "const": Lowering(_const),
+    "iota": Lowering(_iota),
+    "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
+    "permute": Lowering(lambda x, axes: x.permute(axes), "view"),
+    "expand": Lowering(lambda x, shape: x.expand(shape), "view"),
+    "slice": Lowering(_slice, "view"),
+    "pad": Lowering(_pad),
+    "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
+    "concat": Lowering(_concat),
+    "assign": Lowering(_assign, in_place=(0,)),
+}

@@ -1,0 +1,80 @@
+"""Reductions and scans. torch accumulates float16 and bfloat16 in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.torch_lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+Ints = tuple[int, ...]
+
+
+def _over_axes(call: Callable) -> Lowering:
+    """For torch reductions over a tuple of dimensions, an empty one of which means all to torch."""
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
+        if axes:
+            call(x, axes, keepdims, out=outs[0])
+        else:
+            outs[0].copy_(x)
+    return Lowering(run)
+
+
+def _sum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
+    out = outs[0]
+    if axes:
+        torch.sum(x, axes, keepdims, dtype=out.dtype, out=out)
+    else:
+        out.copy_(x)
+
+
+def _prod(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
+    """torch multiplies over one dimension, so several are moved last and joined."""
+    out = outs[0]
+    if not axes:
+        out.copy_(x)
+        return
+    if len(axes) > 1:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        sizes = [x.shape[i] for i in kept]
+        count = 1
+        for a in axes:
+            count *= x.shape[a]
+        x, out, axes = x.permute(*kept, *axes).reshape(*sizes, count), out.view(sizes), (len(kept),)
+        keepdims = False
+    torch.prod(x, axes[0], keepdims, dtype=out.dtype, out=out)
+
+
+def _arg(call: Callable) -> Lowering:
+    def run(outs: Outs, x: Tensor, axis: int, keepdims: bool) -> None:
+        call(x if x.dtype is not torch.bool else x.view(torch.uint8), axis, keepdims, out=outs[0])
+    return Lowering(run)
+
+
+def _scan(call: Callable) -> Lowering:
+    def run(outs: Outs, x: Tensor, axis: int) -> None:
+        call(x, axis, out=outs[0], dtype=x.dtype)
+    return Lowering(run, supports=_not_bool)
+
+
+def _not_bool(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return types[0].dtype.kind != "bool"
+
+
+REDUCTION: dict[str, Lowering] = {
+    "sum": Lowering(_sum),
+    "prod": Lowering(_prod),
+    "mean": _over_axes(torch.mean),
+    "max": _over_axes(torch.amax),
+    "min": _over_axes(torch.amin),
+    "any": _over_axes(torch.any),
+    "all": _over_axes(torch.all),
+    "argmax": _arg(torch.argmax),
+    "argmin": _arg(torch.argmin),
+    "cumsum": _scan(torch.cumsum),
+    "cumprod": _scan(torch.cumprod),
+}

@@ -1,0 +1,36 @@
+"""What a row of the table is: how one op runs as a torch call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Supports = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """How one op runs on the CPU.
+
+    Operands are torch tensors, with any strides, or Python numbers. Nothing requires grad, and the
+    executor calls under `torch.no_grad()`.
+
+    Attributes:
+        function: the call.
+        kind: what it does with memory.
+            "out": `function(outs, *operands, **attributes)` writes contiguous tensors it is given.
+            "view": `function(x, **attributes)` returns a view of x. `reshape` of an operand whose
+                strides have no such view returns a copy in memory of its own (`shares_memory` tells).
+            "fresh": `function(*operands, **attributes)` returns a tensor, or a tuple of them, in
+                memory that torch allocated, with any strides. The executor adopts it.
+        supports: (operand types, attributes) → whether torch has a kernel for them. The op is
+            decomposed where not. None: always.
+        in_place: positions of the operands whose memory may also be the result's, pairwise equal
+            memory for memory ("out" only). An operand elsewhere must not overlap the result.
+    """
+
+    function: Callable[..., Any]
+    kind: str = "out"
+    supports: Supports | None = None
+    in_place: tuple[int, ...] = ()

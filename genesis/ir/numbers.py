@@ -1,0 +1,137 @@
+"""Pointwise ops on Python numbers: what a formula such as `lr * decay` is when a plan runs.
+
+Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from genesis.ir.types import DType
+
+Number = bool | int | float
+
+
+def fold_numbers(op: str, *numbers: Number, **attributes: Any) -> Number:
+    """The value of a pointwise op on numbers.
+
+    >>> fold_numbers("mul", 0.5, 4), fold_numbers("div", 1.0, 0.0), fold_numbers("remainder", -7, 3)
+    (2.0, inf, 2)
+    """
+    if attributes.get("dtype") is not None:
+        return _cast(numbers[0], attributes["dtype"])
+    rule = _RULES[op] if op != "gelu" else _GELU[attributes["approximate"]]
+    try:
+        value = rule(*numbers)
+    except (ZeroDivisionError, OverflowError, ValueError):
+        value = _exceptional(op, *numbers)
+    return _wrap(value) if type(value) is int else value
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _cast(x: Number, dtype: DType) -> Number:
+    if dtype.kind == "float":
+        return float(x)
+    if dtype.kind == "bool":
+        return bool(x)
+    return _wrap(int(x)) if math.isfinite(x) else -2**63
+
+
+def _exceptional(op: str, *numbers: Number) -> Number:
+    """The IEEE result where Python raises instead."""
+    if op in ("floor", "ceil", "round", "trunc"):
+        return float(numbers[0])
+    if all(type(x) is not float for x in numbers) and op in ("floor_divide", "remainder", "fmod", "left_shift",
+                                                            "right_shift", "pow"):
+        raise ZeroDivisionError(f"{op} of the integers {numbers[0]} and {numbers[1]}")
+    import numpy as np
+    with np.errstate(all="ignore"):
+        return float(_NUMPY[op](*map(np.float64, numbers)))
+
+
+def _add(a: Number, b: Number) -> Number:
+    return a or b if type(a) is type(b) is bool else a + b
+
+
+def _mul(a: Number, b: Number) -> Number:
+    return a and b if type(a) is type(b) is bool else a * b
+
+
+def _fmod(a: Number, b: Number) -> Number:
+    return math.fmod(a, b) if float in (type(a), type(b)) else int(abs(a) % abs(b)) * (-1 if a < 0 else 1)
+
+
+def _pow(a: Number, b: Number) -> Number:
+    value = a**b
+    if isinstance(value, complex):
+        return math.nan
+    if isinstance(value, float) and float not in (type(a), type(b)):
+        raise ValueError("integers to negative integer powers are not allowed")
+    return value
+
+
+def _sign(x: Number) -> Number:
+    return x if x != x else type(x)((x > 0) - (x < 0))
+
+
+def _rounding(call: Callable) -> Callable:
+    return lambda x: math.copysign(float(call(x)), x) if type(x) is float else x
+
+
+def _either(pick: Callable) -> Callable:
+    return lambda a, b: math.nan if a != a or b != b else pick(a, b)
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+_RULES: Final[dict[str, Callable[..., Number]]] = {
+    "add": _add, "sub": operator.sub, "mul": _mul, "div": operator.truediv, "floor_divide": operator.floordiv,
+    "remainder": operator.mod, "fmod": _fmod, "pow": _pow, "atan2": math.atan2, "maximum": _either(max),
+    "minimum": _either(min), "neg": operator.neg, "abs": abs, "sign": _sign, "reciprocal": lambda x: 1 / x,
+    "sqrt": math.sqrt, "rsqrt": lambda x: 1 / math.sqrt(x), "exp": math.exp, "exp2": lambda x: 2.0**x,
+    "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
+    "sin": math.sin, "cos": math.cos, "tan": math.tan, "asin": math.asin, "acos": math.acos, "atan": math.atan,
+    "sinh": math.sinh, "cosh": math.cosh, "tanh": math.tanh, "asinh": math.asinh, "acosh": math.acosh,
+    "atanh": math.atanh, "sigmoid": _sigmoid, "erf": math.erf, "erfc": math.erfc, "floor": _rounding(math.floor),
+    "ceil": _rounding(math.ceil), "round": _rounding(round), "trunc": _rounding(math.trunc),
+    "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+    "bitwise_not": lambda x: not x if type(x) is bool else ~x, "left_shift": operator.lshift,
+    "right_shift": operator.rshift, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge, "isnan": lambda x: x != x, "isinf": lambda x: abs(x) == math.inf,
+    "where": lambda condition, a, b: a if condition else b,
+    "relu": lambda x: x if x > 0 or x != x else type(x)(0), "silu": lambda x: x * _sigmoid(x),
+}
+
+_GELU: Final[dict[str, Callable[[float], float]]] = {
+    "none": lambda x: x * 0.5 * math.erfc(-x * math.sqrt(0.5)),
+    "tanh": lambda x: x * 0.5 * (math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)) + 1),
+}
+
+
+def _numpy_table() -> dict[str, Callable[..., Any]]:
+    import numpy as np
+    same = {"add", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh",
+            "floor_divide", "remainder", "fmod", "reciprocal"}
+    renamed = {"div": "divide", "pow": "power", "asin": "arcsin", "acos": "arccos", "acosh": "arccosh",
+               "atanh": "arctanh"}
+    return {**{n: getattr(np, n) for n in same}, **{n: getattr(np, to) for n, to in renamed.items()},
+            "rsqrt": lambda x: 1 / np.sqrt(x)}
+
+
+class _Lazy(dict):
+    """numpy's functions, looked up when one is first needed: importing Genesis's IR loads no numpy."""
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        self.update(_numpy_table())
+        return self[name]
+
+
+_NUMPY: Final[dict[str, Callable[..., Any]]] = _Lazy()
