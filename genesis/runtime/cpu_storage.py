@@ -1,0 +1,96 @@
+"""Host memory of a tensor. Plain numpy: creating, printing and saving tensors needs no torch."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+
+from genesis.ir.types import Device, TensorType, cpu
+from genesis.runtime.host_bytes import address_of, as_bytes
+
+ALIGNMENT: Final = 64  # bytes: a cache line, and the widest vector register
+
+_uint8 = np.dtype(np.uint8)
+_byte_of = ctypes.c_char.from_buffer
+
+
+def allocate(nbytes: int) -> tuple[np.ndarray, int]:
+    """Fresh memory: its bytes and its address, a multiple of `ALIGNMENT`. Its contents are undefined.
+
+    Every allocation of a `CPUStorage` goes through this name, looked up in this module each time:
+    a test replaces it to make the n-th allocation fail.
+
+    Raises:
+        MemoryError: the host has no such block.
+    """
+    if nbytes == 0:
+        return np.empty(0, _uint8), 0
+    block = np.empty(nbytes + ALIGNMENT - 1, _uint8)
+    address = ctypes.addressof(_byte_of(block))
+    skip = -address % ALIGNMENT
+    return block[skip:skip + nbytes], address + skip
+
+
+class CPUStorage:
+    """A block of host memory.
+
+    Attributes:
+        bytes: the memory, uint8[nbytes].
+        nbytes: its size in bytes.
+        ptr: its address; 0 when it is empty.
+        device: always `cpu`.
+
+    >>> from genesis.ir.types import float32, tensor_type
+    >>> memory = CPUStorage(8)
+    >>> memory.copy_from_host(np.array([1, 2], np.float32))
+    >>> memory.numpy(tensor_type((2, 1), float32))
+    array([[1.],
+           [2.]], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "bytes", "nbytes", "ptr")
+
+    device: Final[Device] = cpu
+
+    def __init__(self, nbytes: int):
+        self.bytes, self.ptr = allocate(nbytes)
+        self.nbytes = nbytes
+
+    @classmethod
+    def wrap(cls, array: np.ndarray) -> CPUStorage:
+        """A storage over the memory of a contiguous array; both see what either writes.
+
+        Raises:
+            ValueError: the array is not C-contiguous.
+        """
+        self = object.__new__(cls)
+        self.bytes = as_bytes(array, array.nbytes)
+        self.nbytes = array.nbytes
+        self.ptr = address_of(self.bytes)
+        return self
+
+    def numpy(self, type: TensorType) -> np.ndarray:
+        """The first `type.nbytes` bytes as a row-major array of that shape and dtype, sharing this memory.
+
+        Raises:
+            ValueError: the type needs more bytes than there are.
+        """
+        needed = type.nbytes
+        if needed == self.nbytes:
+            return self.bytes.view(type.dtype.numpy).reshape(type.shape)
+        if needed > self.nbytes:
+            raise ValueError(f"{type} needs {needed} bytes, the storage has {self.nbytes}")
+        return self.bytes[:needed].view(type.dtype.numpy).reshape(type.shape)
+
+    def copy_from_host(self, buffer: Any) -> None:
+        """Overwrite all of the memory with a buffer of the same size in bytes."""
+        self.bytes[:] = as_bytes(buffer, self.nbytes)
+
+    def copy_to_host(self, buffer: Any) -> None:
+        """Write all of the memory into a writable buffer of the same size in bytes."""
+        as_bytes(buffer, self.nbytes, writable=True)[:] = self.bytes
+
+    def __repr__(self) -> str:
+        return f"CPUStorage({self.nbytes} bytes)"

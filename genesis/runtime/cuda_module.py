@@ -1,0 +1,44 @@
+"""Kernels loaded onto a GPU, each cubin once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.memory_pool import pool_of
+from genesis.runtime.plan import KernelImage
+
+SHARED_BYTES_WITHOUT_LEAVE: Final = 48 << 10
+
+
+@cached_per_driver
+def _loaded(device: int) -> dict[bytes, Any]:
+    return {}
+
+
+def load(image: KernelImage, device: int) -> Any:
+    """The driver's handle of a kernel on GPU number `device`. Equal cubins are loaded once.
+
+    Raises:
+        DriverError: the cubin is not for this GPU, or asks for more shared memory than it has.
+        DriverOutOfMemory: there is no memory for the code, even after the pool gave up its cache.
+    """
+    loaded = _loaded(device)
+    key = _content(image)
+    kernel = loaded.get(key)
+    if kernel is None:
+        gpu = driver()
+        gpu.use(device)
+        kernel = pool_of(device).reclaiming(lambda: gpu.load_kernel(image))
+        if image.shared_bytes > SHARED_BYTES_WITHOUT_LEAVE:
+            gpu.allow_shared_memory(kernel, image.shared_bytes)
+        loaded[key] = kernel
+    return kernel
+
+
+def _content(image: KernelImage) -> bytes:
+    """sha256 of what is loaded: the cubin and the kernel's name in it; the source when there is no cubin."""
+    digest = hashlib.sha256(image.name.encode() + b"\0")
+    digest.update(image.cubin or image.source.encode())
+    return digest.digest()

@@ -1,0 +1,180 @@
+"""Streams, events, and which GPU and stream are current.
+
+One order for all: when the current stream of a GPU changes, the new one first waits for the old one's
+work. So memory that one stream's work gave back can be used by the next without further ado, the arena
+can be shared, and a program is right whatever streams it names. What that gives up is work that
+overlaps between two such streams.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from genesis.ir.types import Device
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+
+
+class Stream:
+    """A queue of work of one GPU. `handle` is the driver's; lower `priority` goes first."""
+
+    __slots__ = ("__weakref__", "_driver", "device", "handle")
+
+    def __init__(self, device: Device | str | int | None = None, priority: int = 0):
+        self.device = Device("cuda", device_index(device))
+        self._driver = driver()
+        self._driver.use(self.device.index)
+        self.handle = self._driver.create_stream(priority)
+
+    def synchronize(self) -> None:
+        """Wait until its work is done."""
+        self._driver.use(self.device.index)
+        self._driver.synchronize_stream(self.handle)
+
+    def query(self) -> bool:
+        """Whether its work is done."""
+        self._driver.use(self.device.index)
+        return self._driver.stream_is_done(self.handle)
+
+    def wait_event(self, event: Event) -> None:
+        """Let later work wait for the event."""
+        if event.handle is not None:
+            self._driver.wait_event(self.handle, event.handle)
+
+    def wait_stream(self, other: Stream) -> None:
+        """Let later work wait for what `other` has been given so far."""
+        if other is not self:
+            self.wait_event(other.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event that happens when the work so far is done."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and hasattr(self, "handle"):
+            self._driver.destroy_stream(self.handle)
+
+    def __repr__(self) -> str:
+        return f"<genesis.cuda.Stream device={self.device}>"
+
+
+class Event:
+    """A point in a stream's work.
+
+    Args:
+        enable_timing: whether `elapsed_time` is wanted; an event without it is cheaper.
+
+    >>> start, end = Event(enable_timing=True), Event(enable_timing=True)    # doctest: +SKIP
+    >>> start.record(); work(); end.record(); end.synchronize()              # doctest: +SKIP
+    >>> start.elapsed_time(end)                                              # doctest: +SKIP
+    1.25
+    """
+
+    __slots__ = ("__weakref__", "_driver", "enable_timing", "handle")
+
+    def __init__(self, enable_timing: bool = False):
+        self.enable_timing = enable_timing
+        self.handle: Any = None  # made by the first `record`, which knows the GPU
+        self._driver = driver()
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Happen when the work so far of `stream` (None: the current one) is done."""
+        stream = stream or current_stream()
+        self._driver.use(stream.device.index)
+        if self.handle is None:
+            self.handle = self._driver.create_event(self.enable_timing)
+        self._driver.record_event(self.handle, stream.handle)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let later work of `stream` (None: the current one) wait for it."""
+        (stream or current_stream()).wait_event(self)
+
+    def query(self) -> bool:
+        """Whether it has happened; an event that was never recorded has."""
+        return self.handle is None or self._driver.event_is_done(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        if self.handle is not None:
+            self._driver.synchronize_event(self.handle)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to `end`; both must have happened.
+
+        Raises:
+            RuntimeError: one of them keeps no time, or was not recorded.
+        """
+        if not (self.enable_timing and end.enable_timing):
+            raise RuntimeError("elapsed_time needs events made with Event(enable_timing=True)")
+        if self.handle is None or end.handle is None:
+            raise RuntimeError("elapsed_time needs two recorded events; call record() on both first")
+        return self._driver.elapsed_ms(self.handle, end.handle)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and getattr(self, "handle", None) is not None:
+            self._driver.destroy_event(self.handle)
+
+
+class _Current:
+    """What is current for one driver: the GPU's number, and a stream for each GPU once it has one."""
+
+    def __init__(self) -> None:
+        self.device = 0
+        self.streams: dict[int, Stream] = {}
+
+
+@cached_per_driver
+def _current() -> _Current:
+    return _Current()
+
+
+def current_device() -> int:
+    """The number of the GPU that 'cuda' means."""
+    return _current().device
+
+
+def set_current_device(index: int) -> None:
+    """Let 'cuda' mean GPU number `index`."""
+    driver().use(index)
+    _current().device = index
+
+
+def device_index(device: Device | str | int | None) -> int:
+    """The number of a GPU however it is named; None is the current one.
+
+    Raises:
+        RuntimeError: it is no CUDA device.
+    """
+    if device is None:
+        return current_device()
+    if isinstance(device, int):
+        return device
+    if isinstance(device, str):
+        if device == "cuda":
+            return current_device()
+        device = Device(device)
+    if device.type != "cuda":
+        raise RuntimeError(f"expected a CUDA device, got {device}; use 'cuda', 'cuda:N' or N")
+    return device.index
+
+
+def current_stream(index: int | None = None) -> Stream:
+    """The stream that work of GPU number `index` (None: the current GPU) goes to."""
+    current = _current()
+    if index is None:
+        index = current.device
+    stream = current.streams.get(index)
+    if stream is None:
+        stream = current.streams[index] = Stream(index)
+    return stream
+
+
+def set_current_stream(stream: Stream) -> Stream:
+    """Let later work of its GPU go to `stream`, after all earlier work; returns the one it replaces."""
+    before = current_stream(stream.device.index)
+    if before is not stream:
+        stream.wait_stream(before)
+        _current().streams[stream.device.index] = stream
+    return before

@@ -1,0 +1,50 @@
+"""Any host buffer as a flat array of bytes, and its address."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+_byte_of = ctypes.c_char.from_buffer
+
+
+def as_bytes(buffer: Any, nbytes: int, writable: bool = False) -> np.ndarray:
+    """A uint8 view of `buffer`, which must be contiguous and hold exactly `nbytes` bytes.
+
+    Args:
+        buffer: an ndarray, or anything with the buffer protocol (bytes, bytearray, memoryview, array).
+        nbytes: how many bytes the other side of the copy has.
+        writable: whether the caller means to write through the view.
+
+    Raises:
+        ValueError: the buffer is not contiguous, has another size, or cannot be written.
+
+    >>> as_bytes(b"abc", 3)
+    array([97, 98, 99], dtype=uint8)
+    """
+    if isinstance(buffer, np.ndarray):
+        # Not through the buffer protocol: numpy refuses to export ml_dtypes' bfloat16.
+        if not buffer.flags.c_contiguous:
+            raise ValueError(f"an array of shape {buffer.shape} is not contiguous; copy np.ascontiguousarray of it")
+        flat = buffer.reshape(-1).view(np.uint8)
+    else:
+        view = memoryview(buffer)
+        if not view.c_contiguous:
+            raise ValueError("cannot copy a non-contiguous buffer; pass bytes(buffer)")
+        flat = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    if flat.nbytes != nbytes:
+        raise ValueError(f"cannot copy between {nbytes} bytes of memory and a buffer of {flat.nbytes} bytes")
+    if writable and nbytes and not flat.flags.writeable:
+        raise ValueError("cannot copy into a read-only buffer")
+    return flat
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where the array's first element is; 0 if it has none."""
+    if array.nbytes == 0:
+        return 0
+    if array.flags.writeable:
+        return ctypes.addressof(_byte_of(array))
+    return array.__array_interface__["data"][0]

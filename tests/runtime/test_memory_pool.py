@@ -1,0 +1,252 @@
+"""The pool's promises: blocks do not overlap, segments come back whole, and the statistics are true."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.memory_pool import MIB, MemoryPool, OutOfMemoryError
+
+
+def quiet_driver(memory_bytes: int = 1 << 30) -> HostDriver:
+    """A host driver that spares the test the filling of fresh memory."""
+    driver = HostDriver(memory_bytes)
+    driver.poisons = False
+    return driver
+
+
+def rounded(nbytes: int) -> int:
+    return -(-nbytes // 512) * 512
+
+
+class PoolAgainstAList(RuleBasedStateMachine):
+    """Whatever is asked of the pool, a plain list of the blocks in use must agree with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = MemoryPool(quiet_driver(256 * MIB), 0)
+        self.held = []
+        self.peak = 0
+        self.asked = 0
+
+    @rule(nbytes=st.one_of(st.integers(1, 4096), st.integers(1, 3 * MIB), st.integers(1, 40 * MIB)))
+    def allocate(self, nbytes):
+        try:
+            block = self.pool.allocate(nbytes)
+        except OutOfMemoryError:
+            assert nbytes + self.pool.stats().allocated_bytes > 40 * MIB, "refused although most memory is unused"
+            return
+        assert block.address % 512 == 0
+        assert block.size == rounded(nbytes)
+        self.asked += 1
+        self.held.append(block)
+        self.peak = max(self.peak, sum(block.size for block in self.held))
+
+    @rule(data=st.data())
+    def give_back(self, data):
+        if self.held:
+            self.pool.give_back(self.held.pop(data.draw(st.integers(0, len(self.held) - 1))))
+
+    @rule()
+    def empty_cache(self):
+        self.pool.empty_cache()
+        segments = self.pool.snapshot()
+        assert all(segment["allocated_size"] for segment in segments), "an unused segment was kept"
+
+    @invariant()
+    def blocks_do_not_overlap(self):
+        ranges = sorted((block.address, block.address + block.size) for block in self.held)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+
+    @invariant()
+    def statistics_are_true(self):
+        stats = self.pool.stats()
+        assert stats.allocated_bytes == sum(block.size for block in self.held)
+        assert stats.peak_allocated_bytes == self.peak
+        assert stats.allocations == self.asked
+        assert stats.frees == self.asked - len(self.held)
+        assert stats.reserved_bytes == sum(size for _, size, _ in self.pool._driver._blocks.values())
+
+    @invariant()
+    def the_snapshot_tiles_its_segments(self):
+        held = {(block.address, block.size) for block in self.held}
+        for segment in self.pool.snapshot():
+            address = segment["address"]
+            previous = "held"
+            for block in segment["blocks"]:
+                assert block["address"] == address
+                assert not (previous == block["state"] == "free"), "free neighbours were not merged"
+                if block["state"] == "held":
+                    held.remove((block["address"], block["size"]))
+                address, previous = address + block["size"], block["state"]
+            assert address == segment["address"] + segment["total_size"]
+        assert not held
+
+    def teardown(self):
+        for block in self.held:
+            self.pool.give_back(block)
+        assert all([block["state"] for block in segment["blocks"]] == ["free"] for segment in self.pool.snapshot())
+        self.pool.empty_cache()
+        assert self.pool.stats().reserved_bytes == 0
+
+
+TestPoolAgainstAList = PoolAgainstAList.TestCase
+TestPoolAgainstAList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+class SameSizes(RuleBasedStateMachine):
+    """Few sizes, given back and asked for again: the shelves do the work."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = MemoryPool(quiet_driver(64 * MIB), 0)
+        self.held = {}
+
+    @rule(nbytes=st.sampled_from([512, 1024, 65536, MIB, 2 * MIB]))
+    def take(self, nbytes):
+        try:
+            block = self.pool.allocate(nbytes)
+        except OutOfMemoryError:
+            return
+        assert block.address not in self.held
+        self.held[block.address] = block
+
+    @rule()
+    def return_the_oldest(self):
+        if self.held:
+            self.pool.give_back(self.held.pop(next(iter(self.held))))
+
+
+TestSameSizes = SameSizes.TestCase
+TestSameSizes.settings = settings(max_examples=20, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.parametrize(("nbytes", "reserved"), [
+    (1, 2 * MIB), (MIB, 2 * MIB), (MIB + 1, 20 * MIB), (20 * MIB, 20 * MIB), (33 * MIB + 1, 34 * MIB),
+])
+def test_segments_are_of_few_sizes(nbytes, reserved):
+    pool = MemoryPool(quiet_driver(), 0)
+    pool.allocate(nbytes)
+    assert pool.stats().reserved_bytes == reserved
+
+
+def test_the_same_size_comes_back_at_the_same_address():
+    pool = MemoryPool(quiet_driver(), 0)
+    first = pool.allocate(5000)
+    pool.allocate(5000)
+    pool.give_back(first)
+    assert pool.allocate(5000) is first
+
+
+def test_best_fit_takes_the_smallest_hole_that_fits():
+    pool = MemoryPool(quiet_driver(), 0)
+    blocks = [pool.allocate(size) for size in (8192, 512, 4096, 512, 16384, 512)]
+    for block in (blocks[0], blocks[2], blocks[4]):
+        pool.give_back(block)
+    pool.snapshot()  # empties the shelves into the free list
+    assert pool.allocate(3000).address == blocks[2].address
+
+
+def test_cached_segments_are_given_up_before_memory_runs_out():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    pool.give_back(pool.allocate(60 * MIB))
+    pool.allocate(80 * MIB)
+    stats = pool.stats()
+    assert (stats.retries, stats.reserved_bytes, stats.out_of_memory_errors) == (1, 80 * MIB, 0)
+
+
+def test_the_last_bytes_of_the_device_are_used():
+    pool = MemoryPool(quiet_driver(15 * MIB), 0)
+    assert pool.allocate(14 * MIB).size == 14 * MIB
+
+
+def test_out_of_memory_says_what_there_is_and_changes_nothing():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    kept = pool.allocate(30 * MIB)
+    with pytest.raises(OutOfMemoryError) as caught:
+        pool.allocate(90 * MIB)
+    for part in ("90 MiB", "30 MiB allocated", "30 MiB reserved", "70 MiB of 100 MiB free", "cuda:0"):
+        assert part in str(caught.value)
+    stats = pool.stats()
+    assert (stats.allocated_bytes, stats.out_of_memory_errors) == (kept.size, 1)
+    assert pool.allocate(60 * MIB).size == 60 * MIB
+
+
+def test_the_memory_fraction_is_kept_to():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    pool.set_memory_fraction(0.5)
+    pool.allocate(40 * MIB)
+    with pytest.raises(OutOfMemoryError, match="share is 50 MiB"):
+        pool.allocate(20 * MIB)
+    with pytest.raises(ValueError, match="must be in"):
+        pool.set_memory_fraction(1.5)
+
+
+def test_peaks_start_anew():
+    pool = MemoryPool(quiet_driver(), 0)
+    pool.give_back(pool.allocate(4096))
+    pool.reset_peaks()
+    assert pool.stats().peak_allocated_bytes == 0
+
+
+def test_fresh_memory_is_poisoned_also_when_it_is_reused():
+    driver = HostDriver()
+    pool = MemoryPool(driver, 0)
+    block = pool.allocate(512)
+    driver.fill(block.address, 0, 512, None)
+    pool.give_back(block)
+    pool.allocate(512)
+    assert driver_bytes(block.address, 512) == b"\xff" * 512
+
+
+def test_a_block_given_back_by_the_collector_in_the_middle_of_an_allocation():
+    """A storage in a reference cycle dies inside whatever code Python is running, the pool's too."""
+    pool = MemoryPool(quiet_driver(), 0)
+
+    class Holder:
+        def __init__(self):
+            self.me, self.block = self, pool.allocate(700)
+
+        def __del__(self):
+            pool.give_back(self.block)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(2)
+    try:
+        for _ in range(300):
+            Holder()
+            pool.give_back(pool.allocate(700))
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert pool.stats().allocated_bytes == 0
+
+
+def test_threads_share_a_pool():
+    pool = MemoryPool(quiet_driver(), 0)
+
+    def work():
+        for size in range(1, 200):
+            blocks = [pool.allocate(size * 100) for _ in range(3)]
+            for block in blocks:
+                pool.give_back(block)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stats = pool.stats()
+    assert (stats.allocated_bytes, stats.allocations) == (0, 4 * 199 * 3)
+
+
+def driver_bytes(address: int, nbytes: int) -> bytes:
+    import ctypes
+    return ctypes.string_at(address, nbytes)
