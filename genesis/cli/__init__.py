@@ -1,0 +1,1 @@
+"""The `genesis` command: one subcommand a file."""

@@ -1,0 +1,146 @@
+"""Imports go one way, and `import genesis` is light.
+
+The table below is the layering of `docs/architecture.md`. A new arrow between layers is a decision: change the
+table in the same commit, with its reason, or turn the arrow around.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
+
+TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
+           "genesis.gradmode", "genesis.random", "genesis.printing")
+AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
+PLAN = ("genesis.runtime.plan",)  # data only: what lowering makes and the runtime runs
+
+# Layer → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "genesis.config": (),
+    "genesis.ir": (),
+    "genesis.passes": ("genesis.ir", *PLAN),
+    "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
+    "genesis.runtime": ("genesis.ir.types",),
+    "genesis.capture": ("genesis.ir",),
+    "genesis.engine": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime", "genesis.capture", *TENSORS),
+    **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
+    "genesis.amp": ("genesis.ir",),
+}
+# Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name → file of every module of the package."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def within(name: str, layer: str) -> bool:
+    """Is the module that layer, or inside it?"""
+    return name == layer or name.startswith(layer + ".")
+
+
+def layer_of(name: str) -> str | None:
+    """The row of the table for a module, None for what stands on top."""
+    return max((layer for layer in LAYERS if within(name, layer)), key=len, default=None)
+
+
+def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[str, int]]:
+    """(imported module, line) for each import of Genesis, functions' own included, `TYPE_CHECKING` blocks not."""
+    for node in _running_code(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if within(alias.name, "genesis"):
+                    yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.split(".")[:len(module.split(".")) - node.level + is_package]
+                base = ".".join([*above, base] if base else above)
+            if within(base, "genesis"):
+                names = [f"{base}.{alias.name}" for alias in node.names]
+                for name in dict.fromkeys(name if name in MODULES else base for name in names):
+                    yield name, node.lineno
+
+
+def _running_code(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+            yield child
+            yield from _running_code(child)
+
+
+def arrows_outside(module: str, text: str, is_package: bool = False) -> list[str]:
+    """The imports of a module's text that the table does not allow."""
+    layer = layer_of(module)
+    if layer is None:
+        return []
+    allowed = (layer, "genesis.config", *LAYERS[layer])
+    return [f"{module}:{line} imports {target}, which {layer} may not see"
+            for target, line in imports(ast.parse(text), module, is_package)
+            if not any(within(target, name) for name in allowed)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    path = MODULES[module]
+    assert arrows_outside(module, path.read_text(), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("module, text", [
+    ("genesis.ir.node", "from genesis.passes import fuse"),
+    ("genesis.ir.node", "def late():\n    import genesis.engine"),
+    ("genesis.passes.fuse", "import genesis"),
+    ("genesis.passes.fuse", "from genesis.codegen.index_map import Index"),
+    ("genesis.codegen.emitter", "from genesis.runtime.memory_pool import Pool"),
+    ("genesis.runtime.plan", "from genesis.ir.node import Node"),
+    ("genesis.tensor", "from genesis.nn import Module"),
+    ("genesis.ir.node", "from ..engine import materialize"),
+])
+def test_a_wrong_arrow_is_noticed(module: str, text: str) -> None:
+    assert len(arrows_outside(module, text)) == 1
+
+
+@pytest.mark.parametrize("module, text", [
+    ("genesis.passes.fuse", "from genesis.ir.node import Node"),
+    ("genesis.runtime.plan", "from genesis.ir.types import DType"),
+    ("genesis.storage", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from genesis.nn import Module"),
+    ("genesis.nn.linear", "import genesis"),
+])
+def test_a_right_arrow_is_not(module: str, text: str) -> None:
+    assert arrows_outside(module, text) == []
+
+
+def in_fresh_python(code: str) -> str:
+    """What the code prints in a Python process of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          cwd=PACKAGE.parent).stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
+    heavy = {"torch", "triton", "networkx", "cuda", "safetensors", "rich"}
+    assert heavy.intersection(name.split(".")[0] for name in loaded) == set()
+
+
+def test_import_is_quick(record_property: Callable[[str, object], None]) -> None:
+    """The promise is 250 ms on an idle machine; 400 ms keeps a busy one from failing."""
+    code = "import time; start = time.perf_counter(); import genesis; print(time.perf_counter() - start)"
+    best = min(float(in_fresh_python(code)) for _ in range(5))
+    record_property("import_seconds", best)
+    print(f"import genesis: {best * 1000:.0f} ms")
+    assert best < 0.4
