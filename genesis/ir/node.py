@@ -7,6 +7,7 @@ weak: a node lives as long as a tensor, a graph or another node holds it.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -238,6 +239,8 @@ def literal(value: bool | int | float) -> Node:
     """
     if value == 0 and type(value) is float and str(value) == "-0.0":  # 0.0 == -0.0 would make them one node
         return OPS["neg"](literal(0.0))
+    if value != value:
+        value = math.nan  # NaN differs from NaN, but this object is itself: one node
     return make(OPS["const"], (), (value, _NUMBER_TYPES[type(value)]))
 
 

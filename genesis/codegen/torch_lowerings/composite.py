@@ -43,7 +43,8 @@ def _wide_dtype(types: Types, attributes: Attributes) -> bool:
     return _one_dtype(types, attributes) and types[0].dtype.itemsize >= 4
 
 
-def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, ndim: int, eps: float) -> Tensor:
+def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, ndim: int,
+                eps: float) -> Tensor:
     return torch.native_layer_norm(x, x.shape[-ndim:], weight, bias, eps)[0]
 
 

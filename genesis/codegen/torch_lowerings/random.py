@@ -21,7 +21,7 @@ from genesis.codegen.torch_lowerings.table import Lowering
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_BLOCK = 8192  # six buffers of 64 KiB
+_BLOCK = 16384  # six buffers of 128 KiB
 
 Key = tuple[int, int]
 
@@ -73,7 +73,8 @@ def _mix(product: np.ndarray, word: np.ndarray, key: int, out: np.ndarray) -> np
     return np.bitwise_and(out, _LOW, out=out)
 
 
-def _random_bits(outs: tuple[Tensor, ...], seed: Any, draw: Any, shape: tuple[int, ...], word: int, device: Any) -> None:
+def _random_bits(outs: tuple[Tensor, ...], seed: Any, draw: Any, shape: tuple[int, ...], word: int,
+                 device: Any) -> None:
     philox(outs[0].numpy().reshape(-1).view(np.uint32), int(seed), int(draw), word)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.types import Device, DType, TensorType, cpu, tensor_type
 
@@ -39,6 +41,10 @@ def full(shape: tuple[int, ...], value: bool | int | float, dtype: DType, device
     <const: f32[2]>
     """
     plain = float(value) if dtype.kind == "float" else int(value) if dtype.kind == "int" else bool(value)
+    if plain != plain:
+        plain = math.nan  # NaN differs from NaN, but this object is itself: one node
+    elif plain == 0 and dtype.kind == "float" and math.copysign(1.0, plain) < 0:
+        return -full(shape, 0.0, dtype, device)  # 0.0 == -0.0 would make the two constants one node
     return const(value=plain, type=tensor_type(shape, dtype, device))
 
 
