@@ -6,22 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from genesis.ir.place import Place
 from genesis.ir.types import Device, TensorType
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value lives while a plan runs.
-
-    `where` is "input" (the index-th memory that the caller passes), "output" (the index-th that
-    the run allocates and returns), "arena" (at byte `offset`) or "numbers" (the table of the
-    plan's numbers: 8 bytes each, float64, int64 or bool as the number's weak dtype says, at `offset`).
-    """
-
-    where: str
-    index: int
-    offset: int
-    type: TensorType
 
 
 @dataclass(frozen=True)
@@ -66,21 +52,25 @@ class Copy:
     label: str = "copy"
 
 
+Register = Place | bool | int | float | None
+"""What a CPU call's operand starts as: a place in memory or in the numbers, a literal number, or
+None for what another call makes."""
+
+
 @dataclass(frozen=True)
 class Call:
-    """One call of a CPU lowering: `function(out, *args, **attributes)`.
+    """One call of a CPU lowering. Operands and results are indices into the plan's registers.
 
-    `args` are places, or literal Python numbers. `outs` are where the results go. `view` says that
-    the results share the first operand's memory and nothing is written; `adopts` that the
-    lowering returns fresh memory, which then is the value (no place is planned for it).
+    `kind` is "out" (writes the results' places), "view" (the result shows the operand's memory),
+    "fresh" (the results are in memory that the call allocates, and are adopted) or "number" (the
+    result is a Python number).
     """
 
     function: Callable[..., Any]
-    args: tuple[Place | bool | int | float, ...]
-    outs: tuple[Place, ...]
+    args: tuple[int, ...]
+    outs: tuple[int, ...]
+    kind: str
     attributes: dict[str, Any] = field(default_factory=dict)
-    view: bool = False
-    adopts: bool = False
     label: str = ""
 
 
@@ -96,6 +86,7 @@ class Plan:
         updates: positions of the inputs that the run overwrites.
         numbers: weak types of the numbers, in order.
         steps: launches and copies (CUDA) or calls (CPU), in order.
+        registers: what the calls of a CPU plan read and write.
         arena_bytes: scratch memory, shared by all plans of a device.
         max_live_bytes: the least any plan of this order would need, for the planner's report.
     """
@@ -108,4 +99,7 @@ class Plan:
     steps: tuple[Launch | Copy | Call, ...]
     arena_bytes: int
     max_live_bytes: int = 0
-    labels: tuple[str, ...] = ()
+    registers: tuple[Register, ...] = ()
+
+
+__all__ = ["Call", "Copy", "KernelImage", "Launch", "Place", "Plan", "Table"]

@@ -1,0 +1,197 @@
+"""From live nodes to a program: which nodes a flush needs, its structural key, and its graph.
+
+The key is made at every flush and decides whether a plan exists, so it is the hot path of a step
+that was seen before; the graph is made only when there is none. Addresses and number values are
+not in the key: memories and numbers are the program's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node, located, make
+from genesis.ir.ops import control, leaves
+from genesis.ir.types import TensorType
+
+
+@dataclass
+class Captured:
+    """What a flush computes.
+
+    Attributes:
+        order: the nodes it needs, operands before users; computed ones stand for their memory.
+        known: computed nodes of `order` whose structure is needed too, to differentiate through.
+        memories: the memories it reads or overwrites, each once.
+        memory_types: the type of the whole value in each memory.
+        numbers: values of the user's numbers, one for each use.
+        key: the structure, equal for equal programs.
+    """
+
+    order: list[Node]
+    known: set[Node]
+    memories: list[Any]
+    memory_types: list[TensorType]
+    numbers: list[Any]
+    key: tuple
+    outputs: Sequence[Node]
+    updates: Sequence[tuple[Any, Node]]
+    snapshots: Sequence[Any]
+
+
+def computed(node: Node) -> bool:
+    """True if the node's value is in memory."""
+    cell = node.buffer
+    return cell is not None and cell.memory is not None
+
+
+def walk(roots: Iterable[Node], through: set[Node] | None = None) -> dict[Node, None]:
+    """The nodes that the roots need, operands before users, stopping at computed ones.
+
+    Computed nodes in `through` are not stopped at.
+    """
+    order: dict[Node, None] = {}
+    for root in roots:
+        if root in order:
+            continue
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in order:
+                stack.pop()
+                continue
+            inputs = node.inputs
+            if inputs:
+                cell = node.buffer
+                if cell is None or cell.memory is None or (through is not None and node in through):
+                    waiting = [x for x in inputs if x not in order]
+                    if waiting:
+                        waiting.reverse()
+                        stack.extend(waiting)
+                        continue
+            order[node] = None
+            stack.pop()
+    return order
+
+
+def differentiated(order: Iterable[Node]) -> set[Node]:
+    """Computed nodes that a recorded `grad` differentiates through."""
+    starts = [y for node in order if node.op is control.grad for y in node.inputs[:node.attrs[0]]]
+    seen: set[Node] = set()
+    found: set[Node] = set()
+    while starts:
+        node = starts.pop()
+        if node in seen or not node.needs_grad:
+            continue
+        seen.add(node)
+        if node.inputs:
+            if node.buffer is not None and node.buffer.memory is not None:
+                found.add(node)
+            starts.extend(node.inputs)
+    return found
+
+
+def capture(outputs: Sequence[Node], updates: Sequence[tuple[Any, Node]], snapshots: Sequence[Any]) -> Captured:
+    """The program that computes the outputs, writes the updates' values to their memories, and
+    returns copies of the snapshots' memories as they were before.
+
+    Raises RuntimeError for a value whose memory was overwritten.
+    """
+    roots = [*outputs, *(node for _, node in updates)]
+    visited = walk(roots)
+    known: set[Node] = set()
+    if any(node.op is control.grad for node in visited):
+        known = differentiated(visited)
+        if known:
+            visited = walk(roots, known)
+            known = {node for node in visited if node in known}
+    position: dict[Node, int] = {}
+    memories: list[Any] = []
+    memory_types: list[TensorType] = []
+    memory_index: dict[int, int] = {}
+    numbers: list[Any] = []
+    key: list[Any] = []
+    watches: dict[Any, int] = {}
+    append = key.append
+
+    def input_of(memory: Any, type: TensorType) -> int:
+        index = memory_index.get(id(memory))
+        if index is None:
+            index = memory_index[id(memory)] = len(memories)
+            memories.append(memory)
+            memory_types.append(type)
+            append(type)
+        return index
+
+    order = list(visited)
+    number_op, data_op, watch_op = leaves.number, leaves.data, control.watch
+    for at, node in enumerate(order):
+        position[node] = at
+        op = node.op
+        if op is number_op:
+            append(None)
+            continue
+        cell = node.buffer
+        if cell is not None and cell.memory is not None:
+            append(input_of(cell.memory, node.type))
+            if node not in known:
+                continue
+        elif op is data_op:
+            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
+                               "operation: a value that backward needs was overwritten before backward ran")
+        append(op)
+        if op is watch_op:
+            append(watches.setdefault(node.attrs[0], len(watches)))
+        else:
+            append(node.attrs)
+        for x in node.inputs:
+            if x.op is number_op:
+                append(x.type)
+                numbers.append(x.attrs[0])
+            else:
+                append(position[x])
+        if not node.inputs:
+            append(node.type)
+    key.append(tuple([position[node] for node in outputs]))
+    for memory, node in updates:
+        append(input_of(memory, node.type))
+        append(position[node])
+    append("|")
+    for memory, type in snapshots:
+        append(input_of(memory, type))
+    return Captured(order, known, memories, memory_types, numbers, tuple(key), outputs, updates, snapshots)
+
+
+def build_graph(captured: Captured) -> Graph:
+    """The captured program over `input` and `scalar` nodes."""
+    inputs = [make(leaves.input, (), (i, type)) for i, type in enumerate(captured.memory_types)]
+    index_of = {id(memory): i for i, memory in enumerate(captured.memories)}
+    built: dict[Node, Node] = {}
+    watches: dict[Any, int] = {}
+    count = 0
+    for node in captured.order:
+        if node.op is leaves.number:
+            continue
+        memory = node.buffer.memory if node.buffer is not None else None
+        if memory is not None and node not in captured.known:
+            built[node] = inputs[index_of[id(memory)]]
+            continue
+        operands = []
+        for x in node.inputs:
+            if x.op is leaves.number:
+                operands.append(make(leaves.scalar, (), (count, x.type)))
+                count += 1
+            else:
+                operands.append(built[x])
+        attrs = (watches.setdefault(node.attrs[0], len(watches)),) if node.op is control.watch else node.attrs
+        made = make(node.op, tuple(operands), attrs, node.source)
+        if memory is not None:
+            with located(node.source):
+                made = make(control.known, (made, inputs[index_of[id(memory)]]))
+        built[node] = made
+    outputs = tuple(built[node] for node in captured.outputs)
+    kept = tuple(inputs[index_of[id(memory)]] for memory, _ in captured.snapshots)
+    updates = tuple((inputs[index_of[id(memory)]], built[node]) for memory, node in captured.updates)
+    return Graph(tuple(inputs), outputs + kept, updates, count)

@@ -1,0 +1,138 @@
+"""Groups → calls of torch lowerings over planned memory."""
+
+from __future__ import annotations
+
+from genesis.codegen.torch_lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
+from genesis.ir.node import Node
+from genesis.ir.ops import leaves
+from genesis.ir.place import Place
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.plan_memory import MemoryPlan
+from genesis.runtime.plan import Call, Register
+
+
+def supports(node: Node) -> bool:
+    """True for ops that run as a torch call."""
+    if type(node.type) is not tuple and node.type.weak:
+        return True
+    if node.op.kind == "control":
+        return node.op.name == "item"
+    return lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes) is not None
+
+
+def is_view(node: Node) -> bool:
+    """True for movement ops that torch runs without moving anything."""
+    return LOWERINGS[node.op.name].kind == "view"
+
+
+def _lowering(node: Node) -> Lowering:
+    found = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)
+    assert found is not None, f"no CPU lowering for {node.op.name}"
+    return found
+
+
+_FAMILIES = {"adamw": 7, "sgd": 4}
+"""Optimizer ops: how many numbers come before the families of tensors."""
+
+
+def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
+    """True if the lowering can write this output over this operand's memory."""
+    node = group.nodes[0]
+    if group.kind == "view" or LOWERINGS[node.op.name].kind == "fresh":
+        return False
+    if output.type is not operand.type:
+        return False
+    if node.op.name in _FAMILIES:
+        count, index = node["count"], output["index"]
+        start = _FAMILIES[node.op.name] + (index if index < count else index + count)  # gradients are not results
+        return node.inputs[start] is operand and sum(x is operand for x in node.inputs) == 1
+    allowed = _lowering(node).in_place
+    return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
+
+
+def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
+    """The calls that run a schedule, in order, and the registers they work on."""
+    return _Lowerer(schedule, memory).run()
+
+
+class _Lowerer:
+    def __init__(self, schedule: Schedule, memory: MemoryPlan):
+        self.schedule, self.memory = schedule, memory
+        self.registers: list[Register] = []
+        self.of: dict[object, int] = {}
+        self.calls: list[Call] = []
+
+    def run(self) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
+        memory = self.memory
+        after_group: dict[int, list[tuple[Node, Place]]] = {}
+        for at, value, place in memory.copies:
+            after_group.setdefault(at, []).append((value, place))
+        for source, target in memory.before:
+            self._copy(self._place(source), target)
+        for at, group in enumerate(self.schedule.groups):
+            self._group(group)
+            for value, place in after_group.get(at, ()):
+                self._copy(self._value(value), place)
+        for source, target in memory.after:
+            self._copy(self._place(source), target)
+        return tuple(self.calls), tuple(self.registers)
+
+    def _register(self, key: object, start: Register) -> int:
+        found = self.of.get(key)
+        if found is None:
+            found = self.of[key] = len(self.registers)
+            self.registers.append(start)
+        return found
+
+    def _place(self, place: Place) -> int:
+        return self._register(place, place)
+
+    def _value(self, node: Node) -> int:
+        """The register of a value: its place, or what a view or an adopting call puts there."""
+        place = self.memory.places.get(node)
+        if place is not None and not (place.where == "arena" and self._adopted(node)):
+            return self._place(place) if place.where != "arena" else self._register(node, place)
+        return self._register(node, None)
+
+    def _adopted(self, node: Node) -> bool:
+        maker = node.inputs[0] if node.op.name == "item" else node
+        return maker.op.kind != "leaf" and _lowering(maker).kind == "fresh"
+
+    def _operand(self, node: Node) -> int:
+        if not node.type.weak:
+            return self._value(node)
+        if node.op is leaves.const:
+            return self._register(node, node["value"])
+        if node.op is leaves.scalar:
+            return self._register(node, Place("numbers", node["index"], 8 * node["index"], node.type))
+        if node not in self.of:
+            args = tuple(self._operand(x) for x in node.inputs)
+            self._register(node, None)
+            self.calls.append(Call(fold_numbers, args, (self.of[node],), "number", {**node.attributes, "op": node.op.name},
+                                   node.op.name))
+        return self.of[node]
+
+    def _group(self, group: Group) -> None:
+        node = group.nodes[0]
+        args = tuple(self._operand(x) for x in node.inputs)
+        row = _lowering(node)
+        outs = tuple(self._value(output) for output in group.outputs)
+        label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
+        if row.kind != "fresh":
+            self.calls.append(Call(row.function, args, outs, row.kind, node.attributes, label))
+            return
+        made = tuple(self._register(("fresh", output), None) for output in group.outputs)
+        self.calls.append(Call(row.function, args, made, "fresh", node.attributes, label))
+        for output, register, fresh in zip(group.outputs, outs, made, strict=True):
+            place = self.memory.places.get(output)
+            if place is not None and place.where != "arena":
+                self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy"))
+            else:
+                self.of[output] = fresh
+
+    def _copy(self, source: int, target: Place) -> None:
+        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy"))
+
+
+def _copy(outs: tuple, source: object) -> None:
+    outs[0].copy_(source)

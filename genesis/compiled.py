@@ -1,0 +1,3 @@
+"""stub"""
+def compile(f): return f
+def explain(f): return ""

@@ -1,0 +1,242 @@
+"""The one seam between recording and running: materialize what is read, flush what is written.
+
+A flush takes the storages whose content is wanted and all pending writes to memory, captures the
+program, finds or builds its plan, runs it, and settles the storages. It either does all of that
+or leaves every memory as it was.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from genesis.capture import Captured, build_graph, capture, walk
+from genesis.ir.node import Node
+from genesis.ir.types import Device, TensorType, cpu, tensor_type
+from genesis.compiler import Compiled, compile_graph
+from genesis.storage import Cell, Storage, live_pending
+
+_lock = threading.RLock()
+_plans: dict[tuple, Compiled] = {}
+_observers: list[Callable[[Compiled], None]] = []
+_last: Compiled | None = None
+reads = 0
+"""How often a value was read: compile's capture looks whether its function read any."""
+
+
+def materialize(tensors: Iterable[Any]) -> None:
+    """Compute these tensors' contents into memory (`genesis.eval`)."""
+    flush([tensor.storage for tensor in tensors])
+
+
+def flush(wanted: Sequence[Storage]) -> None:
+    """Compute the wanted storages and every pending write, in one plan a device."""
+    global reads
+    with _lock:
+        reads += 1
+        for storage in wanted:
+            if storage.error is not None and storage.settled:
+                raise storage.error
+        live = live_pending()
+        unsettled = [storage for storage in wanted if not storage.settled]
+        devices = dict.fromkeys(s.type.device for s in [*unsettled, *live] if not s.settled)
+        for device in devices:
+            here = [s for s in live if s.type.device is device and not s.settled]
+            _flush_device([s for s in unsettled if s.type.device is device], here, device)
+
+
+def end_step() -> None:
+    """A training step ends: run what is pending, without waiting for the GPU."""
+    global reads
+    flush([])
+    reads -= 1
+
+
+def _flush_device(wanted: list[Storage], live: list[Storage], device: Device) -> None:
+    updates = [s for s in live if s.cell is not None]
+    outputs = list(dict.fromkeys([*wanted, *(s for s in live if s.version)]))
+    outputs = [s for s in outputs if s.cell is None]
+    if not outputs and not updates:
+        return
+    others = [s for s in live if s.cell is None and s not in set(outputs)]
+    kept, snapshots = _still_needed(outputs, updates, others)
+    outputs += kept
+    captured = capture([s.node for s in outputs], [(s.cell.memory, s.node) for s in updates],  # type: ignore[union-attr]
+                       [(s.cell.memory, s.type) for s in snapshots])  # type: ignore[union-attr]
+    try:
+        compiled = _plan_for(captured, device)
+        results = compiled.run(captured.memories, captured.numbers)
+    except BaseException as error:
+        _fail(error, outputs, updates, live)
+        raise
+    for storage, memory in zip(snapshots, results[len(outputs):], strict=True):
+        storage.cell.memory = memory  # type: ignore[union-attr]
+    for storage in updates:
+        old = storage.cell
+        new = Cell(old.memory)  # type: ignore[union-attr]
+        if storage not in snapshots:
+            old.memory = None  # type: ignore[union-attr]
+        _settle(storage, new)
+    for storage, memory in zip(outputs, results, strict=False):
+        _settle(storage, Cell(memory))
+
+
+def _settle(storage: Storage, cell: Cell) -> None:
+    node = storage.node
+    if node.buffer is None or node.buffer.memory is None:
+        node.buffer = cell
+    storage.settle(cell, node if node.needs_grad and node.buffer is cell else None)
+
+
+def _still_needed(outputs: list[Storage], updates: list[Storage],
+                  others: list[Storage]) -> tuple[list[Storage], list[Storage]]:
+    """What else the flush must keep, so that every live tensor stays readable.
+
+    Returns the storages to compute now, and the updated storages whose old content to copy. A
+    tensor that the program computes anyway is kept. One that needs content about to be overwritten
+    is computed now, or stays computable from copies of that content, whichever takes fewer bytes.
+    """
+    if not others:
+        return [], []
+    computed_here = walk([*(s.node for s in outputs), *(s.node for s in updates)])
+    overwritten = {id(s.cell): s for s in updates}
+    dependent: list[Storage] = []
+    kept: list[Storage] = []
+    needed: dict[int, Storage] = {}
+    for storage in others:
+        old = _reads_from(storage.node, overwritten) if overwritten else {}
+        if old:
+            dependent.append(storage)
+            needed.update(old)
+        elif storage.node in computed_here:
+            kept.append(storage)
+    copied = sum(s.type.nbytes for s in needed.values())
+    if dependent and copied < sum(s.type.nbytes for s in dependent):
+        small = [s for s in dependent if s.type.nbytes <= 4096]  # a loss is cheaper to keep than to think about
+        return kept + small, list(needed.values()) if len(small) < len(dependent) else []
+    return kept + dependent, []
+
+
+def _reads_from(node: Node, overwritten: dict[int, Storage]) -> dict[int, Storage]:
+    """The overwritten contents that the node's value needs."""
+    found = {}
+    for visited in walk([node]):
+        storage = overwritten.get(id(visited.buffer))
+        if storage is not None:
+            found[id(visited.buffer)] = storage
+    return found
+
+
+def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], live: list[Storage]) -> None:
+    """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
+    lost = {storage.node for storage in updates} | {storage.node for storage in outputs}
+    for storage in live:
+        if not storage.settled and not lost.isdisjoint(walk([storage.node])):
+            storage.fail(error)
+    for storage in (*outputs, *updates):
+        if not storage.settled:
+            storage.fail(error)
+
+
+def _plan_for(captured: Captured, device: Device) -> Compiled:
+    global _last
+    key = (device, captured.key)
+    found = _plans.get(key)
+    if found is None:
+        found = _plans[key] = compile_graph(build_graph(captured), device)
+        for observer in _observers:
+            observer(found)
+    _last = found
+    return found
+
+
+def last_plan() -> Compiled | None:
+    """The plan that ran last: its stages, schedule and steps."""
+    return _last
+
+
+class observe:
+    """A context that calls `observer` with every plan built inside.
+
+    >>> import genesis
+    >>> plans = []
+    >>> with observe(plans.append):
+    ...     (genesis.ones(3) * 2).sum().item()
+    6.0
+    >>> len(plans)
+    1
+    """
+
+    def __init__(self, observer: Callable[[Compiled], None]):
+        self._observer = observer
+
+    def __enter__(self) -> None:
+        _observers.append(self._observer)
+
+    def __exit__(self, *error: object) -> None:
+        _observers.remove(self._observer)
+
+
+# Memory of tensors
+
+def allocate(nbytes: int, device: Device) -> Any:
+    """Memory of this size on the device."""
+    if device is cpu:
+        from genesis.runtime.cpu_storage import CPUStorage
+        return CPUStorage(nbytes)
+    from genesis.runtime.cuda_storage import CUDAStorage
+    return CUDAStorage(nbytes, device)
+
+
+def memory_of(tensor: Any) -> Any:
+    """The computed memory of a tensor's storage."""
+    storage = tensor.storage
+    if not storage.settled or storage.error is not None:
+        flush([storage])
+    else:
+        global reads
+        reads += 1
+    return storage.cell.memory
+
+
+def host_copy(tensor: Any) -> Any:
+    """The tensor's elements as a new numpy array. Waits for the GPU."""
+    import numpy as np
+    from genesis.ops.shape import is_contiguous
+    if tensor.view is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
+                                        and tensor.type.numel == tensor.storage.type.numel):
+        tensor = tensor.detach().clone()
+    memory = memory_of(tensor)
+    result = np.empty(tensor.type.shape, tensor.type.dtype.numpy)
+    if tensor.type.nbytes:
+        memory.copy_to_host(result)
+    return result
+
+
+def export_numpy(tensor: Any) -> Any:
+    """A numpy array over a CPU tensor's memory; the storage counts as exported while it lives."""
+    import numpy as np
+    memory = memory_of(tensor)
+    whole = memory.numpy(tensor.storage.type).reshape(-1)
+    root = np.frombuffer(memoryview(whole.view(np.uint8)), np.uint8) if whole.nbytes else whole
+    size = tensor.type.dtype.itemsize
+    array = np.lib.stride_tricks.as_strided(
+        root.view(tensor.type.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.type.shape,
+        tuple(stride * size for stride in tensor.strides))
+    memory.shared = True
+    tensor.storage.share(root)
+    return array
+
+
+def transfer(tensor: Any, device: Device) -> Any:
+    """A copy of the tensor on another device, made at once."""
+    from genesis.recording import wrap_memory
+    source = host_copy(tensor) if tensor.type.device is not cpu else None
+    if source is None:
+        source = host_copy(tensor)
+    kind: TensorType = tensor_type(tensor.type.shape, tensor.type.dtype, device)
+    memory = allocate(kind.nbytes, device)
+    if kind.nbytes:
+        memory.copy_from_host(source)
+    return wrap_memory(memory, kind)

@@ -1,0 +1,213 @@
+"""Type promotion, broadcasting, and axes: what every op's front does before it records."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, make, number
+from genesis.ir.node import broadcast_shapes as _broadcast_shapes
+from genesis.ir.ops import movement, pointwise
+from genesis.ir.types import DType, TensorType, bool_, float32, int64, promote_types, tensor_type
+from genesis.recording import TensorBase, emit, operand, read, wrap
+from genesis.storage import Cell
+
+_RANK = {"bool": 0, "int": 1, "float": 2}
+_KIND = {bool: "bool", int: "int", float: "float"}
+_defaults = {"bool": bool_, "int": int64, "float": float32}
+
+Axis = int | Sequence[int] | None
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """The dtype of floating-point data given without one. Initially float32."""
+    if not dtype.is_floating_point:
+        raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
+    _defaults["float"] = dtype
+
+
+def get_default_dtype() -> DType:
+    """The dtype of floating-point data given without one."""
+    return _defaults["float"]
+
+
+def default_dtype(kind: str) -> DType:
+    """The dtype of Python data of this kind ("bool", "int" or "float")."""
+    return _defaults[kind]
+
+
+def cast(node: Node, dtype: DType) -> Node:
+    """The node in this dtype; itself when it has it."""
+    return node if node.type.dtype is dtype and not node.type.weak else make(pointwise.cast, (node,), (dtype,))
+
+
+def expand(node: Node, shape: tuple[int, ...]) -> Node:
+    """The node broadcast to this shape; itself when it has it."""
+    return node if node.type.weak or node.type.shape == shape else make(movement.expand, (node,), (shape,))
+
+
+def result_type(*values: Any) -> DType:
+    """The dtype in which torch computes with these tensors and numbers.
+
+    Dimensioned tensors decide, unless a 0-d tensor or a number is of a higher category.
+
+    >>> import genesis
+    >>> result_type(genesis.ones(2, dtype=genesis.int32), 1.5), result_type(genesis.ones(2).half(), genesis.tensor(2.0))
+    (genesis.float32, genesis.float16)
+    """
+    found: list[DType | None] = [None, None, None]  # dimensioned, 0-d, numbers
+    for value in values:
+        if isinstance(value, TensorBase):
+            level, dtype = (0, value.type.dtype) if value.type.ndim else (1, value.type.dtype)
+        elif isinstance(value, Node):
+            level, dtype = (0 if value.type.ndim else 1), value.type.dtype
+        else:
+            level, dtype = 2, _defaults[_KIND.get(type(value)) or _numpy_kind(value)]
+        before = found[level]
+        found[level] = dtype if before is None else promote_types(before, dtype)
+    best: DType | None = None
+    for dtype in found:  # type: ignore[assignment]
+        if dtype is not None and (best is None or _RANK[dtype.kind] > _RANK[best.kind]):
+            best = dtype
+    assert best is not None
+    return best
+
+
+def _numpy_kind(value: Any) -> str:
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return _KIND[type(value.item())]
+    raise TypeError(f"expected a tensor or a number, not {type(value).__name__}")
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that all of these broadcast to.
+
+    >>> broadcast_shapes((4, 1), (3,))
+    (4, 3)
+    """
+    return _broadcast_shapes(*(tuple(shape) for shape in shapes))
+
+
+def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None) -> tuple[Node, ...]:
+    """Nodes for tensors and numbers of a pointwise op: promoted, on one device, broadcast.
+
+    `floating` turns integers into the default floating-point dtype first, `dtype` fixes it.
+    """
+    first = values[0]
+    if dtype is None:
+        if len(values) == 2:
+            second = values[1]
+            if isinstance(first, TensorBase) and isinstance(second, TensorBase) and first.type is second.type:
+                if not floating or first.type.dtype.kind == "float":
+                    return read(first), read(second)
+            elif isinstance(first, TensorBase) and second.__class__ in _KIND:
+                kind = first.type.dtype.kind
+                if kind == "float" or (not floating and _RANK[_KIND[second.__class__]] <= _RANK[kind]):
+                    return read(first), number(second)
+        dtype = result_type(*values)
+        if floating and dtype.kind != "float":
+            dtype = _defaults["float"]
+    tensors = [v for v in values if isinstance(v, TensorBase)]
+    nodes = []
+    home = device_of(op, tensors)
+    for value in values:
+        if isinstance(value, TensorBase):
+            node = read(value) if home is value.type.device else scalar_on(value, home)
+            nodes.append(cast(node, dtype))
+        elif tensors:
+            nodes.append(operand(value))
+        else:
+            nodes.append(make(pointwise.cast, (operand(value),), (dtype,)))
+    shapes = {node.type.shape for node in nodes if not node.type.weak}
+    if len(shapes) > 1:
+        try:
+            shape = _broadcast_shapes(*(n.type.shape for n in nodes if not n.type.weak))
+        except RuntimeError as error:
+            named = [(f"operand {i}", value) for i, value in enumerate(values)]
+            raise failure(op, str(error), named, hint="reshape, unsqueeze or expand one of them") from None
+        nodes = [expand(node, shape) for node in nodes]
+    return tuple(nodes)
+
+
+def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
+    """The device of all these tensors; 0-d CPU tensors go with any. Two devices are an error."""
+    home = tensors[0].type.device if tensors else None
+    for tensor in tensors:
+        device = tensor.type.device
+        if device is home:
+            continue
+        if home.type == "cpu" and all(t.type.ndim == 0 for t in tensors if t.type.device is home):  # type: ignore[union-attr]
+            home = device
+        elif not (device.type == "cpu" and tensor.type.ndim == 0):
+            raise failure(op, f"expected all tensors on one device, but found {home} and {device}",
+                          [(f"operand {i}", t) for i, t in enumerate(tensors)], hint="move one with .to(device)")
+    return home
+
+
+def scalar_on(tensor: TensorBase, device: Any) -> Node:
+    """A 0-d CPU tensor as an operand on another device: its value, moved there."""
+    return read(tensor.to(device))  # type: ignore[attr-defined]
+
+
+def promote(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors cast to their common dtype."""
+    dtype = result_type(*tensors)
+    return tuple(t if t.type.dtype is dtype else wrap(cast(read(t), dtype)) for t in tensors)
+
+
+def broadcast(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors expanded to their common shape."""
+    shape = broadcast_shapes(*(t.type.shape for t in tensors))
+    return tuple(t if t.type.shape == shape else t.expand(shape) for t in tensors)
+
+
+def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
+    """Record a pointwise op on tensors and numbers, by torch's rules."""
+    return wrap(emit(op, operands(op.name, values, floating)))
+
+
+def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:
+    """A dimension counted from the start, or IndexError as torch raises it.
+
+    >>> axis_in("sum", -1, 3)
+    2
+    """
+    limit = max(ndim, 1) + extra
+    try:
+        index = operator.index(dim)
+    except TypeError:
+        raise failure(op, f"a dimension must be an int, not {dim!r}", error=TypeError) from None
+    if not -limit <= index < limit:
+        raise failure(op, f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {index})",
+                      error=IndexError)
+    return index + limit if index < 0 else index
+
+
+def axes_in(op: str, dim: Axis, ndim: int) -> tuple[int, ...]:
+    """The dimensions to reduce, sorted: all for None or an empty list."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
+        return tuple(range(ndim))
+    if isinstance(dim, (tuple, list)):
+        found = [axis_in(op, d, ndim) for d in dim]
+        if len(set(found)) != len(found):
+            raise failure(op, f"dim {tuple(dim)} names a dimension twice")
+        return tuple(sorted(found)) if ndim else ()
+    axis = axis_in(op, dim, ndim)  # type: ignore[arg-type]
+    return (axis,) if ndim else ()
+
+
+def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape given as ints or as one sequence: f(2, 3) or f((2, 3)).
+
+    >>> shape_of(((2, 3),)), shape_of((2, 3))
+    ((2, 3), (2, 3))
+    """
+    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+        args = tuple(args[0])
+    return tuple(operator.index(size) for size in args)
+
+
+__all__ = ["Cell", "TensorType", "axes_in", "axis_in", "broadcast", "cast", "expand", "operands", "pointwise_op",
+           "promote", "result_type", "shape_of", "tensor_type"]

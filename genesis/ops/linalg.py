@@ -1,0 +1,116 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from genesis.amp.policy import low_precision
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, broadcast_shapes, make
+from genesis.ir.ops import contraction, movement
+from genesis.ops.common import device_of, expand
+from genesis.recording import TensorBase, emit, read, wrap
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def _shaped(node: Node, shape: tuple[int, ...]) -> Node:
+    return node if node.type.shape == shape else make(movement.reshape, (node,), (shape,))
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """Matrix product with torch's rules: vectors are rows or columns, leading dimensions broadcast.
+
+    >>> import genesis
+    >>> genesis.matmul(genesis.ones(2, 3), genesis.ones(3))
+    tensor([3., 3.])
+    """
+    input, other = low_precision(input, other)
+    a, b = read(input), read(other)
+    shape_a, shape_b = a.type.shape, b.type.shape
+    named = [("input", input), ("other", other)]
+    device_of("matmul", (input, other))
+    if not shape_a or not shape_b:
+        raise failure("matmul", "both arguments to matmul need to be at least 1D", named, hint="use * for numbers")
+    if a.type.dtype is not b.type.dtype:
+        raise failure("matmul", f"expected both to have one dtype, but got {a.type.dtype!r} and {b.type.dtype!r}", named,
+                      hint="cast one with .to(dtype)")
+    rows_a = shape_a if len(shape_a) > 1 else (1, *shape_a)
+    rows_b = shape_b if len(shape_b) > 1 else (*shape_b, 1)
+    if rows_a[-1] != rows_b[-2]:
+        raise failure("matmul", f"inner sizes {rows_a[-1]} and {rows_b[-2]} differ: shapes {shape_a} and {shape_b} "
+                                "cannot be multiplied", named, hint="transpose one operand")
+    try:
+        batch = broadcast_shapes(rows_a[:-2], rows_b[:-2])
+    except RuntimeError as error:
+        raise failure("matmul", str(error), named) from None
+    result = (*batch, *((rows_a[-2],) if len(shape_a) > 1 else ()), *((rows_b[-1],) if len(shape_b) > 1 else ()))
+    if len(rows_b) == 2 and len(rows_a) > 2:  # one matrix for all batches: rows of a long matrix
+        count = 1
+        for size in rows_a[:-1]:
+            count *= size
+        product = emit(contraction.matmul, (_shaped(a, (count, rows_a[-1])), _shaped(b, rows_b)))
+    else:
+        left, right = _shaped(a, rows_a), _shaped(b, rows_b)
+        product = emit(contraction.matmul, (expand(left, (*batch, *rows_a[-2:])), expand(right, (*batch, *rows_b[-2:]))))
+    return wrap(_shaped(product, result))
+
+
+def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -> Tensor:
+    if input.type.ndim != ndim_a or other.type.ndim != ndim_b:
+        raise failure(name, f"expected {ndim_a}-D and {ndim_b}-D tensors", [("input", input), ("other", other)],
+                      hint="use matmul, which broadcasts")
+    return matmul(input, other)
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices."""
+    return _ranked("mm", 2, 2, input, mat2)
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """Products of two batches of matrices."""
+    return _ranked("bmm", 3, 3, input, mat2)
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """Product of a matrix and a vector."""
+    return _ranked("mv", 2, 1, input, vec)
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """Sum of the products of two vectors."""
+    return _ranked("dot", 1, 1, input, tensor)
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors' elements, as a matrix."""
+    return input.unsqueeze(1) * vec2.unsqueeze(0)
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta · input + alpha · mat1 @ mat2."""
+    product = mm(mat1, mat2)
+    product = product if alpha == 1 else product * alpha
+    return input + product if beta == 1 else input * beta + product
+
+
+class LinalgMethods(TensorBase):
+    """The matrix methods of a tensor."""
+
+    __slots__ = ()
+
+    matmul = matmul
+    mm = mm
+    bmm = bmm
+    mv = mv
+    dot = dot
+    outer = outer
+    addmm = addmm
+
+    def __matmul__(self: Any, other: Any) -> Tensor:
+        return matmul(self, other)
+
+    def __rmatmul__(self: Any, other: Any) -> Tensor:
+        return matmul(other, self)

@@ -1,0 +1,874 @@
+"""Pointwise math: every element on its own, operands broadcast and promoted as in torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from genesis.ir.errors import failure
+from genesis.ir.node import literal
+from genesis.ir.ops import pointwise as p
+from genesis.ir.types import DType, bool_
+from genesis.ops.common import cast, expand, operands, pointwise_op, result_type
+from genesis.recording import TensorBase, assign, emit, read, wrap
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+    Value = Tensor | bool | int | float
+
+# One line each: integers are computed in the default floating-point dtype.
+
+def exp(input: Tensor) -> Tensor:
+    """e to the power x, element by element. Integers become floating-point."""
+    return pointwise_op(p.exp, input, floating=True)
+
+
+def exp2(input: Tensor) -> Tensor:
+    """2 to the power x, element by element. Integers become floating-point."""
+    return pointwise_op(p.exp2, input, floating=True)
+
+
+def expm1(input: Tensor) -> Tensor:
+    """exp(x) - 1, element by element. Integers become floating-point."""
+    return pointwise_op(p.expm1, input, floating=True)
+
+
+def log(input: Tensor) -> Tensor:
+    """Natural logarithm, element by element. Integers become floating-point."""
+    return pointwise_op(p.log, input, floating=True)
+
+
+def log2(input: Tensor) -> Tensor:
+    """Logarithm to base 2, element by element. Integers become floating-point."""
+    return pointwise_op(p.log2, input, floating=True)
+
+
+def log10(input: Tensor) -> Tensor:
+    """Logarithm to base 10, element by element. Integers become floating-point."""
+    return pointwise_op(p.log10, input, floating=True)
+
+
+def log1p(input: Tensor) -> Tensor:
+    """log(1 + x), element by element. Integers become floating-point."""
+    return pointwise_op(p.log1p, input, floating=True)
+
+
+def sin(input: Tensor) -> Tensor:
+    """Sine, element by element. Integers become floating-point."""
+    return pointwise_op(p.sin, input, floating=True)
+
+
+def cos(input: Tensor) -> Tensor:
+    """Cosine, element by element. Integers become floating-point."""
+    return pointwise_op(p.cos, input, floating=True)
+
+
+def tan(input: Tensor) -> Tensor:
+    """Tangent, element by element. Integers become floating-point."""
+    return pointwise_op(p.tan, input, floating=True)
+
+
+def asin(input: Tensor) -> Tensor:
+    """Arc sine, element by element. Integers become floating-point."""
+    return pointwise_op(p.asin, input, floating=True)
+
+
+def acos(input: Tensor) -> Tensor:
+    """Arc cosine, element by element. Integers become floating-point."""
+    return pointwise_op(p.acos, input, floating=True)
+
+
+def atan(input: Tensor) -> Tensor:
+    """Arc tangent, element by element. Integers become floating-point."""
+    return pointwise_op(p.atan, input, floating=True)
+
+
+def sinh(input: Tensor) -> Tensor:
+    """Hyperbolic sine, element by element. Integers become floating-point."""
+    return pointwise_op(p.sinh, input, floating=True)
+
+
+def cosh(input: Tensor) -> Tensor:
+    """Hyperbolic cosine, element by element. Integers become floating-point."""
+    return pointwise_op(p.cosh, input, floating=True)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent, element by element. Integers become floating-point."""
+    return pointwise_op(p.tanh, input, floating=True)
+
+
+def asinh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic sine, element by element. Integers become floating-point."""
+    return pointwise_op(p.asinh, input, floating=True)
+
+
+def acosh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic cosine, element by element. Integers become floating-point."""
+    return pointwise_op(p.acosh, input, floating=True)
+
+
+def atanh(input: Tensor) -> Tensor:
+    """Inverse hyperbolic tangent, element by element. Integers become floating-point."""
+    return pointwise_op(p.atanh, input, floating=True)
+
+
+def sqrt(input: Tensor) -> Tensor:
+    """Square root, element by element. Integers become floating-point."""
+    return pointwise_op(p.sqrt, input, floating=True)
+
+
+def rsqrt(input: Tensor) -> Tensor:
+    """1 / √x, element by element. Integers become floating-point."""
+    return pointwise_op(p.rsqrt, input, floating=True)
+
+
+def reciprocal(input: Tensor) -> Tensor:
+    """1 / x, element by element. Integers become floating-point."""
+    return pointwise_op(p.reciprocal, input, floating=True)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)), element by element. Integers become floating-point."""
+    return pointwise_op(p.sigmoid, input, floating=True)
+
+
+def erf(input: Tensor) -> Tensor:
+    """Error function, element by element. Integers become floating-point."""
+    return pointwise_op(p.erf, input, floating=True)
+
+
+def erfc(input: Tensor) -> Tensor:
+    """1 - erf(x), element by element. Integers become floating-point."""
+    return pointwise_op(p.erfc, input, floating=True)
+
+
+# These keep integers.
+
+def neg(input: Tensor) -> Tensor:
+    """-x, element by element."""
+    return pointwise_op(p.neg, input)
+
+
+def sign(input: Tensor) -> Tensor:
+    """-1, 0 or 1, element by element."""
+    return pointwise_op(p.sign, input)
+
+
+def floor(input: Tensor) -> Tensor:
+    """Largest integer ≤ x, element by element."""
+    return pointwise_op(p.floor, input)
+
+
+def ceil(input: Tensor) -> Tensor:
+    """Smallest integer ≥ x, element by element."""
+    return pointwise_op(p.ceil, input)
+
+
+def trunc(input: Tensor) -> Tensor:
+    """x without its fraction, element by element."""
+    return pointwise_op(p.trunc, input)
+
+
+def relu(input: Tensor) -> Tensor:
+    """max(x, 0), element by element."""
+    return pointwise_op(p.relu, input)
+
+
+def mul(input: Value, other: Value) -> Tensor:
+    """a · b, element by element."""
+    return pointwise_op(p.mul, input, other)
+
+
+def atan2(input: Value, other: Value) -> Tensor:
+    """Angle of the point (other, input), element by element."""
+    return pointwise_op(p.atan2, input, other, floating=True)
+
+
+def maximum(input: Value, other: Value) -> Tensor:
+    """The larger; NaN if either is, element by element."""
+    return pointwise_op(p.maximum, input, other)
+
+
+def minimum(input: Value, other: Value) -> Tensor:
+    """The smaller; NaN if either is, element by element."""
+    return pointwise_op(p.minimum, input, other)
+
+
+def fmod(input: Value, other: Value) -> Tensor:
+    """Remainder with the sign of input, element by element."""
+    return pointwise_op(p.fmod, input, other)
+
+
+def remainder(input: Value, other: Value) -> Tensor:
+    """Remainder with the sign of other, element by element."""
+    return pointwise_op(p.remainder, input, other)
+
+
+def floor_divide(input: Value, other: Value) -> Tensor:
+    """Largest integer ≤ a / b, element by element."""
+    return pointwise_op(p.floor_divide, input, other)
+
+
+def eq(input: Value, other: Value) -> Tensor:
+    """True where a = b."""
+    return pointwise_op(p.eq, input, other)
+
+
+def ne(input: Value, other: Value) -> Tensor:
+    """True where a ≠ b."""
+    return pointwise_op(p.ne, input, other)
+
+
+def lt(input: Value, other: Value) -> Tensor:
+    """True where a < b."""
+    return pointwise_op(p.lt, input, other)
+
+
+def le(input: Value, other: Value) -> Tensor:
+    """True where a ≤ b."""
+    return pointwise_op(p.le, input, other)
+
+
+def gt(input: Value, other: Value) -> Tensor:
+    """True where a > b."""
+    return pointwise_op(p.gt, input, other)
+
+
+def ge(input: Value, other: Value) -> Tensor:
+    """True where a ≥ b."""
+    return pointwise_op(p.ge, input, other)
+
+
+def bitwise_and(input: Value, other: Value) -> Tensor:
+    """Bitwise and of integers; logical for bool."""
+    return pointwise_op(p.bitwise_and, input, other)
+
+
+def bitwise_or(input: Value, other: Value) -> Tensor:
+    """Bitwise or of integers; logical for bool."""
+    return pointwise_op(p.bitwise_or, input, other)
+
+
+def bitwise_xor(input: Value, other: Value) -> Tensor:
+    """Bitwise exclusive or of integers; logical for bool."""
+    return pointwise_op(p.bitwise_xor, input, other)
+
+
+def bitwise_not(input: Tensor) -> Tensor:
+    """Bitwise complement of integers; logical not of bool."""
+    return pointwise_op(p.bitwise_not, input)
+
+
+def bitwise_left_shift(input: Value, other: Value) -> Tensor:
+    """input · 2^other on the bits."""
+    return pointwise_op(p.left_shift, input, other)
+
+
+def bitwise_right_shift(input: Value, other: Value) -> Tensor:
+    """floor(input / 2^other)."""
+    return pointwise_op(p.right_shift, input, other)
+
+
+def abs(input: Tensor) -> Tensor:
+    """|x|, element by element."""
+    return pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone()
+
+
+def add(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
+    """input + alpha · other.
+
+    >>> import genesis
+    >>> genesis.add(genesis.tensor([1, 2]), 1.5)
+    tensor([2.5000, 3.5000])
+    """
+    return pointwise_op(p.add, input, other if alpha == 1 else mul(other, alpha))
+
+
+def sub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
+    """input - alpha · other."""
+    if result_type(input, other) is bool_:
+        raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
+                      hint="use ^ or logical_xor")
+    return pointwise_op(p.sub, input, other if alpha == 1 else mul(other, alpha))
+
+
+def div(input: Value, other: Value, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other; rounding_mode "floor" or "trunc" rounds the quotient."""
+    if rounding_mode is None:
+        return pointwise_op(p.div, input, other, floating=True)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        if result_type(input, other).kind == "float":
+            return trunc(pointwise_op(p.div, input, other))
+        return pointwise_op(p.floor_divide, sub(input, fmod(input, other)), other)
+    raise failure("div", f"rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+
+
+true_divide = div
+
+
+def pow(input: Value, exponent: Value) -> Tensor:
+    """input to the power exponent. A Python int exponent is a constant of the program.
+
+    >>> import genesis
+    >>> genesis.pow(genesis.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([1., 4., 9.])
+    """
+    if type(exponent) is int and isinstance(input, TensorBase):
+        kind = input.type.dtype.kind
+        if kind == "int" and exponent < 0:
+            raise failure("pow", "Integers to negative integer powers are not allowed.", [("input", input)],
+                          hint="cast the input to a floating-point dtype")
+        x = read(input) if kind != "bool" else cast(read(input), result_type(input, 1))
+        if exponent == 2:
+            return wrap(emit(p.mul, (x, x)))
+        if exponent == 1:
+            return wrap(x)
+        return wrap(emit(p.pow, (x, literal(exponent))))
+    return pointwise_op(p.pow, input, exponent)
+
+
+def square(input: Tensor) -> Tensor:
+    """x · x."""
+    return pow(input, 2)
+
+
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer (or multiple of 10^-decimals), ties to even."""
+    if not decimals:
+        return pointwise_op(p.round, input)
+    return round(input * 10.0**decimals) / 10.0**decimals
+
+
+def isnan(input: Tensor) -> Tensor:
+    """True where x is NaN."""
+    return pointwise_op(p.isnan, input) if input.type.dtype.kind == "float" else ne(input, input)
+
+
+def isinf(input: Tensor) -> Tensor:
+    """True where x is infinite."""
+    return pointwise_op(p.isinf, input) if input.type.dtype.kind == "float" else ne(input, input)
+
+
+def isfinite(input: Tensor) -> Tensor:
+    """True where x is neither infinite nor NaN."""
+    return bitwise_not(bitwise_or(isnan(input), isinf(input)))
+
+
+def logical_not(input: Tensor) -> Tensor:
+    """True where x is 0."""
+    return bitwise_not(to_bool(input))
+
+
+def logical_and(input: Tensor, other: Tensor) -> Tensor:
+    """True where both are not 0."""
+    return bitwise_and(to_bool(input), to_bool(other))
+
+
+def logical_or(input: Tensor, other: Tensor) -> Tensor:
+    """True where either is not 0."""
+    return bitwise_or(to_bool(input), to_bool(other))
+
+
+def logical_xor(input: Tensor, other: Tensor) -> Tensor:
+    """True where exactly one is not 0."""
+    return bitwise_xor(to_bool(input), to_bool(other))
+
+
+def to_bool(input: Tensor) -> Tensor:
+    """x ≠ 0."""
+    return input if input.type.dtype is bool_ else to_dtype(input, bool_)
+
+
+def to_dtype(input: Tensor, dtype: DType) -> Tensor:
+    """The tensor in another dtype; itself when it has it."""
+    return input if input.type.dtype is dtype else wrap(emit(p.cast, (read(input),), (dtype,)))
+
+
+def where(condition: Tensor, input: Value | None = None, other: Value | None = None) -> Any:
+    """input where the condition holds, else other. With the condition alone: its `nonzero` as a tuple.
+
+    >>> import genesis
+    >>> genesis.where(genesis.tensor([True, False]), genesis.tensor([1, 2]), 0)
+    tensor([1, 0])
+    """
+    if input is None or other is None:
+        from genesis.ops.indexing import nonzero
+        return nonzero(condition, as_tuple=True)
+    if condition.type.dtype is not bool_:
+        raise failure("where", "expected condition to be a boolean tensor", [("condition", condition)],
+                      hint="compare it: condition != 0")
+    a, b = operands("where", (input, other), dtype=result_type(input, other))
+    c = read(condition)
+    from genesis.ir.node import broadcast_shapes
+    try:
+        shape = broadcast_shapes(c.type.shape, *(n.type.shape for n in (a, b) if not n.type.weak))
+    except RuntimeError as error:
+        raise failure("where", str(error), [("condition", condition), ("input", input), ("other", other)]) from None
+    return wrap(emit(p.where, (expand(c, shape), expand(a, shape), expand(b, shape))))
+
+
+def clamp(input: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
+    """min(max(x, min), max); NaN stays NaN."""
+    if min is None and max is None:
+        raise failure("clamp", "at least one of min and max must be given")
+    result = input if min is None else maximum(input, min)
+    return result if max is None else minimum(result, max)
+
+
+clip = clamp
+
+
+def lerp(input: Tensor, end: Tensor, weight: Value) -> Tensor:
+    """input + weight · (end - input)."""
+    return input + (end - input) * weight
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """input + value · tensor1 · tensor2."""
+    return input + tensor1 * tensor2 * value
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """input + value · tensor1 / tensor2."""
+    return input + tensor1 / tensor2 * value
+
+
+def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """True where |input - other| ≤ atol + rtol · |other|, or both are equal."""
+    close = bitwise_or(eq(input, other), le(abs(sub(input, other)), abs(other) * rtol + atol) & isfinite(sub(input, other)))
+    return bitwise_or(close, isnan(input) & isnan(other)) if equal_nan else close
+
+
+def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """True if all elements are close. Reads the values."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).all().item())
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """True if both have the same shape and elements. Reads the values."""
+    return input.type.shape == other.type.shape and bool(eq(input, other).all().item())
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x · Φ(x); approximate="tanh" takes the tanh formula."""
+    if approximate not in ("none", "tanh"):
+        raise failure("gelu", f"approximate must be 'none' or 'tanh', not {approximate!r}")
+    return wrap(emit(p.gelu, operands("gelu", (input,), floating=True), (approximate,)))
+
+
+def silu(input: Tensor) -> Tensor:
+    """x · sigmoid(x)."""
+    return pointwise_op(p.silu, input, floating=True)
+
+
+absolute, negative, multiply, subtract, divide = abs, neg, mul, sub, div
+greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+
+
+def _write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tensor:
+    """Compute op(tensor, others) and write it to the tensor, in its dtype."""
+    result = emit(op, operands(op.name + "_", (tensor, *others), floating))
+    return write_back(op.name + "_", tensor, result)
+
+
+def write_back(name: str, tensor: Tensor, result: Any) -> Tensor:
+    """Write a computed node to the tensor, if torch would let it: same shape, no higher category."""
+    kinds = ("bool", "int", "float")
+    if result.type.shape != tensor.type.shape:
+        raise failure(name, f"output with shape {list(tensor.type.shape)} doesn't match the broadcast shape "
+                            f"{list(result.type.shape)}", [("tensor", tensor)])
+    if kinds.index(result.type.dtype.kind) > kinds.index(tensor.type.dtype.kind):
+        raise failure(name, f"result type {result.type.dtype!r} can't be cast to the desired output type "
+                            f"{tensor.type.dtype!r}", [("tensor", tensor)], hint="use the out-of-place op")
+    assign(tensor, cast(result, tensor.type.dtype))
+    return tensor
+
+
+class MathMethods(TensorBase):
+    """The pointwise methods of a tensor."""
+
+    __slots__ = ()
+
+    exp = exp
+    exp2 = exp2
+    expm1 = expm1
+    log = log
+    log2 = log2
+    log10 = log10
+    log1p = log1p
+    sin = sin
+    cos = cos
+    tan = tan
+    asin = asin
+    acos = acos
+    atan = atan
+    sinh = sinh
+    cosh = cosh
+    tanh = tanh
+    asinh = asinh
+    acosh = acosh
+    atanh = atanh
+    sqrt = sqrt
+    rsqrt = rsqrt
+    reciprocal = reciprocal
+    sigmoid = sigmoid
+    erf = erf
+    erfc = erfc
+    neg = neg
+    sign = sign
+    floor = floor
+    ceil = ceil
+    trunc = trunc
+    relu = relu
+    mul = mul
+    atan2 = atan2
+    maximum = maximum
+    minimum = minimum
+    fmod = fmod
+    remainder = remainder
+    floor_divide = floor_divide
+    eq = eq
+    ne = ne
+    lt = lt
+    le = le
+    gt = gt
+    ge = ge
+    bitwise_and = bitwise_and
+    bitwise_or = bitwise_or
+    bitwise_xor = bitwise_xor
+    bitwise_not = bitwise_not
+    abs = abs
+    add = add
+    sub = sub
+    div = div
+    true_divide = true_divide
+    pow = pow
+    square = square
+    round = round
+    isnan = isnan
+    isinf = isinf
+    isfinite = isfinite
+    logical_not = logical_not
+    logical_and = logical_and
+    logical_or = logical_or
+    logical_xor = logical_xor
+    clamp = clamp
+    clip = clip
+    lerp = lerp
+    addcmul = addcmul
+    addcdiv = addcdiv
+    isclose = isclose
+    allclose = allclose
+    equal = equal
+    absolute = absolute
+    negative = negative
+    multiply = multiply
+    subtract = subtract
+    divide = divide
+    greater = greater
+    greater_equal = greater_equal
+    less = less
+    less_equal = less_equal
+    not_equal = not_equal
+
+    def where(self: Any, condition: Tensor, other: Value) -> Tensor:
+        """self where the condition holds, else other."""
+        return where(condition, self, other)
+
+    def __add__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.add, self, other)
+
+    def __radd__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.add, self, other)
+
+    def __sub__(self: Any, other: Any) -> Tensor:
+        return sub(self, other)
+
+    def __rsub__(self: Any, other: Any) -> Tensor:
+        return sub(other, self)
+
+    def __mul__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.mul, self, other)
+
+    def __rmul__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.mul, self, other)
+
+    def __truediv__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.div, self, other, floating=True)
+
+    def __rtruediv__(self: Any, other: Any) -> Tensor:
+        return pointwise_op(p.div, other, self, floating=True)
+
+    def __floordiv__(self: Any, other: Any) -> Tensor:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self: Any, other: Any) -> Tensor:
+        return floor_divide(other, self)
+
+    def __mod__(self: Any, other: Any) -> Tensor:
+        return remainder(self, other)
+
+    def __rmod__(self: Any, other: Any) -> Tensor:
+        return remainder(other, self)
+
+    def __pow__(self: Any, other: Any) -> Tensor:
+        return pow(self, other)
+
+    def __rpow__(self: Any, other: Any) -> Tensor:
+        return pow(other, self)
+
+    def __neg__(self: Any) -> Tensor:
+        return neg(self)
+
+    def __pos__(self: Any) -> Tensor:
+        return self
+
+    def __abs__(self: Any) -> Tensor:
+        return abs(self)
+
+    def __invert__(self: Any) -> Tensor:
+        return bitwise_not(self)
+
+    def __and__(self: Any, other: Any) -> Tensor:
+        return bitwise_and(self, other)
+
+    def __or__(self: Any, other: Any) -> Tensor:
+        return bitwise_or(self, other)
+
+    def __xor__(self: Any, other: Any) -> Tensor:
+        return bitwise_xor(self, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self: Any, other: Any) -> Tensor:
+        return bitwise_left_shift(self, other)
+
+    def __rshift__(self: Any, other: Any) -> Tensor:
+        return bitwise_right_shift(self, other)
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return eq(self, other) if comparable(other) else NotImplemented
+
+    def __ne__(self: Any, other: Any) -> Any:
+        return ne(self, other) if comparable(other) else NotImplemented
+
+    def __lt__(self: Any, other: Any) -> Tensor:
+        return lt(self, other)
+
+    def __le__(self: Any, other: Any) -> Tensor:
+        return le(self, other)
+
+    def __gt__(self: Any, other: Any) -> Tensor:
+        return gt(self, other)
+
+    def __ge__(self: Any, other: Any) -> Tensor:
+        return ge(self, other)
+
+    __hash__ = object.__hash__
+
+    # In place: the result goes through this tensor into its storage.
+
+    def exp_(self: Any) -> Tensor:
+        """`exp` in place."""
+        return _write(self, p.exp, floating=True)
+
+    def exp2_(self: Any) -> Tensor:
+        """`exp2` in place."""
+        return _write(self, p.exp2, floating=True)
+
+    def expm1_(self: Any) -> Tensor:
+        """`expm1` in place."""
+        return _write(self, p.expm1, floating=True)
+
+    def log_(self: Any) -> Tensor:
+        """`log` in place."""
+        return _write(self, p.log, floating=True)
+
+    def log2_(self: Any) -> Tensor:
+        """`log2` in place."""
+        return _write(self, p.log2, floating=True)
+
+    def log10_(self: Any) -> Tensor:
+        """`log10` in place."""
+        return _write(self, p.log10, floating=True)
+
+    def log1p_(self: Any) -> Tensor:
+        """`log1p` in place."""
+        return _write(self, p.log1p, floating=True)
+
+    def sin_(self: Any) -> Tensor:
+        """`sin` in place."""
+        return _write(self, p.sin, floating=True)
+
+    def cos_(self: Any) -> Tensor:
+        """`cos` in place."""
+        return _write(self, p.cos, floating=True)
+
+    def tan_(self: Any) -> Tensor:
+        """`tan` in place."""
+        return _write(self, p.tan, floating=True)
+
+    def asin_(self: Any) -> Tensor:
+        """`asin` in place."""
+        return _write(self, p.asin, floating=True)
+
+    def acos_(self: Any) -> Tensor:
+        """`acos` in place."""
+        return _write(self, p.acos, floating=True)
+
+    def atan_(self: Any) -> Tensor:
+        """`atan` in place."""
+        return _write(self, p.atan, floating=True)
+
+    def sinh_(self: Any) -> Tensor:
+        """`sinh` in place."""
+        return _write(self, p.sinh, floating=True)
+
+    def cosh_(self: Any) -> Tensor:
+        """`cosh` in place."""
+        return _write(self, p.cosh, floating=True)
+
+    def tanh_(self: Any) -> Tensor:
+        """`tanh` in place."""
+        return _write(self, p.tanh, floating=True)
+
+    def asinh_(self: Any) -> Tensor:
+        """`asinh` in place."""
+        return _write(self, p.asinh, floating=True)
+
+    def acosh_(self: Any) -> Tensor:
+        """`acosh` in place."""
+        return _write(self, p.acosh, floating=True)
+
+    def atanh_(self: Any) -> Tensor:
+        """`atanh` in place."""
+        return _write(self, p.atanh, floating=True)
+
+    def sqrt_(self: Any) -> Tensor:
+        """`sqrt` in place."""
+        return _write(self, p.sqrt, floating=True)
+
+    def rsqrt_(self: Any) -> Tensor:
+        """`rsqrt` in place."""
+        return _write(self, p.rsqrt, floating=True)
+
+    def reciprocal_(self: Any) -> Tensor:
+        """`reciprocal` in place."""
+        return _write(self, p.reciprocal, floating=True)
+
+    def sigmoid_(self: Any) -> Tensor:
+        """`sigmoid` in place."""
+        return _write(self, p.sigmoid, floating=True)
+
+    def erf_(self: Any) -> Tensor:
+        """`erf` in place."""
+        return _write(self, p.erf, floating=True)
+
+    def erfc_(self: Any) -> Tensor:
+        """`erfc` in place."""
+        return _write(self, p.erfc, floating=True)
+
+    def neg_(self: Any) -> Tensor:
+        """`neg` in place."""
+        return _write(self, p.neg)
+
+    def sign_(self: Any) -> Tensor:
+        """`sign` in place."""
+        return _write(self, p.sign)
+
+    def floor_(self: Any) -> Tensor:
+        """`floor` in place."""
+        return _write(self, p.floor)
+
+    def ceil_(self: Any) -> Tensor:
+        """`ceil` in place."""
+        return _write(self, p.ceil)
+
+    def trunc_(self: Any) -> Tensor:
+        """`trunc` in place."""
+        return _write(self, p.trunc)
+
+    def relu_(self: Any) -> Tensor:
+        """`relu` in place."""
+        return _write(self, p.relu)
+
+    def abs_(self: Any) -> Tensor:
+        """`abs` in place."""
+        return _write(self, p.abs)
+
+    def round_(self: Any) -> Tensor:
+        """`round` in place."""
+        return _write(self, p.round)
+
+    def mul_(self: Any, other: Value) -> Tensor:
+        """`mul` in place."""
+        return _write(self, p.mul, other)
+
+    def fmod_(self: Any, other: Value) -> Tensor:
+        """`fmod` in place."""
+        return _write(self, p.fmod, other)
+
+    def remainder_(self: Any, other: Value) -> Tensor:
+        """`remainder` in place."""
+        return _write(self, p.remainder, other)
+
+    def floor_divide_(self: Any, other: Value) -> Tensor:
+        """`floor_divide` in place."""
+        return _write(self, p.floor_divide, other)
+
+    def pow_(self: Any, other: Value) -> Tensor:
+        """`pow` in place."""
+        return _write(self, p.pow, other)
+
+    def bitwise_and_(self: Any, other: Value) -> Tensor:
+        """`bitwise_and` in place."""
+        return _write(self, p.bitwise_and, other)
+
+    def bitwise_or_(self: Any, other: Value) -> Tensor:
+        """`bitwise_or` in place."""
+        return _write(self, p.bitwise_or, other)
+
+    def bitwise_xor_(self: Any, other: Value) -> Tensor:
+        """`bitwise_xor` in place."""
+        return _write(self, p.bitwise_xor, other)
+
+    def add_(self: Any, other: Value, *, alpha: float = 1) -> Tensor:
+        """`add` in place."""
+        return _write(self, p.add, other if alpha == 1 else mul(other, alpha))
+
+    def sub_(self: Any, other: Value, *, alpha: float = 1) -> Tensor:
+        """`sub` in place."""
+        return _write(self, p.sub, other if alpha == 1 else mul(other, alpha))
+
+    def div_(self: Any, other: Value) -> Tensor:
+        """`div` in place."""
+        return _write(self, p.div, other, floating=True)
+
+    def lerp_(self: Any, end: Tensor, weight: Value) -> Tensor:
+        """`lerp` in place."""
+        return write_back("lerp_", self, read(lerp(self, end, weight)))
+
+    def addcmul_(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+        """`addcmul` in place."""
+        return write_back("addcmul_", self, read(addcmul(self, tensor1, tensor2, value=value)))
+
+    def addcdiv_(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+        """`addcdiv` in place."""
+        return write_back("addcdiv_", self, read(addcdiv(self, tensor1, tensor2, value=value)))
+
+    def clamp_(self: Any, min: Value | None = None, max: Value | None = None) -> Tensor:
+        """`clamp` in place."""
+        return write_back("clamp_", self, read(clamp(self, min, max)))
+
+    __iadd__, __isub__, __imul__, __itruediv__ = add_, sub_, mul_, div_
+    __ifloordiv__, __imod__, __ipow__ = floor_divide_, remainder_, pow_
+    __iand__, __ior__, __ixor__ = bitwise_and_, bitwise_or_, bitwise_xor_
+
+
+def comparable(value: Any) -> bool:
+    """True for what a tensor can be compared with, element by element."""
+    return isinstance(value, (TensorBase, bool, int, float)) or hasattr(value, "__array__")
+

@@ -1,0 +1,435 @@
+"""Shape ops. Those that torch makes views are views: they share the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from genesis.ir.errors import failure
+from genesis.ir.node import make
+from genesis.ir.ops import movement as m
+from genesis.ir.types import tensor_type
+from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
+from genesis.recording import TensorBase, emit, over, read, wrap
+from genesis.storage import View, row_major
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def strides_of(tensor: TensorBase) -> tuple[int, ...]:
+    """Strides in elements, as torch reports them."""
+    return row_major(tensor.type.shape) if tensor.view is None else tensor.view.strides
+
+
+def is_contiguous(input: TensorBase) -> bool:
+    """True if the elements lie in row-major order without gaps."""
+    if input.view is None:
+        return True
+    step = 1
+    for size, stride in zip(reversed(input.type.shape), reversed(input.view.strides), strict=True):
+        if size != 1 and stride != step:
+            return input.type.numel == 0
+        step *= size
+    return True
+
+
+def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Any:
+    """A tensor over the same storage that shows op(input)."""
+    before = input.view
+    steps = ((op, attrs),) if before is None else (*before.steps, (op, attrs))
+    start = offset if before is None else before.offset + offset
+    kind = input.type
+    result = over(input.storage, tensor_type(shape, kind.dtype, kind.device), View(strides, start, steps))
+    result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    return result
+
+
+def _infer(op: str, shape: tuple[int, ...], input: Any) -> tuple[int, ...]:
+    """The shape with -1 replaced by what is left."""
+    numel = input.type.numel
+    if shape.count(-1) > 1 or any(size < -1 for size in shape):
+        raise failure(op, f"shape {list(shape)} is invalid: at most one size may be -1", [("input", input)])
+    if -1 in shape:
+        known = 1
+        for size in shape:
+            known *= size if size != -1 else 1
+        if known == 0 or numel % known:
+            raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", input)])
+        return tuple(numel // known if size == -1 else size for size in shape)
+    known = 1
+    for size in shape:
+        known *= size
+    if known != numel:
+        raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", input)],
+                      hint="use -1 for the size that follows from the others")
+    return shape
+
+
+def _viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides that show the same memory in another shape, or None where only a copy can."""
+    if 0 in new:
+        return row_major(new)
+    runs: list[tuple[int, int]] = []  # maximal runs of dimensions that are contiguous among themselves: (elements, step)
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = (runs[-1][0] * size, stride)
+        else:
+            runs.append((size, stride))
+    result: list[int] = []
+    left, step = runs.pop() if runs else (1, 1)
+    for size in reversed(new):
+        if left == 1 and size != 1 and runs:
+            left, step = runs.pop()
+        if size != 1 and left % size:
+            return None
+        result.append(step)
+        left //= size
+        step *= size
+    return tuple(reversed(result)) if left == 1 and not runs else None
+
+
+def view(input: Tensor, *shape: Any) -> Tensor:
+    """The same memory in another shape, or in another dtype of the same size; RuntimeError where only a copy can be.
+
+    >>> import genesis
+    >>> genesis.arange(6).view(2, -1)
+    tensor([[0, 1, 2],
+            [3, 4, 5]])
+    """
+    new = _infer("view", shape_of(shape), input)
+    strides = row_major(new) if input.view is None else _viewed_strides(input.type.shape, input.view.strides, new)
+    if strides is None:
+        raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
+                      hint="use reshape(), which copies")
+    return _view(input, m.reshape, (new,), new, strides)
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The elements in another shape: a view where possible, else a copy."""
+    new = _infer("reshape", shape_of(shape), input)
+    strides = row_major(new) if input.view is None else _viewed_strides(input.type.shape, input.view.strides, new)
+    if strides is not None:
+        return _view(input, m.reshape, (new,), new, strides)
+    return wrap(emit(m.reshape, (read(input),), (new,)))
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """`view` in other's shape."""
+    return view(input, other.type.shape)
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`reshape` in other's shape."""
+    return reshape(input, other.type.shape)
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """A view whose dimension i is dimension dims[i]."""
+    given = shape_of(dims)
+    ndim = input.type.ndim
+    axes = tuple(axis_in("permute", d, ndim) for d in given)
+    if sorted(axes) != list(range(ndim)):
+        raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
+    strides = strides_of(input)
+    shape = input.type.shape
+    return _view(input, m.permute, (axes,), tuple(shape[a] for a in axes), tuple(strides[a] for a in axes))
+
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """A view with two dimensions swapped."""
+    ndim = input.type.ndim
+    a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
+    order = list(range(ndim))
+    if ndim:
+        order[a], order[b] = b, a
+    return permute(input, order)
+
+
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix (vectors and numbers as they are)."""
+    if input.type.ndim > 2:
+        raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
+    return transpose(input, 0, 1) if input.type.ndim == 2 else _view(
+        input, m.reshape, (input.type.shape,), input.type.shape, strides_of(input))
+
+
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """A view with dimensions moved to new places, the others in order."""
+    ndim = input.type.ndim
+    sources = [axis_in("movedim", d, ndim) for d in ([source] if isinstance(source, int) else source)]
+    places = [axis_in("movedim", d, ndim) for d in ([destination] if isinstance(destination, int) else destination)]
+    rest = iter([d for d in range(ndim) if d not in sources])
+    at = dict(zip(places, sources, strict=True))
+    return permute(input, [at[i] if i in at else next(rest) for i in range(ndim)])
+
+
+def expand(input: Tensor, *sizes: Any) -> Tensor:
+    """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
+    given = shape_of(sizes)
+    old = input.type.shape
+    lead = len(given) - len(old)
+    fits = lead >= 0 and all(size in (-1, have) or have == 1 for size, have in zip(given[lead:], old, strict=True))
+    if not fits or -1 in given[:max(lead, 0)]:
+        raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(old)}", [("input", input)],
+                      hint="only dimensions of size 1 can be expanded")
+    shape = given[:lead] + tuple(h if s == -1 else s for s, h in zip(given[lead:], old, strict=True))
+    strides = (0,) * lead + tuple(
+        0 if h == 1 and s != 1 else stride for s, h, stride in zip(shape[lead:], old, strides_of(input), strict=True))
+    return _view(input, m.expand, (shape,), shape, strides)
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`expand` to other's shape."""
+    return expand(input, other.type.shape)
+
+
+def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
+    """`expand` by numpy's name."""
+    return expand(input, shape)
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors expanded to their common shape."""
+    shape = broadcast_shapes(*(x.type.shape for x in tensors))
+    return tuple(expand(x, shape) for x in tensors)
+
+
+def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
+    """A view without dimensions of size 1 (only those in `dim`, if given)."""
+    shape = input.type.shape
+    chosen = set(axes_in("squeeze", dim, len(shape))) if dim is not None else set(range(len(shape)))
+    kept = [i for i, size in enumerate(shape) if not (i in chosen and size == 1)]
+    strides = strides_of(input)
+    new = tuple(shape[i] for i in kept)
+    return _view(input, m.reshape, (new,), new, tuple(strides[i] for i in kept))
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """A view with a dimension of size 1 put in at `dim`."""
+    shape, strides = input.type.shape, strides_of(input)
+    at = axis_in("unsqueeze", dim, len(shape) + 1)
+    new = (*shape[:at], 1, *shape[at:])
+    step = shape[at] * strides[at] if at < len(shape) else 1
+    return _view(input, m.reshape, (new,), new, (*strides[:at], step, *strides[at:]))
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions start_dim to end_dim as one."""
+    shape = input.type.shape
+    if not shape:
+        return reshape(input, 1)
+    first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
+    if first > last:
+        raise failure("flatten", "start_dim cannot come after end_dim", [("input", input)])
+    count = 1
+    for size in shape[first:last + 1]:
+        count *= size
+    return reshape(input, (*shape[:first], count, *shape[last + 1:]))
+
+
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Dimension `dim` split into these sizes (one may be -1)."""
+    shape = input.type.shape
+    at = axis_in("unflatten", dim, len(shape))
+    known = 1
+    for size in sizes:
+        known *= size if size != -1 else 1
+    filled = tuple(shape[at] // max(known, 1) if size == -1 else size for size in sizes)
+    return view(input, (*shape[:at], *filled, *shape[at + 1:]))
+
+
+def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+    """A view of x[start:stop:step, ...], all in range."""
+    strides = strides_of(input)
+    shape = tuple(-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
+    offset = 0
+    for a, stride in zip(starts, strides, strict=True):
+        offset += a * stride
+    return _view(input, m.slice, (starts, stops, steps), shape,
+                 tuple(a * b for a, b in zip(strides, steps, strict=True)), offset)
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """A view of `length` elements along `dim` from `start` on."""
+    shape = input.type.shape
+    axis = axis_in("narrow", dim, len(shape))
+    begin = start + shape[axis] if start < 0 else start
+    if not 0 <= begin <= begin + length <= shape[axis]:
+        raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
+                      [("input", input)])
+    starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
+    stops = tuple(begin + length if i == axis else size for i, size in enumerate(shape))
+    return sliced(input, starts, stops, (1,) * len(shape))
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """A view of one position along `dim`, without that dimension."""
+    shape = input.type.shape
+    axis = axis_in("select", dim, len(shape))
+    if not shape or not -shape[axis] <= index < shape[axis]:
+        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)], error=IndexError)
+    return squeeze(narrow(input, axis, index % shape[axis], 1), axis)
+
+
+def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes."""
+    axis = axis_in("split", dim, input.type.ndim)
+    size = input.type.shape[axis]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step < 1 and size:
+            raise failure("split", f"the size of a part must be positive, not {step}", [("input", input)])
+        sections = [min(step, size - at) for at in range(0, size, step)] if size else [0]
+    else:
+        sections = list(split_size_or_sections)
+        if sum(sections) != size:
+            raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}", [("input", input)])
+    parts, at = [], 0
+    for length in sections:
+        parts.append(narrow(input, axis, at, length))
+        at += length
+    return tuple(parts)
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of at most `chunks` consecutive parts of one size along `dim`."""
+    if chunks < 1:
+        raise failure("chunk", f"chunks must be positive, not {chunks}", [("input", input)])
+    size = input.type.shape[axis_in("chunk", dim, input.type.ndim)]
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Views of each position along `dim`."""
+    axis = axis_in("unbind", dim, input.type.ndim)
+    return tuple(select(input, axis, i) for i in range(input.type.shape[axis]))
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after another along `dim`, in their common dtype."""
+    if not tensors:
+        raise failure("cat", "expected a non-empty list of tensors")
+    parts = [x for x in tensors if x.type.shape != (0,)] or list(tensors[:1])
+    dtype = result_type(*tensors)
+    axis = axis_in("cat", dim, parts[0].type.ndim)
+    return wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,)))
+
+
+concat = concatenate = cat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors, of one shape, along a new dimension `dim`."""
+    if not tensors:
+        raise failure("stack", "expected a non-empty list of tensors")
+    first = tensors[0].type.shape
+    for x in tensors[1:]:
+        if x.type.shape != first:
+            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(x.type.shape)}")
+    at = axis_in("stack", dim, len(first) + 1)
+    return cat([unsqueeze(x, at) for x in tensors], at)
+
+
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """A copy read backwards along these dimensions."""
+    axes = tuple(sorted(axis_in("flip", d, input.type.ndim) for d in shape_of(dims)))
+    return wrap(emit(m.flip, (read(input),), (axes,)))
+
+
+def repeat(input: Tensor, *repeats: Any) -> Tensor:
+    """A copy repeated so often along each dimension (new leading ones first)."""
+    times = shape_of(repeats)
+    lead = len(times) - input.type.ndim
+    if lead < 0:
+        raise failure("repeat", "the number of repeats must be at least the number of dimensions", [("input", input)])
+    shape = (1,) * lead + input.type.shape
+    spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
+    single = tuple(n for size in shape for n in (1, size))
+    whole = tuple(a * b for a, b in zip(times, shape, strict=True))
+    node = make(m.expand, (make(m.reshape, (read(input),), (single,)),), (spread,))
+    return wrap(emit(m.reshape, (node,), (whole,)))
+
+
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """`repeat` with missing leading repeats taken as 1."""
+    times = shape_of(dims)
+    return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
+
+
+def contiguous(input: Tensor) -> Tensor:
+    """Itself when contiguous, else a copy that is."""
+    return input if is_contiguous(input) else clone(input)
+
+
+def clone(input: Tensor) -> Tensor:
+    """A copy with memory of its own; gradients flow through."""
+    return wrap(read(input))
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of the last two dimensions, zeros above the diagonal."""
+    return _triangle(input, diagonal, lower=True)
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of the last two dimensions, zeros below the diagonal."""
+    return _triangle(input, diagonal, lower=False)
+
+
+def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
+    from genesis.ops.creation import arange
+    if input.type.ndim < 2:
+        raise failure("tril" if lower else "triu", "the input must have at least 2 dimensions", [("input", input)])
+    rows = arange(input.type.shape[-2], device=input.type.device).unsqueeze(1)
+    columns = arange(input.type.shape[-1], device=input.type.device).unsqueeze(0)
+    keep = (columns - rows <= diagonal) if lower else (columns - rows >= diagonal)
+    return input.masked_fill(~keep, 0)
+
+
+class ShapeMethods(TensorBase):
+    """The shape methods of a tensor."""
+
+    __slots__ = ()
+
+    view = view
+    reshape = reshape
+    view_as = view_as
+    reshape_as = reshape_as
+    permute = permute
+    transpose = transpose
+    swapaxes = transpose
+    t = t
+    movedim = movedim
+    expand = expand
+    expand_as = expand_as
+    broadcast_to = broadcast_to
+    squeeze = squeeze
+    unsqueeze = unsqueeze
+    flatten = flatten
+    unflatten = unflatten
+    narrow = narrow
+    select = select
+    split = split
+    chunk = chunk
+    unbind = unbind
+    flip = flip
+    repeat = repeat
+    tile = tile
+    contiguous = contiguous
+    clone = clone
+    tril = tril
+    triu = triu
+    is_contiguous = is_contiguous
+
+    @property
+    def T(self: Any) -> Tensor:
+        """A view with all dimensions reversed."""
+        return permute(self, tuple(reversed(range(self.type.ndim))))
+
+    @property
+    def mT(self: Any) -> Tensor:
+        """A view with the last two dimensions swapped."""
+        return transpose(self, -2, -1)

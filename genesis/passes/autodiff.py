@@ -1,0 +1,118 @@
+"""Reverse-mode differentiation: `grad` nodes become the nodes that compute the gradients.
+
+    before: %2: f32[] = sum(%1)                          after: %5: f32[4] = expand(1.0)
+            %4: (f32[4],) = grad(%2, 1.0, %0)                   %6: f32[4] = mul(%5, %0) ...
+            %5: f32[4] = item(%4, index=0)
+
+Operands of a `grad` are expanded before it, so a gradient of a gradient is just another walk.
+Source: Griewank and Walther, Evaluating Derivatives (2008), ch. 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from genesis.ir.graph import Graph, rewrite_nodes, substitute, topological
+from genesis.ir.node import Node, located, make
+from genesis.ir.ops import control, movement, pointwise
+from genesis.ir.ops.leaves import zeros_like
+
+
+def autodiff(graph: Graph) -> Graph:
+    """The graph without `grad` nodes."""
+    expanded: dict[Node, list[Node]] = {}
+    wrapped: dict[Node, Node] = {}
+
+    def rule(node: Node) -> Node | None:
+        if node.op is control.known:
+            wrapped[node.inputs[0]] = node
+        if node.op is not control.item or node.inputs[0].op is not control.grad:
+            return None
+        request = node.inputs[0]
+        if request not in expanded:
+            outputs = request["outputs"]
+            operands = request.inputs
+            expanded[request] = gradients(operands[:outputs], operands[outputs:2 * outputs], operands[2 * outputs:],
+                                          wrapped)
+        return expanded[request][node["index"]]
+
+    return substitute(graph, rewrite_nodes(graph.nodes, rule))
+
+
+def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node],
+              wrapped: dict[Node, Node] | None = None) -> list[Node]:
+    """Nodes for Σ seed · d(output)/d(x), for each x; zeros where x has no influence.
+
+    `wrapped` maps a node to the `known` node that stands for its value in memory.
+    """
+    order = topological(outputs)
+    active = _influenced(order, wrt)
+    received: dict[Node, list[Node | None]] = {}
+    for y, seed in zip(outputs, seeds, strict=True):
+        _add(received, y, 0, seed)
+    for node in reversed(order):
+        if node not in active or node not in received:
+            continue
+        with located(node.source):
+            for operand, contribution in zip(node.inputs, _pull(node, received[node], active, wrapped), strict=True):
+                if contribution is None or operand not in active:
+                    continue
+                if node.op is control.item:
+                    _add(received, operand, node["index"], contribution)
+                else:
+                    _add(received, operand, 0, contribution)
+    found = [received[x][0] if x in received else None for x in wrt]
+    return [zeros_like(x) if g is None else g for x, g in zip(wrt, found, strict=True)]
+
+
+def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
+    """The nodes that some x influences through differentiable ops."""
+    active = set(wrt)
+    for node in order:
+        if node.op.differentiable and any(x in active for x in node.inputs):
+            if type(node.type) is tuple or node.type.dtype.kind == "float":
+                active.add(node)
+    return active
+
+
+def _add(received: dict[Node, list[Node | None]], node: Node, index: int, g: Node) -> None:
+    slots = received.setdefault(node, [None] * (len(node.type) if type(node.type) is tuple else 1))
+    before = slots[index]
+    slots[index] = g if before is None else make(pointwise.add, (before, g))
+
+
+def _pull(node: Node, received: list[Node | None], active: set[Node],
+          wrapped: dict[Node, Node] | None) -> Sequence[Node | None]:
+    """The gradient contributions to a node's operands."""
+    op = node.op
+    if op is control.item:
+        return received
+    value = node if wrapped is None else wrapped.get(node, node)
+    several = type(node.type) is tuple
+    if op.vjp is not None:
+        found = op.vjp(tuple(received) if several else received[0], *node.inputs, value, **node.attributes)
+        contributions = found if isinstance(found, tuple) else (found,)
+        return tuple(_fitted(g, x) for g, x in zip(_filled(contributions, len(node.inputs)), node.inputs, strict=True))
+    assert op.decompose is not None, f"{op.name} has neither vjp nor decomposition"
+    parts = op.decompose(*node.inputs, **node.attributes)
+    outputs = list(parts) if isinstance(parts, tuple) else [parts]
+    seeds = [zeros_like(y) if g is None else g for y, g in zip(outputs, received, strict=True)]
+    chosen = [x for x in dict.fromkeys(node.inputs) if x in active]
+    by_operand = dict(zip(chosen, gradients(outputs, seeds, chosen), strict=True))
+    taken: list[Node | None] = [by_operand.pop(x, None) for x in node.inputs]
+    return taken
+
+
+def _filled(contributions: tuple[Node | None, ...], count: int) -> tuple[Node | None, ...]:
+    return contributions + (None,) * (count - len(contributions))
+
+
+def _fitted(g: Node | None, x: Node) -> Node | None:
+    """A contribution that broadcasting in a formula left smaller than its operand."""
+    if g is None or g.type is x.type or type(x.type) is tuple or x.type.weak:
+        return g
+    if g.type.weak:
+        g = pointwise.cast(g, dtype=x.type.dtype)
+    if g.type.dtype is not x.type.dtype:
+        g = pointwise.cast(g, dtype=x.type.dtype)
+    return g if g.type.shape == x.type.shape else movement.expand(g, shape=x.type.shape)

@@ -1,0 +1,40 @@
+"""Calls of compiled functions become their graphs, so that everything around sees through them."""
+
+from __future__ import annotations
+
+from genesis.ir.graph import Graph, rewrite_nodes, substitute
+from genesis.ir.node import Node
+from genesis.ir.ops import control, leaves
+
+
+def inline(graph: Graph) -> Graph:
+    """Replace `call` nodes by the nodes of their graphs.
+
+        before: %1: (f32[4],) = call(%0, graph={ %0 → mul(%0, %0) })    after: %2: f32[4] = mul(%0, %0)
+                %2: f32[4] = item(%1, index=0)
+    """
+    if not any(node.op is control.call for node in graph.nodes):
+        return graph
+    results: dict[Node, tuple[Node, ...]] = {}
+
+    def rule(node: Node) -> Node | None:
+        if node.op is control.call:
+            results[node] = _body(node["graph"], node.inputs)
+        elif node.op is control.item and node.inputs[0] in results:
+            return results[node.inputs[0]][node["index"]]
+        return None
+
+    return inline(substitute(graph, rewrite_nodes(graph.nodes, rule)))
+
+
+def _body(graph: Graph, operands: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The graph's outputs with its inputs, then its numbers, replaced by the operands."""
+    def rule(node: Node) -> Node | None:
+        if node.op is leaves.input:
+            return operands[node["index"]]
+        if node.op is leaves.scalar:
+            return operands[len(graph.inputs) + node["index"]]
+        return None
+
+    replaced = rewrite_nodes(graph.nodes, rule)
+    return tuple(replaced[node] for node in graph.outputs)

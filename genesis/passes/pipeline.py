@@ -1,0 +1,71 @@
+"""The passes, in the order in which they run. This list is the table of contents of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.passes.autodiff import autodiff
+from genesis.passes.canonicalize import canonicalize
+from genesis.passes.groups import Schedule
+from genesis.passes.inline import inline
+from genesis.passes.legalize import legalize
+from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the passes ask a backend.
+
+    Attributes:
+        name: "cpu" or "cuda".
+        supports: whether it has a lowering for a node.
+        prepare: a last graph pass of its own, before grouping.
+        group: its grouping: what becomes one kernel, in which order.
+        may_overwrite: whether a kernel may write a result over an operand.
+    """
+
+    name: str
+    supports: Callable[[Node], bool]
+    prepare: Callable[[Graph], Graph]
+    group: Callable[[Graph], Schedule]
+    may_overwrite: MayOverwrite
+
+
+Pass = Callable[[Graph, Backend], Graph]
+
+PASSES: tuple[tuple[str, str, Pass], ...] = (
+    # (name, the stage that `genesis dump` shows after it, the pass)
+    ("inline", "capture", lambda graph, backend: inline(graph)),
+    ("autodiff", "grad", lambda graph, backend: autodiff(graph)),
+    ("canonicalize", "canonical", lambda graph, backend: canonicalize(graph)),
+    ("legalize", "legal", lambda graph, backend: canonicalize(legalize(graph, backend.supports))),
+    ("prepare", "prepared", lambda graph, backend: backend.prepare(graph)),
+)
+
+
+def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule, MemoryPlan]:
+    """All passes up to lowering. Returns every stage by name, the schedule and the memory plan."""
+    verify = _verifier()
+    stages: dict[str, Any] = {"input": graph}
+    for _, stage, transform in PASSES:
+        graph = transform(graph, backend)
+        verify(graph)
+        stages[stage] = graph
+    schedule = backend.group(graph)
+    memory = plan_memory(schedule, backend.may_overwrite)
+    stages["groups"] = schedule
+    stages["memory"] = memory
+    return stages, schedule, memory
+
+
+def _verifier() -> Callable[[Graph], None]:
+    """`ir.verify.verify` under GENESIS_VERIFY=1, else nothing."""
+    import os
+    if os.environ.get("GENESIS_VERIFY", "0") in ("", "0"):
+        return lambda graph: None
+    from genesis.ir.verify import verify
+    return verify

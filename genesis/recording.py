@@ -1,0 +1,157 @@
+"""Recording: from tensors and numbers to nodes, and from nodes to tensors.
+
+This is the hot path of an eager-looking program: every op that a user calls goes through
+`record` (or `read` and `wrap`), about 5 µs each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from genesis.gradmode import mode
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, Op, make, number
+from genesis.ir.ops import control
+from genesis.ir.source import here
+from genesis.ir.types import TensorType
+from genesis.storage import Cell, Storage, View
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+_NUMBERS = (bool, int, float)
+_leaf_numbers = itertools.count(1)
+watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+"""The leaf tensors that want gradients, by the number in their `watch` nodes."""
+
+FREED = 0
+"""The leaf number that stands for a graph whose backward has run."""
+
+
+class TensorBase:
+    """What recording needs of a tensor: a storage, which part of it, and how gradients flow.
+
+    Attributes:
+        storage: the memory it looks at.
+        type: shape, dtype and device of what it shows.
+        view: the part of the storage that it shows, None for all of it.
+        leaf: number of the leaf tensor that reading it watches, or None.
+        detached: reading it stops gradients.
+    """
+
+    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "storage", "type", "view")
+
+    storage: Storage
+    type: TensorType
+    view: View | None
+    leaf: int | None
+    detached: bool
+    is_view: bool
+    _grad: Any
+
+
+_tensor_class: type[TensorBase] = TensorBase
+
+
+def set_tensor_class(cls: type[TensorBase]) -> None:
+    """`genesis.tensor` says what `wrap` makes."""
+    global _tensor_class
+    _tensor_class = cls
+
+
+def new_leaf(tensor: Any) -> int:
+    """A number for a tensor that wants gradients."""
+    leaf = next(_leaf_numbers)
+    watched[leaf] = tensor
+    return leaf
+
+
+def read(tensor: TensorBase) -> Node:
+    """The node of what the tensor shows now, as the grad mode lets gradients through."""
+    storage = tensor.storage
+    node = storage._node
+    if node is None:
+        node = storage._leaf()
+    if tensor.leaf is not None:
+        if mode.enabled:
+            node = make(control.watch, (node,), (tensor.leaf,))
+    elif node.needs_grad and (tensor.detached or not mode.enabled):
+        node = make(control.stop_gradient, (node,))
+    return node if tensor.view is None else tensor.view.read(node)
+
+
+def operand(x: Any) -> Node:
+    """The node of a tensor or a Python number."""
+    if isinstance(x, TensorBase):
+        return read(x)
+    if x.__class__ in _NUMBERS:
+        return number(x)
+    if hasattr(x, "item") and getattr(x, "ndim", None) == 0:  # a numpy scalar
+        return number(x.item())
+    raise TypeError(f"expected a tensor or a number, not {type(x).__name__}")
+
+
+def wrap(node: Node) -> Tensor:
+    """A new tensor whose content is the node's value."""
+    tensor = object.__new__(_tensor_class)
+    tensor.storage = Storage(node.type, node)
+    tensor.type = node.type
+    tensor.view = tensor._grad = tensor.leaf = None
+    tensor.detached = tensor.is_view = False
+    return tensor  # type: ignore[return-value]
+
+
+def wrap_memory(memory: Any, type: TensorType) -> Tensor:
+    """A new tensor over memory that holds its content already."""
+    return over(Storage(type, None, Cell(memory)), type, None)
+
+
+def over(storage: Storage, type: TensorType, view: View | None) -> Tensor:
+    """A new tensor that shows a part of an existing storage."""
+    tensor = object.__new__(_tensor_class)
+    tensor.storage, tensor.type, tensor.view = storage, type, view
+    tensor._grad = tensor.leaf = None
+    tensor.detached = tensor.is_view = False
+    return tensor  # type: ignore[return-value]
+
+
+def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:
+    """The node for an op of the user's, with the user's line; a mismatch raises the four-part error."""
+    try:
+        return make(op, nodes, attrs, here())
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        operands = [(f"operand {i}", node) for i, node in enumerate(nodes)]
+        raise failure(op.name, str(error), operands, error=type(error)) from None
+
+
+def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
+    """Record the op on tensors and numbers, which already have the dtypes and shapes it wants.
+
+    Returns a tensor, or a tuple of tensors for an op with several results.
+    """
+    node = emit(op, tuple([operand(x) for x in inputs]), attrs)
+    if type(node.type) is tuple:
+        return tuple(wrap(make(control.item, (node,), (i,), node.source)) for i in range(len(node.type)))
+    return wrap(node)
+
+
+def assign(tensor: TensorBase, node: Node) -> None:
+    """Write a value of the tensor's own type through it, into its storage."""
+    storage = tensor.storage
+    if tensor.leaf is not None and mode.enabled:
+        what = "a view of a leaf" if tensor.is_view else "a leaf"
+        raise failure("in-place write", f"{what} variable that requires grad is being used in an in-place operation",
+                      [("tensor", tensor)], hint="write under genesis.no_grad(), or to a clone()")
+    if node.type is not tensor.type:
+        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
+                      hint="use the out-of-place op")
+    if tensor.view is None:
+        storage.write(node)
+        return
+    whole = storage.node
+    if not mode.enabled and whole.needs_grad:
+        whole = make(control.stop_gradient, (whole,))
+    storage.write(tensor.view.write(whole, node))

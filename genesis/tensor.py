@@ -1,0 +1,424 @@
+"""The tensor that users hold. It records what is done to it; the engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from genesis import engine
+from genesis.ir.errors import failure
+from genesis.ir.types import (
+    Device,
+    DType,
+    bfloat16,
+    bool_,
+    cpu,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from genesis.ops.common import default_dtype
+from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
+from genesis.ops.indexing import IndexingMethods, write_value
+from genesis.ops.linalg import LinalgMethods
+from genesis.ops.math import MathMethods, to_dtype
+from genesis.ops.reduction import ReductionMethods
+from genesis.ops.shape import ShapeMethods, strides_of
+from genesis.recording import FREED, over, read, set_tensor_class
+
+
+class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, LinalgMethods, CreationMethods):
+    """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
+
+    Called directly it makes a floating-point tensor from data, as torch.Tensor does:
+
+    >>> import genesis
+    >>> genesis.Tensor([1, 2, 3], requires_grad=True)
+    tensor([1., 2., 3.], requires_grad=True)
+    """
+
+    __slots__ = ("__dict__",)
+
+    def __new__(cls, *data: Any, dtype: DType | None = None, device: DeviceLike = None,
+                requires_grad: bool = False) -> Tensor:
+        from genesis.ops.creation import empty
+        if data and all(isinstance(size, int) for size in data):
+            made = empty(*data, dtype=dtype, device=device)
+        else:
+            made = tensor(data[0] if data else [], dtype=dtype or default_dtype("float"), device=device)
+        return made.requires_grad_(requires_grad)
+
+    def __init__(self, *data: Any, **options: Any):
+        pass
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes."""
+        return Size(self.type.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements are."""
+        return self.type.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self.type.ndim
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements to skip for the next one along each dimension."""
+        return strides_of(self)
+
+    @property
+    def is_cuda(self) -> bool:
+        """True on a GPU."""
+        return self.type.device.type == "cuda"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.type.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.type.dtype.itemsize
+
+    @property
+    def _version(self) -> int:
+        return self.storage.version
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.type.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """Sizes, or the size of one dimension."""
+        from genesis.ops.common import axis_in
+        return self.shape if dim is None else self.type.shape[axis_in("size", dim, self.type.ndim)]
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.type.numel
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.type.dtype.itemsize
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Strides in elements, or one of them."""
+        strides = strides_of(self)
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> int:
+        """Elements before the first one in the storage."""
+        return 0 if self.view is None else self.view.offset
+
+    def is_floating_point(self) -> bool:
+        """True for floating-point dtypes."""
+        return self.type.dtype.is_floating_point
+
+    def data_ptr(self) -> int:
+        """Address of the first element. Computes the tensor."""
+        memory = engine.memory_of(self)
+        return memory.ptr + self.storage_offset() * self.type.dtype.itemsize
+
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if gradients with respect to this tensor, or through it, are tracked."""
+        if self.leaf is not None:
+            return True
+        node = self.storage._node
+        return node is not None and node.needs_grad and not self.detached
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Make this leaf tensor want gradients (or no more). Returns itself."""
+        if requires_grad == self.requires_grad:
+            return self
+        if not requires_grad:
+            if not self.is_leaf:
+                raise failure("requires_grad_", "you can only change requires_grad flags of leaf variables",
+                              [("tensor", self)], hint="use detach()")
+            self.leaf = None
+            return self
+        if not self.type.dtype.is_floating_point:
+            raise failure("requires_grad_", "only tensors of floating-point dtype can require gradients",
+                          [("tensor", self)], hint="cast it with .float() first")
+        from genesis.recording import new_leaf
+        self.leaf, self.detached = new_leaf(self), False
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True unless it was computed from tensors that require grad."""
+        return not self.requires_grad or (self.leaf is not None and self.leaf != FREED and not self.is_view)
+
+    @property
+    def grad_fn(self) -> Any:
+        """The op that computed it, None for leaves."""
+        return None if self.is_leaf else _GradFn(self)
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None and (value.type.shape != self.type.shape or value.type.device is not self.type.device):
+            raise failure("grad", "assigned grad has data of a different shape or device",
+                          [("tensor", self), ("grad", value)])
+        self._grad = value
+
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+                 inputs: Any = None) -> None:
+        """Accumulate d(self)/d(leaf) into `.grad` of every leaf that wants it.
+
+        Args:
+            gradient: weight of each element, of this tensor's shape; may be left out for one element.
+            retain_graph: keep the graph for another backward.
+            create_graph: make the gradients differentiable.
+            inputs: accumulate into these tensors only.
+
+        >>> import genesis
+        >>> x = genesis.tensor([2.0, 3.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([4., 6.])
+        """
+        from genesis.autograd import backward
+        backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def detach(self) -> Any:
+        """The same memory, without gradients."""
+        result = over(self.storage, self.type, self.view)
+        result.detached = True
+        return result
+
+    def detach_(self) -> Any:
+        """Stop gradients through this tensor from now on. Returns itself."""
+        self.leaf, self.detached = None, True
+        return self
+
+    @property
+    def data(self) -> Any:
+        """The same memory, without gradients."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.storage, self.type, self.view = value.storage, value.type, value.view
+
+    # Moving and casting
+
+    def to(self, *args: Any, device: DeviceLike = None, dtype: DType | None = None, copy: bool = False,
+           non_blocking: bool = False) -> Any:
+        """This tensor with another dtype, on another device, or like another tensor; itself when it is so already."""
+        for arg in args:
+            if isinstance(arg, DType):
+                dtype = arg
+            elif isinstance(arg, Tensor):
+                dtype, device = arg.dtype, arg.device
+            elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
+                device = arg
+        result = self if dtype is None else to_dtype(self, dtype)
+        place = self.device if device is None else device_from(device)
+        if place is not self.device:
+            return engine.transfer(result, place)
+        return result.clone() if copy and result is self else result
+
+    def cpu(self) -> Any:
+        """On the CPU."""
+        return self.to(cpu)
+
+    def cuda(self, device: Any = None) -> Any:
+        """On the GPU."""
+        return self.to("cuda" if device is None else device)
+
+    def type_as(self, other: Tensor) -> Any:
+        """In the other tensor's dtype."""
+        return self.to(other.dtype)
+
+    def float(self) -> Any:
+        """In float32."""
+        return self.to(float32)
+
+    def double(self) -> Any:
+        """In float64."""
+        return self.to(float64)
+
+    def half(self) -> Any:
+        """In float16."""
+        return self.to(float16)
+
+    def bfloat16(self) -> Any:
+        """In bfloat16."""
+        return self.to(bfloat16)
+
+    def long(self) -> Any:
+        """In int64."""
+        return self.to(int64)
+
+    def int(self) -> Any:
+        """In int32."""
+        return self.to(int32)
+
+    def short(self) -> Any:
+        """In int16."""
+        return self.to(int16)
+
+    def char(self) -> Any:
+        """In int8."""
+        return self.to(int8)
+
+    def byte(self) -> Any:
+        """In uint8."""
+        return self.to(uint8)
+
+    def bool(self) -> Any:
+        """In bool."""
+        return self.to(bool_)
+
+    def copy_(self, source: Any, non_blocking: Any = False) -> Any:
+        """Write the source's elements, cast, broadcast and moved here."""
+        if isinstance(source, Tensor) and source.device is not self.device:
+            source = source.to(self.device)
+        write_value(self, source)
+        return self
+
+    # Reading
+
+    def numpy(self) -> Any:
+        """The elements as a numpy array that shares the memory. CPU only; computes the tensor."""
+        if self.requires_grad:
+            raise failure("numpy", "can't call numpy() on a tensor that requires grad", [("tensor", self)],
+                          hint="use tensor.detach().numpy()")
+        if self.is_cuda:
+            raise failure("numpy", f"can't convert a {self.device} tensor to numpy", [("tensor", self)],
+                          hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
+        return engine.export_numpy(self)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        array = self.detach().cpu().numpy()
+        return array.astype(dtype) if dtype is not None and dtype != array.dtype else array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The one element as a Python number. Computes the tensor."""
+        if self.type.numel != 1:
+            raise failure("item", f"a tensor with {self.type.numel} elements cannot be converted to a number",
+                          [("tensor", self)], hint="use tolist(), or index one element")
+        return engine.host_copy(self).item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers. Computes the tensor."""
+        return engine.host_copy(self).tolist()
+
+    def __bool__(self) -> Any:
+        if self.type.numel != 1:
+            raise failure("bool", "the truth value of a tensor with more than one element is ambiguous",
+                          [("tensor", self)], hint="use any() or all()")
+        return bool(self.item())
+
+    def __int__(self) -> Any:
+        return int(self.item())
+
+    def __float__(self) -> Any:
+        return float(self.item())
+
+    def __index__(self) -> Any:
+        if self.type.dtype.kind == "float":
+            raise failure("index", "only integer tensors can be used as an index", [("tensor", self)], error=TypeError)
+        return int(self.item())
+
+    def __len__(self) -> Any:
+        if not self.type.ndim:
+            raise failure("len", "len() of a 0-d tensor", [("tensor", self)], error=TypeError)
+        return self.type.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.type.ndim:
+            raise failure("iter", "iteration over a 0-d tensor", [("tensor", self)], error=TypeError)
+        return iter(self.unbind(0))
+
+    def __contains__(self, value: Any) -> Any:
+        return bool((self == value).any().item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.type.ndim == 0 else repr(self)
+
+    def __repr__(self) -> str:
+        from genesis.printing import tensor_text
+        return tensor_text(self)
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        if not self.is_leaf:
+            raise failure("deepcopy", "only tensors created explicitly by the user support the deepcopy protocol",
+                          [("tensor", self)], hint="use detach().clone()")
+        copied = self.detach().clone().requires_grad_(self.requires_grad)
+        memo[id(self)] = copied
+        return copied
+
+    def __reduce__(self) -> Any:
+        return _from_pickle, (self.detach().cpu().numpy().copy(), str(self.device), self.requires_grad)
+
+
+def _from_pickle(array: Any, device: str, requires_grad: bool) -> Tensor:
+    return tensor(array, device=device, requires_grad=requires_grad)
+
+
+class Size(tuple):
+    """A shape, printed as torch prints it."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Product of the sizes."""
+        count = 1
+        for size in self:
+            count *= size
+        return count
+
+    def __repr__(self) -> str:
+        return f"genesis.Size({list(self)})"
+
+
+class _GradFn:
+    """Names the op behind a tensor that was computed with gradients."""
+
+    def __init__(self, of: Tensor):
+        node = read(of)
+        self._name = node.op.name
+        self.node = node
+
+    def name(self) -> str:
+        """The op's name as torch spells it, such as MulBackward0."""
+        return "".join(part.capitalize() for part in self._name.split("_")) + "Backward0"
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+set_tensor_class(Tensor)
+__all__ = ["Size", "Tensor"]
