@@ -41,7 +41,6 @@ from genesis.ops.creation import (
     randn,
     randn_like,
     set_default_device,
-    tensor,
     zeros,
     zeros_like,
 )
@@ -201,6 +200,8 @@ from genesis import amp, autograd, cuda, nn, optim, random  # isort: skip  (they
 from genesis.amp import autocast  # isort: skip
 from genesis.compiled import compile, explain  # isort: skip
 from genesis.utils.serialization import load, save  # isort: skip
+
+from genesis.ops.creation import tensor  # isort: skip  (last: the module genesis.tensor has the same name)
 
 half, double, long = float16, float64, int64
 __version__ = "0.1.0"

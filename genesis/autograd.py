@@ -95,7 +95,7 @@ def _free(tensor: Any) -> None:
     """After backward the graph is gone: keep the value, and a mark that says why a second backward fails."""
     storage = tensor.storage
     node = storage._node
-    if tensor.view is not None or node is None or not node.needs_grad or node.op is control.watch:
+    if tensor.part is not None or node is None or not node.needs_grad or node.op is control.watch:
         return
     value = make(control.stop_gradient, (node,))
     if node.buffer is not None:

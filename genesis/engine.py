@@ -204,7 +204,7 @@ def host_copy(tensor: Any) -> Any:
     """The tensor's elements as a new numpy array. Waits for the GPU."""
     import numpy as np
     from genesis.ops.shape import is_contiguous
-    if tensor.view is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
+    if tensor.part is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
                                         and tensor.type.numel == tensor.storage.type.numel):
         tensor = tensor.detach().clone()
     memory = memory_of(tensor)

@@ -37,16 +37,16 @@ class TensorBase:
     Attributes:
         storage: the memory it looks at.
         type: shape, dtype and device of what it shows.
-        view: the part of the storage that it shows, None for all of it.
+        part: the part of the storage that it shows, None for all of it.
         leaf: number of the leaf tensor that reading it watches, or None.
         detached: reading it stops gradients.
     """
 
-    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "storage", "type", "view")
+    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "storage", "type", "part")
 
     storage: Storage
     type: TensorType
-    view: View | None
+    part: View | None
     leaf: int | None
     detached: bool
     is_view: bool
@@ -80,7 +80,7 @@ def read(tensor: TensorBase) -> Node:
             node = make(control.watch, (node,), (tensor.leaf,))
     elif node.needs_grad and (tensor.detached or not mode.enabled):
         node = make(control.stop_gradient, (node,))
-    return node if tensor.view is None else tensor.view.read(node)
+    return node if tensor.part is None else tensor.part.read(node)
 
 
 def operand(x: Any) -> Node:
@@ -99,7 +99,7 @@ def wrap(node: Node) -> Tensor:
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
     tensor.type = node.type
-    tensor.view = tensor._grad = tensor.leaf = None
+    tensor.part = tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
     return tensor  # type: ignore[return-value]
 
@@ -109,10 +109,10 @@ def wrap_memory(memory: Any, type: TensorType) -> Tensor:
     return over(Storage(type, None, Cell(memory)), type, None)
 
 
-def over(storage: Storage, type: TensorType, view: View | None) -> Tensor:
+def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     """A new tensor that shows a part of an existing storage."""
     tensor = object.__new__(_tensor_class)
-    tensor.storage, tensor.type, tensor.view = storage, type, view
+    tensor.storage, tensor.type, tensor.part = storage, type, part
     tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
     return tensor  # type: ignore[return-value]
@@ -148,10 +148,10 @@ def assign(tensor: TensorBase, node: Node) -> None:
     if node.type is not tensor.type:
         raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
                       hint="use the out-of-place op")
-    if tensor.view is None:
+    if tensor.part is None:
         storage.write(node)
         return
     whole = storage.node
     if not mode.enabled and whole.needs_grad:
         whole = make(control.stop_gradient, (whole,))
-    storage.write(tensor.view.write(whole, node))
+    storage.write(tensor.part.write(whole, node))

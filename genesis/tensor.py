@@ -128,7 +128,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     def storage_offset(self) -> int:
         """Elements before the first one in the storage."""
-        return 0 if self.view is None else self.view.offset
+        return 0 if self.part is None else self.part.offset
 
     def is_floating_point(self) -> bool:
         """True for floating-point dtypes."""
@@ -213,7 +213,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     def detach(self) -> Any:
         """The same memory, without gradients."""
-        result = over(self.storage, self.type, self.view)
+        result = over(self.storage, self.type, self.part)
         result.detached = True
         return result
 
@@ -229,7 +229,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        self.storage, self.type, self.view = value.storage, value.type, value.view
+        self.storage, self.type, self.part = value.storage, value.type, value.part
 
     # Moving and casting
 

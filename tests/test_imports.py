@@ -30,7 +30,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types",),
     "genesis.capture": ("genesis.ir",),
-    "genesis.engine": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime", "genesis.capture", *TENSORS),
+    "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
+    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture", *TENSORS),
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     "genesis.amp": ("genesis.ir",),
 }

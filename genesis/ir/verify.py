@@ -115,7 +115,10 @@ def _attributes_are_typed(node: Node, graph: Graph, before: set[Node]) -> Proble
 
 
 def _axes_exist(node: Node, graph: Graph, before: set[Node]) -> Problems:
-    rank = node.inputs[0].type.ndim if node.inputs else len(node.type.shape)
+    typed = node.inputs[0].type if node.inputs else node.type
+    if type(typed) is tuple:
+        return
+    rank = typed.ndim
     for name in {"axis", "axes"} & set(node.op.attrs):
         axes = node[name] if name == "axes" else (node[name],)
         if any(not 0 <= a < rank for a in axes) or len(set(axes)) != len(axes):

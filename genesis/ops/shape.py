@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     """Strides in elements, as torch reports them."""
-    return row_major(tensor.type.shape) if tensor.view is None else tensor.view.strides
+    return row_major(tensor.type.shape) if tensor.part is None else tensor.part.strides
 
 
 def is_contiguous(input: TensorBase) -> bool:
     """True if the elements lie in row-major order without gaps."""
-    if input.view is None:
+    if input.part is None:
         return True
     step = 1
-    for size, stride in zip(reversed(input.type.shape), reversed(input.view.strides), strict=True):
+    for size, stride in zip(reversed(input.type.shape), reversed(input.part.strides), strict=True):
         if size != 1 and stride != step:
             return input.type.numel == 0
         step *= size
@@ -36,7 +36,7 @@ def is_contiguous(input: TensorBase) -> bool:
 
 def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Any:
     """A tensor over the same storage that shows op(input)."""
-    before = input.view
+    before = input.part
     steps = ((op, attrs),) if before is None else (*before.steps, (op, attrs))
     start = offset if before is None else before.offset + offset
     kind = input.type
@@ -100,7 +100,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
             [3, 4, 5]])
     """
     new = _infer("view", shape_of(shape), input)
-    strides = row_major(new) if input.view is None else _viewed_strides(input.type.shape, input.view.strides, new)
+    strides = row_major(new) if input.part is None else _viewed_strides(input.type.shape, input.part.strides, new)
     if strides is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
@@ -110,7 +110,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
     new = _infer("reshape", shape_of(shape), input)
-    strides = row_major(new) if input.view is None else _viewed_strides(input.type.shape, input.view.strides, new)
+    strides = row_major(new) if input.part is None else _viewed_strides(input.type.shape, input.part.strides, new)
     if strides is not None:
         return _view(input, m.reshape, (new,), new, strides)
     return wrap(emit(m.reshape, (read(input),), (new,)))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+
+Space = tuple[tuple[int, str], ...]
+"""An iteration space: sizes in row-major order, each "x" (kept) or "r" (reduced)."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class Group:
         inputs: values it reads from memory, row-major and contiguous; no leaves but `input`.
         outputs: its nodes that are written to memory, row-major and contiguous.
         reason: why these nodes are together, in words (`genesis why` prints it).
+        space: of a loop: each output covers all of it, or its kept part.
+        members: of a foreach: the loop groups of equal structure that it runs.
+        in_place: (output, input): the kernel may write this output over this input's memory, because
+            it reads every element of the input just where it writes that element of the output.
     """
 
     kind: str
@@ -28,6 +36,23 @@ class Group:
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     reason: str
+    space: Space = ()
+    members: tuple[Group, ...] = ()
+    in_place: tuple[tuple[Node, Node], ...] = ()
+
+    @cached_property
+    def scalars(self) -> tuple[Node, ...]:
+        """The plan's numbers that the kernel reads, in order of first use."""
+        return tuple(node for node in self.nodes if node.op.name == "scalar")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A fusion that was possible in principle and did not happen."""
+
+    producer: Node
+    consumer: Node
+    why: str
 
 
 @dataclass(frozen=True)
@@ -36,3 +61,4 @@ class Schedule:
 
     graph: Graph
     groups: tuple[Group, ...]
+    refusals: tuple[Refusal, ...] = ()

@@ -247,7 +247,7 @@ class HostDriver:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE",
                               f"{image.name} takes {len(names)} arguments {names}, got {len(arguments)}")
         values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
-        return partial(kernel[grid], **dict(zip(names, values, strict=True)))
+        return partial(_interpret, image.name, kernel[grid], dict(zip(names, values, strict=True)))
 
     def launch(self, prepared: Callable[[], None], stream: HostStream) -> None:
         """Run the kernel's programs one after the other."""
@@ -299,6 +299,13 @@ class HostDriver:
     def _refuse_in_capture(self, call: str) -> None:
         if self._capturing is not None:
             raise DriverError(call, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not permitted when stream is capturing")
+
+
+def _interpret(name: str, run: Callable[..., None], arguments: dict[str, Any]) -> None:
+    try:
+        run(**arguments)
+    except Exception as error:
+        raise DriverError("cuLaunchKernel", "CUDA_ERROR_LAUNCH_FAILED", f"{name}: {error}") from error
 
 
 def _import_source(source: str, file: Path) -> Any:

@@ -16,7 +16,7 @@ from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import FLOAT, cast, common, eq, exp, ge, log, ne, rsqrt, where_
 from genesis.ir.ops.reduction import max, mean, spread, sum
-from genesis.ir.types import TensorType, float32, int64, tensor_type
+from genesis.ir.types import DType, TensorType, bool_, float32, int64, tensor_type
 
 
 def wide(x: Node) -> Node:
@@ -27,6 +27,16 @@ def wide(x: Node) -> Node:
 def narrow(x: Node, like: Node) -> Node:
     """x back in the dtype of `like`."""
     return x if x.dtype is like.dtype else cast(x, dtype=like.dtype)
+
+
+def _fill(value: Node, type: TensorType) -> Node:
+    def same(x: bool, dtype: DType) -> Node:
+        return full(type.shape, x, dtype, type.device)
+    return where_(same(True, bool_), value, same(False, type.dtype))
+
+
+fill = Op("fill", "composite", lambda value, type: type, attrs=("type",), decompose=_fill, differentiable=False,
+          doc="A number in every element.")
 
 
 # Softmax

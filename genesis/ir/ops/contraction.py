@@ -5,6 +5,7 @@ from __future__ import annotations
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.movement import permute, reshape
 from genesis.ir.ops.reduction import sum
+from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
 from genesis.ir.types import TensorType, tensor_type
 
 
@@ -26,7 +27,11 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
 
 matmul = Op("matmul", "contract", _matmul_type,
             doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
-            vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)))
+            vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)),
+            samples=cases(case(reals().of(3, 4), reals().of(4, 5)), case(reals().of(2, 3, 4), reals().of(2, 4, 5)),
+            case(reals().of(2, 2, 3, 4), reals().of(2, 2, 4, 1)), case(reals().of(0, 3), reals().of(3, 2)),
+            case(reals().of(2, 0), reals().of(0, 2)), kinds=NUMERIC, scale=4),
+            reference=np.matmul)
 
 
 def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
@@ -63,4 +68,8 @@ def _linear_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node) -> tuple[Node
 
 
 linear = Op("linear", "composite", _linear_type, vjp=_linear_vjp, decompose=_linear,
-            doc="x · weightᵀ (+ bias): weight is (out features, in features), leading dimensions of x are batches.")
+            doc="x · weightᵀ (+ bias): weight is (out features, in features), leading dimensions of x are batches.",
+            samples=cases(case(reals().of(3, 4), reals().of(5, 4)), case(reals().of(4), reals().of(5, 4), reals().of(5)),
+            case(reals().of(2, 3, 4), reals().of(5, 4), reals().of(5)),
+            case(reals().of(0, 4), reals().of(5, 4), reals().of(5)), scale=4),
+            reference=lambda x, weight, *bias: np.add(x @ weight.T, bias[0] if bias else 0))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from genesis.ir.node import Op
 from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.movement import full_like
-from genesis.ir.types import TensorType
+from genesis.ir.ops.samples import ANY, NUMERIC, Kinds, Samples, case, cases, integers, np, reals
+from genesis.ir.types import TensorType, int32
 
 
 def _integer(index: TensorType) -> None:
@@ -25,18 +28,60 @@ def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: in
     return base
 
 
+def _rows(kinds: Kinds) -> Samples:
+    return cases(case(reals().of(5, 3), integers(0, 5).of(4), reals().of(4, 3), axis=0),
+                 case(reals().of(2, 5), integers(0, 5).of(2, 3), reals().of(2, 2, 3), axis=1),
+                 case(reals().of(5), integers(0, 5).of(), reals().of(), axis=0),
+                 case(reals().of(5), integers(0, 5).of(9), reals().of(9), axis=0),
+                 case(reals().of(5, 2), integers(0, 5).of(0), reals().of(0, 2), axis=0), kinds=kinds, scale=1)
+
+
+def _scattered(kinds: Kinds) -> Samples:
+    return cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), reals().of(2, 3), axis=0),
+                 case(reals().of(2, 5), integers(0, 5).of(2, 7), reals().of(2, 7), axis=1),
+                 case(reals().of(6), integers(0, 6).of(9), reals().of(9), axis=0),
+                 case(reals().of(4, 3), integers(0, 4).of(0, 3), reals().of(0, 3), axis=0), kinds=kinds, scale=1)
+
+
+def _at(base: Any, positions: Any, source: Any, add: bool) -> Any:
+    """base with the source's elements put or added at the positions, one after another."""
+    result, places, values = base.copy(), np.broadcast_arrays(*positions), source.reshape(-1)
+    for *place, value in zip(*(p.reshape(-1) for p in places), values, strict=True):
+        result[tuple(place)] = result[tuple(place)] + value if add else value
+    return result
+
+
+def _positions(index: Any, axis: int) -> tuple[Any, ...]:
+    """The element that each entry of a gather's index names, a coordinate a dimension."""
+    return tuple(index if d == axis else grid for d, grid in enumerate(np.indices(index.shape)))
+
+
+def _in_rows(base: Any, index: Any, source: Any, axis: int, add: bool) -> Any:
+    moved = np.moveaxis(base, axis, 0).copy()
+    rows = np.moveaxis(source, range(axis, axis + index.ndim), range(index.ndim)).reshape(-1, *moved.shape[1:])
+    for i, row in zip(index.reshape(-1), rows, strict=True):
+        moved[i] = moved[i] + row if add else row
+    return np.moveaxis(moved, 0, axis)
+
+
 take = Op("take", "index", _take_type, attrs=("axis",),
           doc="result[..., i.., ...] = x[..., index[i..], ...] along the axis: rows of a table.",
-          vjp=lambda g, x, index, y, axis: (index_add(zeros_like(x), index, g, axis=axis), None))
+          vjp=lambda g, x, index, y, axis: (index_add(zeros_like(x), index, g, axis=axis), None),
+          samples=cases(case(reals().of(5, 3), integers(0, 5).of(4), axis=0), case(reals().of(2, 5), integers(0, 5).of(2, 3), axis=1),
+          case(reals().of(5), integers(0, 5).of(), axis=0), case(reals().of(5, 2), integers(0, 5).of(0), axis=0),
+          case(reals().of(5, 2), integers(0, 5, int32).of(3), axis=0), kinds=ANY),
+          reference=lambda x, index, axis: np.take(x, index, axis))
 
 index_add = Op("index_add", "index", _rows_type, attrs=("axis",),
                doc="base with source's rows added at the index; equal indices add up.",
-               vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)))
+               vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
+               samples=_rows(NUMERIC), reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
 index_copy = Op("index_copy", "index", _rows_type, attrs=("axis",),
                 doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
                 vjp=lambda g, base, index, source, y, axis: (
-                    index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)))
+                    index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)),
+                samples=_rows(ANY), reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
 
 
 def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
@@ -55,13 +100,21 @@ def _scatter_type(base: TensorType, index: TensorType, source: TensorType, axis:
 
 gather = Op("gather", "index", _gather_type, attrs=("axis",),
             doc="result[i..] = x[i.. with index[i..] at the axis].",
-            vjp=lambda g, x, index, y, axis: (scatter_add(zeros_like(x), index, g, axis=axis), None))
+            vjp=lambda g, x, index, y, axis: (scatter_add(zeros_like(x), index, g, axis=axis), None),
+            samples=cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), axis=0), case(reals().of(2, 5), integers(0, 5).of(2, 7), axis=1),
+            case(reals().of(4, 3), integers(0, 4).of(0, 3), axis=0),
+            case(reals().of(4, 3), integers(0, 3, int32).of(2, 2), axis=1), kinds=ANY),
+            reference=lambda x, index, axis: x[_positions(index, axis)])
 
 scatter_add = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
                  doc="base with source[i..] added at [i.. with index[i..] at the axis].",
-                 vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)))
+                 vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)),
+                 samples=_scattered(NUMERIC),
+                 reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=True))
 
 scatter = Op("scatter", "index", _scatter_type, attrs=("axis",),
              doc="base with source[i..] written at [i.. with index[i..] at the axis]; of equal indices the last wins.",
              vjp=lambda g, base, index, source, y, axis: (
-                 scatter(g, index, full_like(source, 0), axis=axis), None, gather(g, index, axis=axis)))
+                 scatter(g, index, full_like(source, 0), axis=axis), None, gather(g, index, axis=axis)),
+             samples=_scattered(ANY),
+             reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from genesis.ir.node import Node, Op, literal
-from genesis.ir.types import Device, DType, TensorType, cpu, tensor_type
+from genesis.ir.ops.samples import case, cases, np
+from genesis.ir.types import Device, DType, TensorType, bool_, cpu, float32, int32, int64, tensor_type
 
 
 def _typed(**attributes: object) -> TensorType:
@@ -21,7 +22,10 @@ scalar = Op("scalar", "leaf", _typed, attrs=("index", "type"),
             doc="The plan's index-th number: a Python scalar of the program, given anew at every run.")
 
 const = Op("const", "leaf", _typed, attrs=("value", "type"),
-           doc="A value fixed when the program was written, the same in every element.")
+           doc="A value fixed when the program was written, the same in every element.",
+           samples=cases(case(value=1.5, type=tensor_type((2, 3), float32)), case(value=7, type=tensor_type((), int64)),
+           case(value=True, type=tensor_type((0, 2), bool_))),
+           reference=lambda value, type: np.full(type.shape, value))
 
 data = Op("data", "leaf", _typed, attrs=("type",),
           doc="A tensor's memory, before capture turns it into an `input`. Equal to no other node.")
@@ -31,7 +35,10 @@ number = Op("number", "leaf", _typed, attrs=("value", "type"),
 
 iota = Op("iota", "leaf", lambda shape, axis, dtype, device: tensor_type(shape, dtype, device),
           attrs=("shape", "axis", "dtype", "device"), defaults={"device": cpu},
-          doc="The element's index along one axis.")
+          doc="The element's index along one axis.",
+          samples=cases(*(case(shape=(2, 3), axis=a, dtype=d) for a in (0, 1) for d in (int32, int64, float32)),
+          case(shape=(4, 0), axis=0, dtype=int64)),
+          reference=lambda shape, axis, dtype, device: np.indices(shape)[axis])
 
 
 def full(shape: tuple[int, ...], value: bool | int | float, dtype: DType, device: Device = cpu) -> Node:

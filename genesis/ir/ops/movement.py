@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+from typing import Any
+
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.samples import ANY, case, cases, np, reals
 from genesis.ir.types import TensorType, tensor_type
 
 
@@ -15,7 +19,9 @@ def _reshape_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
 
 reshape = Op("reshape", "movement", _reshape_type, attrs=("shape",),
              doc="The elements in row-major order, laid out in another shape.",
-             vjp=lambda g, x, y, shape: reshape(g, shape=x.type.shape))
+             vjp=lambda g, x, y, shape: reshape(g, shape=x.type.shape),
+             samples=cases(*(case(reals().of(*a), shape=b) for a, b in (((2, 6), (3, 4)), ((), (1, 1)), ((0, 3), (3, 0)), ((8,), (2, 2, 2)))),
+             kinds=ANY), reference=lambda x, shape: x.reshape(shape))
 
 
 def _permute_type(x: TensorType, axes: tuple[int, ...]) -> TensorType:
@@ -35,7 +41,9 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 permute = Op("permute", "movement", _permute_type, attrs=("axes",),
              doc="Dimension i of the result is dimension axes[i] of x.",
-             vjp=lambda g, x, y, axes: permute(g, axes=inverse(axes)))
+             vjp=lambda g, x, y, axes: permute(g, axes=inverse(axes)),
+             samples=cases(case(reals().of(), axes=()), case(reals().of(2, 3), axes=(1, 0)), case(reals().of(2, 3, 4), axes=(2, 0, 1)),
+             kinds=ANY), reference=lambda x, axes: x.transpose(axes))
 
 
 def _expand_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
@@ -55,7 +63,9 @@ def _expand_vjp(g: Node, x: Node, y: Node, shape: tuple[int, ...]) -> Node:
 
 expand = Op("expand", "movement", _expand_type, attrs=("shape",),
             doc="x repeated along dimensions of size 1 and new leading dimensions (numpy's broadcast_to).",
-            vjp=_expand_vjp)
+            vjp=_expand_vjp,
+            samples=cases(*(case(reals().of(*a), shape=b) for a, b in (((), (2,)), ((3, 1), (2, 3, 4)), ((1,), (0,)), ((2,), (2,)))),
+            kinds=ANY), reference=lambda x, shape: np.broadcast_to(x, shape))
 
 
 def _slice_type(x: TensorType, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> TensorType:
@@ -76,8 +86,18 @@ def _slice_vjp(g: Node, x: Node, y: Node, starts: tuple[int, ...], stops: tuple[
     return assign(zeros_like(x), g, starts=starts, stops=stops, steps=steps)
 
 
+def _region(starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Any, ...]:
+    """The region as numpy's index."""
+    return tuple(map(builtins.slice, starts, stops, steps))
+
+
 slice = Op("slice", "movement", _slice_type, attrs=("starts", "stops", "steps"),
-           doc="x[start:stop:step, ...] with 0 ≤ start ≤ stop ≤ size and step ≥ 1.", vjp=_slice_vjp)
+           doc="x[start:stop:step, ...] with 0 ≤ start ≤ stop ≤ size and step ≥ 1.", vjp=_slice_vjp,
+           samples=cases(case(reals().of(5, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
+           case(reals().of(7, 4), starts=(0, 1), stops=(7, 4), steps=(3, 2)),
+           case(reals().of(3), starts=(2,), stops=(2,), steps=(1,)),
+           case(reals().of(), starts=(), stops=(), steps=()), kinds=ANY),
+           reference=lambda x, **region: x[_region(**region)])
 
 
 def _pad_type(x: TensorType, low: tuple[int, ...], high: tuple[int, ...], value: float) -> TensorType:
@@ -92,10 +112,15 @@ def _pad_vjp(g: Node, x: Node, y: Node, low: tuple[int, ...], high: tuple[int, .
 
 
 pad = Op("pad", "movement", _pad_type, attrs=("low", "high", "value"), defaults={"value": 0}, vjp=_pad_vjp,
-         doc="x with `low` elements before and `high` after it along each dimension, filled with the value.")
+         doc="x with `low` elements before and `high` after it along each dimension, filled with the value.",
+         samples=cases(case(reals().of(2, 3), low=(1, 0), high=(0, 2)), case(reals().of(0), low=(2,), high=(1,), value=1),
+         case(reals().of(), low=(), high=(), value=1), kinds=ANY),
+         reference=lambda x, low, high, value: np.pad(x, [*zip(low, high, strict=True)], constant_values=value) if low else x)
 
 flip = Op("flip", "movement", lambda x, axes: x, attrs=("axes",), doc="x read backwards along these axes.",
-          vjp=lambda g, x, y, axes: flip(g, axes=axes))
+          vjp=lambda g, x, y, axes: flip(g, axes=axes),
+          samples=cases(*(case(reals().of(2, 3), axes=a) for a in ((), (0,), (0, 1))), case(reals().of(0, 2), axes=(0,)), kinds=ANY),
+          reference=lambda x, axes: np.flip(x, axes))
 
 
 def _concat_type(*types: TensorType, axis: int) -> TensorType:
@@ -126,7 +151,10 @@ def _concat_vjp(g: Node, *operands_and_y: Node, axis: int) -> tuple[Node, ...]:
 
 
 concat = Op("concat", "movement", _concat_type, attrs=("axis",), doc="The operands one after another along an axis.",
-            vjp=_concat_vjp)
+            vjp=_concat_vjp,
+            samples=cases(case(reals().of(2, 3), reals().of(4, 3), axis=0), case(reals().of(2, 3), axis=1),
+            case(reals().of(2, 0), reals().of(2, 2), reals().of(2, 1), axis=1), kinds=ANY),
+            reference=lambda *parts, axis: np.concatenate(parts, axis))
 
 
 def _assign_type(base: TensorType, value: TensorType, starts: tuple[int, ...], stops: tuple[int, ...],
@@ -137,9 +165,20 @@ def _assign_type(base: TensorType, value: TensorType, starts: tuple[int, ...], s
     return base
 
 
+def _assigned(base: Any, value: Any, region: tuple[Any, ...]) -> Any:
+    result = base.copy()
+    result[region] = value
+    return result
+
+
 assign = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "steps"),
             doc="base with the region start:stop:step replaced by value (how a write to a slice is recorded).",
-            vjp=lambda g, base, value, y, **region: (assign(g, full_like(value, 0), **region), slice(g, **region)))
+            vjp=lambda g, base, value, y, **region: (assign(g, full_like(value, 0), **region), slice(g, **region)),
+            samples=cases(case(reals().of(5, 4), reals().of(3, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
+            case(reals().of(7), reals().of(3), starts=(1,), stops=(7,), steps=(2,)),
+            case(reals().of(3), reals().of(0), starts=(0,), stops=(0,), steps=(1,)),
+            case(reals().of(), reals().of(), starts=(), stops=(), steps=()), kinds=ANY),
+            reference=lambda base, value, **region: _assigned(base, value, _region(**region)))
 
 
 def full_like(x: Node, value: float) -> Node:

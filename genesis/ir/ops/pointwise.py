@@ -11,22 +11,33 @@ from collections.abc import Callable
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
-from genesis.ir.types import DType, TensorType, bool_, promote_types, tensor_type
+from genesis.ir.ops.samples import (
+    ANY,
+    FLOAT,
+    INTEGRAL,
+    NUMERIC,
+    Kinds,
+    Literal,
+    booleans,
+    case,
+    each,
+    np,
+    positives,
+    reals,
+    vectorized,
+)
+from genesis.ir.types import DTYPES, DType, TensorType, bool_, float64, int64, promote_types, tensor_type
 
-_Kinds = tuple[str, ...]
-ANY: _Kinds = ("bool", "int", "float")
-NUMERIC: _Kinds = ("int", "float")
-INTEGRAL: _Kinds = ("bool", "int")
-FLOAT: _Kinds = ("float",)
 
-
-def common(types: tuple[TensorType, ...], kinds: _Kinds = ANY) -> TensorType:
+def common(types: tuple[TensorType, ...], kinds: Kinds = ANY) -> TensorType:
     """The type that the operands share, or an error that says what differs."""
     strong = [t for t in types if not t.weak]
     if not strong:
         dtype = types[0].dtype
         for t in types[1:]:
             dtype = promote_types(dtype, t.dtype)
+        if dtype.kind not in kinds:
+            dtype = int64 if dtype.kind == "bool" and "int" in kinds else float64
         return tensor_type((), dtype, types[0].device, weak=True)
     first = strong[0]
     for other in strong[1:]:
@@ -41,18 +52,18 @@ def common(types: tuple[TensorType, ...], kinds: _Kinds = ANY) -> TensorType:
     return first
 
 
-def _same(kinds: _Kinds) -> Callable[..., TensorType]:
+def _same(kinds: Kinds) -> Callable[..., TensorType]:
     return lambda *types: common(types, kinds)
 
 
-def _boolean(kinds: _Kinds) -> Callable[..., TensorType]:
+def _boolean(kinds: Kinds) -> Callable[..., TensorType]:
     def infer(*types: TensorType) -> TensorType:
         shared = common(types, kinds)
         return tensor_type(shared.shape, bool_, shared.device, shared.weak)
     return infer
 
 
-def _op(name: str, kinds: _Kinds, doc: str, vjp: Callable | None = None, **more: Any) -> Op:
+def _op(name: str, kinds: Kinds, doc: str, vjp: Callable | None = None, **more: Any) -> Op:
     return Op(name, "pointwise", _same(kinds), doc=doc, vjp=vjp, **more)
 
 
@@ -68,22 +79,31 @@ def where_(condition: Node, a: Node | float, b: Node | float) -> Node:
 
 
 # Arithmetic
-add = _op("add", ANY, "a + b (logical or for bool).", lambda g, a, b, y: (g, g), commutative=True)
-sub = _op("sub", NUMERIC, "a - b.", lambda g, a, b, y: (g, -g))
-mul = _op("mul", ANY, "a · b (logical and for bool).", lambda g, a, b, y: (g * b, g * a), commutative=True)
-div = _op("div", FLOAT, "a / b.", lambda g, a, b, y: (g / b, -g * y / b))
-floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).", differentiable=False)
+add = _op("add", ANY, "a + b (logical or for bool).", lambda g, a, b, y: (g, g), commutative=True,
+          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a + b)
+sub = _op("sub", NUMERIC, "a - b.", lambda g, a, b, y: (g, -g),
+          samples=each(reals(), reals(), kinds=NUMERIC), reference=lambda a, b: a - b)
+mul = _op("mul", ANY, "a · b (logical and for bool).", lambda g, a, b, y: (g * b, g * a), commutative=True,
+          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a * b)
+div = _op("div", FLOAT, "a / b.", lambda g, a, b, y: (g / b, -g * y / b),
+          samples=each(reals(), positives()), reference=lambda a, b: a / b)
+floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).", differentiable=False,
+                   samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.floor_divide)
 remainder = _op("remainder", NUMERIC, "a - b·floor(a / b): the sign of b (Python's %).",
-                lambda g, a, b, y: (g, -g * floor(a / b)))
+                lambda g, a, b, y: (g, -g * floor(a / b)),
+                samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.remainder)
 fmod = _op("fmod", NUMERIC, "a - b·trunc(a / b): the sign of a (C's fmod).",
-           lambda g, a, b, y: (g, -g * trunc(a / b)))
-pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a, b, y), ulp=4)
+           lambda g, a, b, y: (g, -g * trunc(a / b)),
+           samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.fmod)
+pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a, b, y), ulp=4,
+          samples=each(positives(3), reals(0, 3), kinds=NUMERIC), reference=np.power)
 atan2 = _op("atan2", FLOAT, "Angle of the point (b, a), in (-π, π].",
-            lambda g, a, b, y: (g * b / (a * a + b * b), -g * a / (a * a + b * b)), ulp=2)
+            lambda g, a, b, y: (g * b / (a * a + b * b), -g * a / (a * a + b * b)), ulp=2,
+            samples=each(reals(), reals()), reference=np.arctan2)
 maximum = _op("maximum", ANY, "The larger; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, gt(a, b), eq(a, b)),
-              commutative=True)
+              commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
 minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, lt(a, b), eq(a, b)),
-              commutative=True)
+              commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
 
 
 def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
@@ -118,56 +138,97 @@ def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
 
 
 # Unary
-neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g)
-abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x))
-sign = _op("sign", NUMERIC, "-1, 0 or 1.", lambda g, x, y: None)
-reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y)
-sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2))
-rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * y / x, ulp=2)
-exp = _op("exp", FLOAT, "e to the power x.", lambda g, x, y: g * y)
-exp2 = _op("exp2", FLOAT, "2 to the power x.", lambda g, x, y: g * y * math.log(2))
-expm1 = _op("expm1", FLOAT, "exp(x) - 1, exact near 0.", lambda g, x, y: g * (y + 1))
-log = _op("log", FLOAT, "Natural logarithm.", lambda g, x, y: g / x)
-log2 = _op("log2", FLOAT, "Logarithm to base 2.", lambda g, x, y: g / (x * math.log(2)))
-log10 = _op("log10", FLOAT, "Logarithm to base 10.", lambda g, x, y: g / (x * math.log(10)))
-log1p = _op("log1p", FLOAT, "log(1 + x), exact near 0.", lambda g, x, y: g / (x + 1))
-sin = _op("sin", FLOAT, "Sine of x radians.", lambda g, x, y: g * cos(x))
-cos = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x))
-tan = _op("tan", FLOAT, "Tangent of x radians.", lambda g, x, y: g * (y * y + 1), ulp=4)
-asin = _op("asin", FLOAT, "Arc sine.", lambda g, x, y: g * rsqrt(1 - x * x), ulp=2)
-acos = _op("acos", FLOAT, "Arc cosine.", lambda g, x, y: -g * rsqrt(1 - x * x), ulp=2)
-atan = _op("atan", FLOAT, "Arc tangent.", lambda g, x, y: g / (x * x + 1), ulp=2)
-sinh = _op("sinh", FLOAT, "Hyperbolic sine.", lambda g, x, y: g * cosh(x), ulp=2)
-cosh = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2)
-tanh = _op("tanh", FLOAT, "Hyperbolic tangent.", lambda g, x, y: g * (1 - y * y), ulp=2)
-asinh = _op("asinh", FLOAT, "Inverse hyperbolic sine.", lambda g, x, y: g * rsqrt(x * x + 1), ulp=2)
-acosh = _op("acosh", FLOAT, "Inverse hyperbolic cosine.", lambda g, x, y: g * rsqrt(x * x - 1), ulp=2)
-atanh = _op("atanh", FLOAT, "Inverse hyperbolic tangent.", lambda g, x, y: g / (1 - x * x), ulp=2)
-sigmoid = _op("sigmoid", FLOAT, "1 / (1 + exp(-x)).", lambda g, x, y: g * y * (1 - y), ulp=2)
-erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=2)
+neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g, samples=each(reals(), kinds=NUMERIC), reference=lambda x: -x)
+abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x),
+          samples=each(reals(), kinds=NUMERIC), reference=np.abs)
+sign = _op("sign", NUMERIC, "-1, 0 or 1.", lambda g, x, y: None,
+           samples=each(reals(), kinds=NUMERIC), reference=np.sign)
+reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y,
+                 samples=each(positives()), reference=lambda x: 1 / x)
+sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2),
+           samples=each(positives()), reference=np.sqrt)
+rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * y / x, ulp=2,
+            samples=each(positives()), reference=lambda x: 1 / np.sqrt(x))
+exp = _op("exp", FLOAT, "e to the power x.", lambda g, x, y: g * y,
+          samples=each(reals(-4, 4)), reference=np.exp)
+exp2 = _op("exp2", FLOAT, "2 to the power x.", lambda g, x, y: g * y * math.log(2),
+           samples=each(reals(-4, 4)), reference=np.exp2)
+expm1 = _op("expm1", FLOAT, "exp(x) - 1, exact near 0.", lambda g, x, y: g * (y + 1),
+            samples=each(reals(-4, 4)), reference=np.expm1)
+log = _op("log", FLOAT, "Natural logarithm.", lambda g, x, y: g / x,
+          samples=each(positives(9)), reference=np.log)
+log2 = _op("log2", FLOAT, "Logarithm to base 2.", lambda g, x, y: g / (x * math.log(2)),
+           samples=each(positives(9)), reference=np.log2)
+log10 = _op("log10", FLOAT, "Logarithm to base 10.", lambda g, x, y: g / (x * math.log(10)),
+            samples=each(positives(9)), reference=np.log10)
+log1p = _op("log1p", FLOAT, "log(1 + x), exact near 0.", lambda g, x, y: g / (x + 1),
+            samples=each(reals(-0.5, 4)), reference=np.log1p)
+sin = _op("sin", FLOAT, "Sine of x radians.", lambda g, x, y: g * cos(x),
+          samples=each(reals(-9, 9)), reference=np.sin)
+cos = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x),
+          samples=each(reals(-9, 9)), reference=np.cos)
+tan = _op("tan", FLOAT, "Tangent of x radians.", lambda g, x, y: g * (y * y + 1), ulp=4,
+          samples=each(reals(-1.4, 1.4)), reference=np.tan)
+asin = _op("asin", FLOAT, "Arc sine.", lambda g, x, y: g * rsqrt(1 - x * x), ulp=2,
+           samples=each(reals(-0.9, 0.9)), reference=np.arcsin)
+acos = _op("acos", FLOAT, "Arc cosine.", lambda g, x, y: -g * rsqrt(1 - x * x), ulp=2,
+           samples=each(reals(-0.9, 0.9)), reference=np.arccos)
+atan = _op("atan", FLOAT, "Arc tangent.", lambda g, x, y: g / (x * x + 1), ulp=2,
+           samples=each(reals(-4, 4)), reference=np.arctan)
+sinh = _op("sinh", FLOAT, "Hyperbolic sine.", lambda g, x, y: g * cosh(x), ulp=2,
+           samples=each(reals(-4, 4)), reference=np.sinh)
+cosh = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2,
+           samples=each(reals(-4, 4)), reference=np.cosh)
+tanh = _op("tanh", FLOAT, "Hyperbolic tangent.", lambda g, x, y: g * (1 - y * y), ulp=2,
+           samples=each(reals(-4, 4)), reference=np.tanh)
+asinh = _op("asinh", FLOAT, "Inverse hyperbolic sine.", lambda g, x, y: g * rsqrt(x * x + 1), ulp=2,
+            samples=each(reals(-4, 4)), reference=np.arcsinh)
+acosh = _op("acosh", FLOAT, "Inverse hyperbolic cosine.", lambda g, x, y: g * rsqrt(x * x - 1), ulp=2,
+            samples=each(reals(1.25, 4)), reference=np.arccosh)
+atanh = _op("atanh", FLOAT, "Inverse hyperbolic tangent.", lambda g, x, y: g / (1 - x * x), ulp=2,
+            samples=each(reals(-0.9, 0.9)), reference=np.arctanh)
+sigmoid = _op("sigmoid", FLOAT, "1 / (1 + exp(-x)).", lambda g, x, y: g * y * (1 - y), ulp=2,
+              samples=each(reals(-6, 6)), reference=lambda x: 1 / (1 + np.exp(-x)))
+erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=2,
+          samples=each(reals(-3, 3)), reference=vectorized(math.erf))
 erfc = _op("erfc", FLOAT, "1 - erf(x), exact for large x.",
-           lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4)
-floor = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None)
-ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None)
-round = _op("round", NUMERIC, "The nearest integer, ties to even.", lambda g, x, y: None)
-trunc = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None)
+           lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4,
+           samples=each(reals(-3, 3)), reference=vectorized(math.erfc))
+floor = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None,
+            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor)
+ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None,
+           samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.ceil)
+round = _op("round", NUMERIC, "The nearest integer, ties to even.", lambda g, x, y: None,
+            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.round)
+trunc = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None,
+            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.trunc)
 
 # Bits and truth
-bitwise_and = _op("bitwise_and", INTEGRAL, "Bitwise and.", commutative=True)
-bitwise_or = _op("bitwise_or", INTEGRAL, "Bitwise or.", commutative=True)
-bitwise_xor = _op("bitwise_xor", INTEGRAL, "Bitwise exclusive or.", commutative=True)
-bitwise_not = _op("bitwise_not", INTEGRAL, "Bitwise complement (logical not for bool).")
-left_shift = _op("left_shift", ("int",), "a · 2^b on the bits of a.")
-right_shift = _op("right_shift", ("int",), "floor(a / 2^b): arithmetic shift.")
+bitwise_and = _op("bitwise_and", INTEGRAL, "Bitwise and.", commutative=True,
+                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_and)
+bitwise_or = _op("bitwise_or", INTEGRAL, "Bitwise or.", commutative=True,
+                 samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_or)
+bitwise_xor = _op("bitwise_xor", INTEGRAL, "Bitwise exclusive or.", commutative=True,
+                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_xor)
+bitwise_not = _op("bitwise_not", INTEGRAL, "Bitwise complement (logical not for bool).",
+                  samples=each(reals(-99, 99), kinds=INTEGRAL), reference=np.invert)
+left_shift = _op("left_shift", ("int",), "a · 2^b on the bits of a.",
+                 samples=each(reals(-9, 9), reals(0, 6), kinds=("int",)), reference=np.left_shift)
+right_shift = _op("right_shift", ("int",), "floor(a / 2^b): arithmetic shift.",
+                  samples=each(reals(-99, 99), reals(0, 6), kinds=("int",)), reference=np.right_shift)
 
-eq = _compare("eq", "a = b.", commutative=True)
-ne = _compare("ne", "a ≠ b.", commutative=True)
-lt = _compare("lt", "a < b.")
-le = _compare("le", "a ≤ b.")
-gt = _compare("gt", "a > b.")
-ge = _compare("ge", "a ≥ b.")
-isnan = Op("isnan", "pointwise", _boolean(FLOAT), doc="True where x is NaN.")
-isinf = Op("isinf", "pointwise", _boolean(FLOAT), doc="True where x is infinite.")
+eq = _compare("eq", "a = b.", commutative=True,
+              samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a == b)
+ne = _compare("ne", "a ≠ b.", commutative=True,
+              samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a != b)
+lt = _compare("lt", "a < b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a < b)
+le = _compare("le", "a ≤ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a <= b)
+gt = _compare("gt", "a > b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a > b)
+ge = _compare("ge", "a ≥ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a >= b)
+isnan = Op("isnan", "pointwise", _boolean(FLOAT), doc="True where x is NaN.",
+           samples=each(reals()), reference=np.isnan)
+isinf = Op("isinf", "pointwise", _boolean(FLOAT), doc="True where x is infinite.",
+           samples=each(reals()), reference=np.isinf)
 
 
 def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
@@ -184,7 +245,10 @@ def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorTy
 
 
 where = Op("where", "pointwise", _where_type, doc="a where the condition holds, else b.",
-           vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)))
+           vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)),
+           samples=each(booleans(), reals(), reals(), kinds=ANY).plus(
+               case(booleans().of(4), reals().of(4), Literal(1.5)), case(booleans().of(4), Literal(1.5), reals().of(4))),
+           reference=np.where)
 
 
 def _cast_type(x: TensorType, dtype: DType) -> TensorType:
@@ -194,13 +258,17 @@ def _cast_type(x: TensorType, dtype: DType) -> TensorType:
 cast = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
           doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into bool. "
               "A number becomes strongly typed.",
-          vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype))
+          vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype),
+          samples=each(reals(0, 9), kinds=ANY, special=False).under(*({"dtype": d} for d in DTYPES)),
+          reference=lambda x, dtype: x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x)
 
 relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
-          vjp=lambda g, x, y: where_(gt(y, literal(0)), g, 0.0), decompose=lambda x: maximum(x, literal(0)))
+          vjp=lambda g, x, y: where_(gt(y, literal(0)), g, 0.0), decompose=lambda x: maximum(x, literal(0)),
+          samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0))
 
 silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
-          vjp=lambda g, x, y: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))))
+          vjp=lambda g, x, y: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
+          samples=each(reals(-6, 6), special=False), reference=lambda x: x / (1 + np.exp(-x)))
 
 
 def _gelu(x: Node, approximate: str) -> Node:
@@ -219,6 +287,14 @@ def _gelu_vjp(g: Node, x: Node, y: Node, approximate: str) -> Node:
     return g * (cdf + x * pdf)
 
 
+def _gelu_value(x: Any, approximate: str) -> Any:
+    if approximate == "tanh":
+        return x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi)))
+    return x * 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5))
+
+
 gelu = Op("gelu", "pointwise", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
           defaults={"approximate": "none"}, decompose=_gelu, vjp=_gelu_vjp, ulp=4,
-          doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.")
+          doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.",
+          samples=each(reals(-4, 4), special=False, scale=1).under({"approximate": "none"}, {"approximate": "tanh"}),
+          reference=_gelu_value)

@@ -7,6 +7,7 @@ import builtins
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.movement import expand, flip, reshape
 from genesis.ir.ops.pointwise import cast, eq, where_
+from genesis.ir.ops.samples import ANY, FLOAT, NUMERIC, Array, Samples, Values, case, cases, np, reals
 from genesis.ir.types import TensorType, bool_, int64, tensor_type
 
 
@@ -81,22 +82,54 @@ def _exclusive_products(rows: Node) -> Node:
     return before * after
 
 
+def _over(values: Values, kinds: tuple[str, ...], empty: bool = True) -> Samples:
+    """Several shapes and axes; with `empty` also sums of nothing."""
+    shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        ((), ()), ((5,), (0,)), ((3, 4), (1,)), ((3, 4), (0,)), ((2, 3, 4), (0, 2)), ((2, 3), (0, 1)), ((2, 3), ()),
+        ((0, 3), (1,)), *([((0, 3), (0,)), ((2, 0), (0, 1))] if empty else []))
+    found = [case(values.of(*s), axes=a, keepdims=k) for s, a in shapes for k in (False, True)]
+    if "float" in kinds:
+        found.append(case(Array((1.0, float("nan"), 2.0)), axes=(0,), keepdims=False))
+        found.append(case(Array((1.0, float("inf"), 2.0)), axes=(0,), keepdims=False))
+    return cases(*found, kinds=kinds)
+
+
+def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
+    """Along one axis, with ties and NaN: the first one counts."""
+    return cases(case(values.of(3, 4), axis=1, keepdims=False), case(values.of(3, 4), axis=0, keepdims=True),
+                 case(Array((1.0, 0.0, 1.0, 0.0)), axis=0, keepdims=False), case(values.of(2, 1), axis=1, keepdims=False),
+                 case(Array((1.0, float("nan"), 3.0, float("nan"))), axis=0, keepdims=False), kinds=kinds)
+
+
+def _scanned(values: Values) -> Samples:
+    return cases(case(values.of(5), axis=0), case(values.of(3, 4), axis=0), case(values.of(2, 3, 4), axis=2),
+                 case(values.of(0, 2), axis=0), kinds=NUMERIC)
+
+
 _REDUCE = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.",
-         vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes))
-prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp)
+         vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
+         samples=_over(reals(), NUMERIC), reference=lambda x, axes, keepdims: np.sum(x, axes, keepdims=keepdims))
+prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp,
+          samples=_over(reals(0.5, 2), NUMERIC), reference=lambda x, axes, keepdims: np.prod(x, axes, keepdims=keepdims))
 max = Op("max", "reduction", _type_of_some, **_REDUCE, doc="Largest element over the axes; NaN if any is.",
-         vjp=_extremum_vjp)
+         vjp=_extremum_vjp,
+         samples=_over(reals(), ANY, empty=False), reference=lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims))
 min = Op("min", "reduction", _type_of_some, **_REDUCE, doc="Smallest element over the axes; NaN if any is.",
-         vjp=_extremum_vjp)
-any = Op("any", "reduction", _bool_type, **_REDUCE, doc="True if any element over the axes is not 0.")
-all = Op("all", "reduction", _bool_type, **_REDUCE, doc="True if every element over the axes is not 0.")
+         vjp=_extremum_vjp,
+         samples=_over(reals(), ANY, empty=False), reference=lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims))
+any = Op("any", "reduction", _bool_type, **_REDUCE, doc="True if any element over the axes is not 0.",
+         samples=_over(reals(-0.5, 1), ANY), reference=lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims))
+all = Op("all", "reduction", _bool_type, **_REDUCE, doc="True if every element over the axes is not 0.",
+         samples=_over(reals(-0.5, 1), ANY), reference=lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims))
 
 _ARG = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
 
-argmax = Op("argmax", "reduction", _index_type, **_ARG, doc="Index of the first largest element (the first NaN if any).")
-argmin = Op("argmin", "reduction", _index_type, **_ARG, doc="Index of the first smallest element (the first NaN if any).")
+argmax = Op("argmax", "reduction", _index_type, **_ARG, doc="Index of the first largest element (the first NaN if any).",
+            samples=_along(reals(), ANY), reference=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims))
+argmin = Op("argmin", "reduction", _index_type, **_ARG, doc="Index of the first smallest element (the first NaN if any).",
+            samples=_along(reals(), ANY), reference=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims))
 
 
 def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
@@ -106,10 +139,12 @@ def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
     return sum(x, axes=axes, keepdims=keepdims) / (float(count) if count else float("nan"))
 
 
-mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.", decompose=_mean)
+mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.", decompose=_mean,
+          samples=_over(reals(), FLOAT, empty=False), reference=lambda x, axes, keepdims: np.mean(x, axes, keepdims=keepdims))
 
 cumsum = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",
-            vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)))
+            vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),
+            samples=_scanned(reals()), reference=lambda x, axis: np.cumsum(x, axis))
 
 
 def _cumprod_vjp(g: Node, x: Node, y: Node, axis: int) -> Node:
@@ -131,7 +166,7 @@ def _cumprod_vjp(g: Node, x: Node, y: Node, axis: int) -> Node:
 
 
 cumprod = Op("cumprod", "scan", lambda x, axis: x, attrs=("axis",), doc="Products of x[0..i] along the axis.",
-             vjp=_cumprod_vjp)
+             vjp=_cumprod_vjp, samples=_scanned(reals(0.5, 2)), reference=lambda x, axis: np.cumprod(x, axis))
 
 __all__ = ["all", "any", "argmax", "argmin", "broadcast", "cumprod", "cumsum", "literal", "max", "mean", "min", "prod",
            "reduced_shape", "spread", "sum", "tensor_type"]
