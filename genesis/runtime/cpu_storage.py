@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from genesis.runtime.host_bytes import address_of, as_bytes
 ALIGNMENT: Final = 64  # bytes: a cache line, and the widest vector register
 
 _uint8 = np.dtype(np.uint8)
-_byte_of = ctypes.c_char.from_buffer
+_byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def allocate(nbytes: int) -> tuple[np.ndarray, int]:

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 
 from genesis.runtime.driver import DeviceProperties, Driver, DriverError, DriverOutOfMemory, Pointer
 from genesis.runtime.plan import KernelImage
@@ -303,4 +303,4 @@ def cached_per_driver(make: Callable[P, T]) -> Callable[P, T]:
     """`functools.cache` that `install` clears."""
     cached = functools.cache(make)
     _caches.append(cached.cache_clear)
-    return cached
+    return cast("Callable[P, T]", cached)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-_byte_of = ctypes.c_char.from_buffer
+_byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def as_bytes(buffer: Any, nbytes: int, writable: bool = False) -> np.ndarray:

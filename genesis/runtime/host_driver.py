@@ -322,6 +322,7 @@ def _import_source(source: str, file: Path) -> Any:
         raise RuntimeError("the host driver interprets kernels: set TRITON_INTERPRET=1 before triton is imported")
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -18,8 +18,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from genesis.runtime.cuda_driver import cached_per_driver, driver
 from genesis.runtime.driver import Driver, DriverOutOfMemory
@@ -29,6 +30,9 @@ MIB: Final = 1 << 20
 SMALL_REQUEST: Final = MIB  # up to here blocks come from segments of their own, so that they do not cut up large ones
 SMALL_SEGMENT: Final = 2 * MIB  # the granularity of the GPU's page tables
 LARGE_SEGMENT: Final = 20 * MIB
+
+
+T = TypeVar("T")
 
 
 class OutOfMemoryError(RuntimeError):
@@ -146,17 +150,24 @@ class MemoryPool:
                 self._stats.reserved_bytes -= segment.size
                 self._stats.segments -= 1
 
-    def reclaiming(self, action: Any) -> Any:
+    def reclaiming(self, action: Callable[[], T]) -> T:
         """`action()`; if the driver is out of memory, once more after the cache was emptied.
 
         For driver calls that take memory behind the pool's back: loading a module, making a graph.
+
+        Raises:
+            OutOfMemoryError: there was not enough the second time either.
         """
         try:
             return action()
         except DriverOutOfMemory:
             self._stats.retries += 1
             self.empty_cache()
-        return action()
+        try:
+            return action()
+        except DriverOutOfMemory as error:
+            self._stats.out_of_memory_errors += 1
+            raise OutOfMemoryError(self._report(f"{error.call} needs more memory")) from error
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Let this pool take at most that part of the GPU's memory.
@@ -238,7 +249,7 @@ class MemoryPool:
             address = self._ask_driver(taken)
         if address is None:
             self._stats.out_of_memory_errors += 1
-            raise OutOfMemoryError(self._report(nbytes))
+            raise OutOfMemoryError(self._report(f"tried to allocate {_size(nbytes)} ({nbytes} bytes)"))
         segment = Segment(address, taken, small)
         self._segments.append(segment)
         stats = self._stats
@@ -256,10 +267,10 @@ class MemoryPool:
         except DriverOutOfMemory:
             return None
 
-    def _report(self, nbytes: int) -> str:
+    def _report(self, what: str) -> str:
         free, total = self._driver.mem_get_info()
         limit = "" if self._limit is None else f" The process's share is {_size(self._limit)}."
-        return (f"CUDA out of memory on cuda:{self.device}: tried to allocate {_size(nbytes)} ({nbytes} bytes); "
+        return (f"CUDA out of memory on cuda:{self.device}: {what}; "
                 f"{_size(self._stats.allocated_bytes)} allocated, {_size(self._stats.reserved_bytes)} reserved by this "
                 f"process, {_size(free)} of {_size(total)} free.{limit} Try a smaller batch, drop tensors that are "
                 f"no longer needed, or look at genesis.cuda.memory_snapshot().")
@@ -331,7 +342,8 @@ def _segment_size(size: int, small: bool) -> int:
 
 
 def _blocks(segment: Segment) -> list[Block]:
-    found, block = [], segment.first
+    found: list[Block] = []
+    block: Block | None = segment.first
     while block is not None:
         found.append(block)
         block = block.after

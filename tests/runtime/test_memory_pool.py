@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from genesis.runtime.driver import DriverOutOfMemory
 from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.memory_pool import MIB, MemoryPool, OutOfMemoryError
 
@@ -187,6 +188,23 @@ def test_the_memory_fraction_is_kept_to():
         pool.allocate(20 * MIB)
     with pytest.raises(ValueError, match="must be in"):
         pool.set_memory_fraction(1.5)
+
+
+def test_memory_that_the_driver_takes_for_itself_is_made_room_for():
+    pool = MemoryPool(quiet_driver(), 0)
+    pool.give_back(pool.allocate(512))
+    tries = []
+
+    def load(failures):
+        tries.append(pool.stats().reserved_bytes)
+        if len(tries) <= failures:
+            raise DriverOutOfMemory("cuModuleLoadData", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+        return "module"
+
+    assert pool.reclaiming(lambda: load(1)) == "module"
+    assert tries == [2 * MIB, 0]
+    with pytest.raises(OutOfMemoryError, match="cuModuleLoadData needs more memory; 0 bytes allocated"):
+        pool.reclaiming(lambda: load(99))
 
 
 def test_peaks_start_anew():
