@@ -8,9 +8,6 @@ a copy out of bounds, an allocation or a wait during capture, a free of an unkno
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from genesis.runtime import host_interpreter
 from genesis.runtime.driver import DeviceProperties, DriverError, DriverOutOfMemory, Pointer
 from genesis.runtime.plan import KernelImage
 
@@ -39,51 +37,6 @@ class HostEvent:
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-
-
-class HostPointer:
-    """What Triton's interpreter takes for a tensor: it asks for an address and a dtype.
-
-    The interpreter copies tensors to the host and back around a kernel. This memory is on the host,
-    so the methods it does that with all answer with the same memory.
-    """
-
-    def __init__(self, pointer: Pointer):
-        self._address, self.dtype = pointer
-
-    def data_ptr(self) -> int:
-        """The address."""
-        return self._address
-
-    def untyped_storage(self) -> HostPointer:
-        """The memory below it: the same, no view is ever made."""
-        return self
-
-    def cpu(self) -> HostPointer:
-        """Where it is already."""
-        return self
-
-    def new_empty(self, *_: Any, **__: Any) -> HostPointer:
-        """Filled in by `set_`."""
-        return HostPointer(Pointer(self._address, self.dtype))
-
-    def set_(self, *_: Any) -> None:
-        """Already set."""
-
-    def copy_(self, _: HostPointer) -> None:
-        """From itself to itself."""
-
-    def storage_offset(self) -> int:
-        """None."""
-        return 0
-
-    def size(self) -> tuple[int, ...]:
-        """Not known, not used."""
-        return ()
-
-    def stride(self) -> tuple[int, ...]:
-        """Not known, not used."""
-        return ()
 
 
 class HostDriver:
@@ -108,7 +61,7 @@ class HostDriver:
         self._device = 0
         self._blocks: dict[int, tuple[np.ndarray, int, int]] = {}  # address → (memory, size, device)
         self._capturing: HostStream | None = None
-        self._sources: dict[str, Any] = {}
+        self._modules: dict[str, Any] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="genesis_kernels_")
 
     def device_count(self) -> int:
@@ -220,16 +173,15 @@ class HostDriver:
         return (end.seconds - start.seconds) * 1e3
 
     def load_kernel(self, image: KernelImage) -> Any:
-        """The Triton function of that name in the image's source, for the interpreter."""
+        """The Triton function of that name in the image's source, and the module it is in."""
         self.calls["load"] += 1
-        module = self._sources.get(image.source)
+        module = self._modules.get(image.source)
         if module is None:
-            file = Path(self._folder.name) / f"kernels_{len(self._sources)}.py"
-            module = self._sources[image.source] = _import_source(image.source, file)
-        found = getattr(module, image.name, None)
-        if found is None:
+            file = Path(self._folder.name) / f"kernels_{len(self._modules)}.py"
+            module = self._modules[image.source] = host_interpreter.load_source(image.source, file)
+        if not hasattr(module, image.name):
             raise DriverError("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND", f"no kernel {image.name!r} in the source")
-        return found
+        return getattr(module, image.name), module
 
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
         """The interpreter has no such limit; a GPU's is kept."""
@@ -240,14 +192,15 @@ class HostDriver:
                        arguments: Sequence[Pointer | int]) -> Callable[[], None]:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
-        Those were fixed when the cubin was made; here they need a default in the source.
+        Those were fixed when the cubin was made; here they have a default in the source, or a value in a
+        dictionary `CONSTEXPRS` of the source: parameter → value.
         """
-        names = [name for name in kernel.arg_names if not _is_constexpr(kernel.fn.__annotations__.get(name))]
-        if len(names) != len(arguments):
-            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE",
-                              f"{image.name} takes {len(names)} arguments {names}, got {len(arguments)}")
-        values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
-        return partial(_interpret, image.name, kernel[grid], dict(zip(names, values, strict=True)))
+        function, module = kernel
+        try:
+            run = host_interpreter.bind(function, grid, arguments, getattr(module, "CONSTEXPRS", {}))
+        except TypeError as error:
+            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
+        return partial(_interpret, image.name, run)
 
     def launch(self, prepared: Callable[[], None], stream: HostStream) -> None:
         """Run the kernel's programs one after the other."""
@@ -301,33 +254,8 @@ class HostDriver:
             raise DriverError(call, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not permitted when stream is capturing")
 
 
-def _interpret(name: str, run: Callable[..., None], arguments: dict[str, Any]) -> None:
+def _interpret(name: str, run: Callable[[], None]) -> None:
     try:
-        run(**arguments)
+        run()
     except Exception as error:
         raise DriverError("cuLaunchKernel", "CUDA_ERROR_LAUNCH_FAILED", f"{name}: {error}") from error
-
-
-def _import_source(source: str, file: Path) -> Any:
-    """Import source text as a module; by way of a file, since Triton reads a kernel's lines again.
-
-    Raises:
-        RuntimeError: triton was imported before as a compiler; its own library functions cannot be
-            interpreted then.
-    """
-    if "triton" not in sys.modules:
-        os.environ["TRITON_INTERPRET"] = "1"
-    import triton
-    if not triton.knobs.runtime.interpret:
-        raise RuntimeError("the host driver interprets kernels: set TRITON_INTERPRET=1 before triton is imported")
-    file.write_text(source)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _is_constexpr(annotation: Any) -> bool:
-    """Annotations are objects, or text under `from __future__ import annotations`."""
-    return annotation is not None and "constexpr" in (annotation if isinstance(annotation, str) else str(annotation))

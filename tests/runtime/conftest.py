@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-
-# Before anything imports triton: its own library functions are interpreted only if this is set by then.
-os.environ.setdefault("TRITON_INTERPRET", "1")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU; skipped without one")
 
 
 @pytest.fixture

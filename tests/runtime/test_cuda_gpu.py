@@ -29,7 +29,7 @@ pytestmark = pytest.mark.gpu
 X = np.arange(SIZE, dtype=np.float32)
 Y = np.ones(SIZE, np.float32)
 
-# Compiled in a process of its own, as codegen's workers do: this one has set TRITON_INTERPRET for the other tests.
+# Compiled in a process of its own, as codegen's workers do: this one must not need triton.
 COMPILE = """
 import importlib.util, json, sys
 from genesis.runtime.kernel_cache import KernelCache

@@ -1,0 +1,175 @@
+"""Triton kernels run on the host by Triton's interpreter, over addresses. For `HostDriver`, so for tests.
+
+What Triton 3.6 has in the way, and what is done about it while a kernel is read or run:
+ * `triton.jit` decides what it makes when it decorates: it is told to make interpreted functions.
+ * Triton's own library (`tl.sum`, `tl.zeros`) was decorated when triton was imported, for the compiler
+   unless TRITON_INTERPRET was set: interpreted twins take its place.
+ * libdevice cannot be called: numpy computes it, in float64, rounded once.
+Afterwards everything is as it was, and the same process can go on compiling.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from genesis.runtime.driver import Pointer
+
+
+class HostPointer:
+    """What the interpreter takes for a tensor: it asks for an address and a dtype.
+
+    It also copies tensors to the host before a kernel and back after it. This memory is on the host,
+    so the methods it does that with all answer with the same memory.
+    """
+
+    def __init__(self, pointer: Pointer):
+        self._address, self.dtype = pointer
+
+    def data_ptr(self) -> int:
+        """The address."""
+        return self._address
+
+    def untyped_storage(self) -> HostPointer:
+        """The memory below it: the same, no view is ever made."""
+        return self
+
+    def cpu(self) -> HostPointer:
+        """Where it is already."""
+        return self
+
+    def new_empty(self, *_: Any, **__: Any) -> HostPointer:
+        """What `set_` is then called on."""
+        return HostPointer(Pointer(self._address, self.dtype))
+
+    def set_(self, *_: Any) -> None:
+        """It is set already."""
+
+    def copy_(self, _: HostPointer) -> None:
+        """From itself to itself."""
+
+    def storage_offset(self) -> int:
+        """None."""
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        """Not known, and nobody looks."""
+        return ()
+
+    def stride(self) -> tuple[int, ...]:
+        """Not known, and nobody looks."""
+        return ()
+
+
+def load_source(source: str, file: Path) -> Any:
+    """The module of this text, its kernels interpreted. Written to `file`, where Triton reads them again."""
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with interpreting():
+        spec.loader.exec_module(module)
+    return module
+
+
+def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | int],
+         constexprs: dict[str, Any]) -> Callable[[], None]:
+    """What runs the kernel with these arguments for its parameters that are not `tl.constexpr`, in order.
+
+    Raises:
+        TypeError: they are too many or too few.
+    """
+    fixed = {name for name in kernel.arg_names if _is_constexpr(kernel.fn.__annotations__.get(name))}
+    names = [name for name in kernel.arg_names if name not in fixed]
+    if len(names) != len(arguments):
+        raise TypeError(f"{kernel.__name__} takes {len(names)} arguments {names}, got {len(arguments)}")
+    values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
+    values_of = dict(zip(names, values, strict=True)) | {name: constexprs[name] for name in fixed & constexprs.keys()}
+
+    def run() -> None:
+        with interpreting():
+            kernel.run(**values_of, grid=grid, warmup=False)
+    return run
+
+
+@contextmanager
+def interpreting() -> Iterator[None]:
+    """Let `triton.jit` make interpreted functions, and the library and libdevice be callable from them."""
+    import triton
+    import triton.language as tl
+    from triton.language.extra import libdevice
+    # The interpreter puts its own functions in these and does not take all of them out again.
+    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice)
+    before = [dict(vars(place)) for place in places]
+    replaced = {id(original): twin for original, twin in _library_twins()}
+    try:
+        for place in (tl, tl.standard, tl.tensor):
+            for name, value in list(vars(place).items()):
+                if id(value) in replaced:
+                    setattr(place, name, replaced[id(value)])
+        for name, function in _LIBDEVICE.items():
+            setattr(libdevice, name, _stand_in(function))
+        with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
+            triton.knobs.runtime.interpret = True
+            warnings.simplefilter("ignore", RuntimeWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)  # the interpreter's own, of numpy
+            yield
+    finally:
+        for place, names in zip(places, before, strict=True):
+            for name, value in names.items():
+                if vars(place).get(name) is not value:
+                    setattr(place, name, value)
+
+
+@functools.cache
+def _library_twins() -> tuple[tuple[Any, Any], ...]:
+    """Functions of Triton's library that were made for the compiler, and their interpreted twins."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+    return tuple((value, InterpretedFunction(value.fn)) for value in vars(tl.standard).values()
+                 if isinstance(value, JITFunction))
+
+
+def _elementwise(function: Callable[[float], float]) -> Callable[..., Any]:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+_LIBDEVICE: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in (
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt",
+        "floor", "ceil", "trunc", "rint", "fmod")},
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda x, y, z: x * y + z,
+    "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "lgamma": _elementwise(math.lgamma),
+}
+
+
+def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A numpy function as the interpreter's version of libdevice's; its result has the first tensor's dtype."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(*operands: Any, **_: Any) -> Any:
+        tensors = [operand for operand in operands if isinstance(operand, tl.tensor)]
+        values = [operand.handle.data if isinstance(operand, tl.tensor) else operand for operand in operands]
+        result = np.asarray(function(*(np.asarray(value, np.float64) for value in values)))
+        scalar = tensors[0].dtype.scalar
+        shape = np.broadcast_shapes(*(tuple(int(size) for size in tensor.shape) for tensor in tensors))
+        handle = TensorHandle(result.astype(tensors[0].handle.data.dtype), scalar)
+        return tl.tensor(handle, tl.block_type(scalar, list(shape)) if shape else scalar)
+    return call
+
+
+def _is_constexpr(annotation: Any) -> bool:
+    """Annotations are objects, or text under `from __future__ import annotations`."""
+    return "constexpr" in str(annotation)
