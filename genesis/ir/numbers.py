@@ -77,7 +77,7 @@ def _pow(a: Number, b: Number) -> Number:
 
 
 def _sign(x: Number) -> Number:
-    return x if x != x else type(x)((x > 0) - (x < 0))
+    return type(x)((x > 0) - (x < 0))
 
 
 def _rounding(call: Callable) -> Callable:

@@ -175,7 +175,7 @@ ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("shape", "axes", "starts", "stops", "steps", "low", "high"), _sizes),
     **dict.fromkeys(("axis", "index", "ndim", "word", "count", "outputs", "leaf"), _size),
     **dict.fromkeys(("keepdims", "causal", "decoupled", "momentum", "nesterov", "create_graph"), _is(bool)),
-    **dict.fromkeys(("eps", "scale", "label_smoothing"), _is(int, float)),
+    **dict.fromkeys(("eps", "scale", "label_smoothing", "norm_type"), _is(int, float)),
     "value": _is(bool, int, float),
     "ignore_index": _is(int),
     "approximate": lambda value: value in ("none", "tanh"),

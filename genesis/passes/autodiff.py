@@ -40,18 +40,19 @@ def autodiff(graph: Graph) -> Graph:
 
 
 def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node],
-              wrapped: dict[Node, Node] | None = None) -> list[Node]:
+              wrapped: dict[Node, Node] | None = None, ends: Sequence[Node] = ()) -> list[Node]:
     """Nodes for Σ seed · d(output)/d(x), for each x; zeros where x has no influence.
 
-    `wrapped` maps a node to the `known` node that stands for its value in memory.
+    `wrapped` maps a node to the `known` node that stands for its value in memory. The walk ends at
+    `ends`: how one of them depends on another does not count.
     """
-    order = topological(outputs)
+    order = topological(outputs, ends)
     active = _influenced(order, wrt)
     received: dict[Node, list[Node | None]] = {}
     for y, seed in zip(outputs, seeds, strict=True):
         _add(received, y, 0, seed)
     for node in reversed(order):
-        if node not in active or node not in received:
+        if node not in received or node in ends or not any(x in active for x in node.inputs):
             continue
         with located(node.source):
             for operand, contribution in zip(node.inputs, _pull(node, received[node], active, wrapped), strict=True):
@@ -98,7 +99,7 @@ def _pull(node: Node, received: list[Node | None], active: set[Node],
     outputs = list(parts) if isinstance(parts, tuple) else [parts]
     seeds = [zeros_like(y) if g is None else g for y, g in zip(outputs, received, strict=True)]
     chosen = [x for x in dict.fromkeys(node.inputs) if x in active]
-    by_operand = dict(zip(chosen, gradients(outputs, seeds, chosen), strict=True))
+    by_operand = dict(zip(chosen, gradients(outputs, seeds, chosen, ends=node.inputs), strict=True))
     taken: list[Node | None] = [by_operand.pop(x, None) for x in node.inputs]
     return taken
 

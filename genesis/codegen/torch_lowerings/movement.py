@@ -28,6 +28,10 @@ def _const(outs: Outs, value: Any, type: Any) -> None:
     outs[0].fill_(value)
 
 
+def _fill(outs: Outs, value: Any, type: Any) -> None:
+    outs[0].fill_(value)
+
+
 def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> None:
     out = outs[0]
     along = [1] * out.ndim
@@ -61,6 +65,7 @@ def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, 
 
 MOVEMENT: dict[str, Lowering] = {
     "const": Lowering(_const),
+    "fill": Lowering(_fill),
     "iota": Lowering(_iota),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
     "permute": Lowering(lambda x, axes: x.permute(axes), "view"),

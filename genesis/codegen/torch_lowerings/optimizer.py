@@ -18,8 +18,9 @@ _FAR = 1e9
 
 
 def _families(operands: tuple[Any, ...], numbers: int, count: int) -> list[list[Tensor]]:
-    rest = operands[numbers:]
-    return [list(rest[i:i + count]) for i in range(0, len(rest), count)]
+    """The tensors after the numbers, `count` a family. torch's fused kernels walk memory: all contiguous."""
+    rest = [x.contiguous() for x in operands[numbers:]]
+    return [rest[i:i + count] for i in range(0, len(rest), count)]
 
 
 def _adamw(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: Any, correction1: Any, correction2: Any,

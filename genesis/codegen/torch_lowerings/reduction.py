@@ -13,6 +13,8 @@ from genesis.codegen.torch_lowerings.table import Lowering
 Outs = tuple[Tensor, ...]
 Ints = tuple[int, ...]
 
+_LOW = (torch.float16, torch.bfloat16)
+
 
 def _over_axes(call: Callable) -> Lowering:
     """For torch reductions over a tuple of dimensions, an empty one of which means all to torch."""
@@ -46,7 +48,10 @@ def _prod(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
             count *= x.shape[a]
         x, out, axes = x.permute(*kept, *axes).reshape(*sizes, count), out.view(sizes), (len(kept),)
         keepdims = False
-    torch.prod(x, axes[0], keepdims, dtype=out.dtype, out=out)
+    if out.dtype in _LOW:  # torch rounds after every factor
+        out.copy_(torch.prod(x, axes[0], keepdims, dtype=torch.float32))
+    else:
+        torch.prod(x, axes[0], keepdims, dtype=out.dtype, out=out)
 
 
 def _arg(call: Callable) -> Lowering:

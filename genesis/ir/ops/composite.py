@@ -7,6 +7,7 @@ the fuser make one kernel of the pieces.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -16,6 +17,7 @@ from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import FLOAT, cast, common, eq, exp, ge, log, ne, rsqrt, where_
 from genesis.ir.ops.reduction import max, mean, spread, sum
+from genesis.ir.ops.samples import Operand, Samples, Values, booleans, case, cases, integers, np, number, positives, reals
 from genesis.ir.types import DType, TensorType, bool_, float32, int64, tensor_type
 
 
@@ -36,7 +38,9 @@ def _fill(value: Node, type: TensorType) -> Node:
 
 
 fill = Op("fill", "composite", lambda value, type: type, attrs=("type",), decompose=_fill, differentiable=False,
-          doc="A number in every element.")
+          doc="A number in every element.",
+          samples=cases(*(case(number(1.5), type=tensor_type(s, float32)) for s in ((), (2, 3), (0,)))),
+          reference=lambda value, type: np.full(type.shape, value))
 
 
 # Softmax
@@ -60,10 +64,23 @@ def _softmax_backward(g: Node, y: Node, axis: int) -> Node:
     return narrow(wy * (wg - spread(sum(wg * wy, axes=(axis,)), wg, (axis,))), y)
 
 
+def _rows(*values: Values) -> Samples:
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 9), 2), ((2, 1), 1),
+                                                       ((0, 3), 1))
+    return cases(*(case(*(v.of(*s) for v in values), axis=a) for s, a in shapes))
+
+
+def _softmax_value(x: Any, axis: int) -> Any:
+    e = np.exp(x - np.max(x, axis, keepdims=True))
+    return e / np.sum(e, axis, keepdims=True)
+
+
 softmax = Op("softmax", "composite", _float_type, attrs=("axis",), decompose=_softmax, vjp=_softmax_vjp, ulp=4,
-             doc="exp(x) / Σ exp(x) along the axis, with the row's maximum taken out first.")
+             doc="exp(x) / Σ exp(x) along the axis, with the row's maximum taken out first.",
+             samples=_rows(reals(-4, 4)), reference=_softmax_value)
 softmax_backward = Op("softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),
-                      decompose=_softmax_backward, ulp=4, doc="Gradient of softmax from its result y.")
+                      decompose=_softmax_backward, ulp=4, doc="Gradient of softmax from its result y.",
+                      samples=_rows(reals(), positives(1)))
 
 
 def _log_softmax(x: Node, axis: int) -> Node:
@@ -78,9 +95,11 @@ def _log_softmax_backward(g: Node, y: Node, axis: int) -> Node:
 
 
 log_softmax = Op("log_softmax", "composite", _float_type, attrs=("axis",), decompose=_log_softmax, ulp=4,
-                 vjp=lambda g, x, y, axis: log_softmax_backward(g, y, axis=axis), doc="log(softmax(x)) along the axis.")
+                 vjp=lambda g, x, y, axis: log_softmax_backward(g, y, axis=axis), doc="log(softmax(x)) along the axis.",
+                 samples=_rows(reals(-4, 4)), reference=lambda x, axis: np.log(_softmax_value(x, axis)))
 log_softmax_backward = Op("log_softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),
-                          decompose=_log_softmax_backward, ulp=4, doc="Gradient of log_softmax from its result y.")
+                          decompose=_log_softmax_backward, ulp=4, doc="Gradient of log_softmax from its result y.",
+                          samples=_rows(reals(), reals(-4, 0)))
 
 
 # Norms: over the last `ndim` dimensions
@@ -141,12 +160,32 @@ def _backward_types(g: TensorType, x: TensorType, *weight: TensorType, ndim: int
     return (x, *weight, *weight)
 
 
+def _normed(*values: Values, affine: int) -> Samples:
+    """Each set of parameters up to weight and bias, over one and over two dimensions."""
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((3, 8), 1), ((2, 3, 4), 2), ((1, 5), 1), ((2, 2, 8), 1))
+    return cases(*(case(*(v.of(*s) for v in values), *(reals().of(*s[len(s) - n:]) for _ in range(count)), ndim=n, eps=1e-5)
+                   for s, n in shapes for count in range(affine + 1)), scale=1)
+
+
+def _layer_norm_value(x: Any, *affine: Any, ndim: int, eps: float) -> Any:
+    axes = tuple(range(-ndim, 0))
+    y = (x - np.mean(x, axes, keepdims=True)) / np.sqrt(np.var(x, axes, keepdims=True) + eps)
+    return y * (affine[0] if affine else 1) + (affine[1] if len(affine) > 1 else 0)
+
+
+def _rms_norm_value(x: Any, *weight: Any, ndim: int, eps: float) -> Any:
+    scale = np.sqrt(np.mean(x * x, tuple(range(-ndim, 0)), keepdims=True) + eps)
+    return x / scale * (weight[0] if weight else 1)
+
+
 _NORM = {"attrs": ("ndim", "eps"), "ulp": 8}
 
 layer_norm = Op("layer_norm", "composite", _norm_type, **_NORM, decompose=_layer_norm, vjp=_layer_norm_vjp,
-                doc="(x - mean) / √(variance + eps) · weight + bias over the last `ndim` dimensions (Ba et al. 2016).")
+                doc="(x - mean) / √(variance + eps) · weight + bias over the last `ndim` dimensions (Ba et al. 2016).",
+                samples=_normed(reals(), affine=2), reference=_layer_norm_value)
 layer_norm_backward = Op("layer_norm_backward", "composite", _backward_types, **_NORM, decompose=_layer_norm_backward,
-                         doc="Gradients of layer_norm by x and, when weight is given, by weight and bias.")
+                         doc="Gradients of layer_norm by x and, when weight is given, by weight and bias.",
+                         samples=_normed(reals(), reals(), affine=1))
 
 
 def _rms_scale(x: Node, ndim: int, eps: float) -> Node:
@@ -175,10 +214,12 @@ def _rms_norm_backward(g: Node, x: Node, *weight: Node, ndim: int, eps: float) -
 
 
 rms_norm = Op("rms_norm", "composite", _norm_type, **_NORM, decompose=_rms_norm, vjp=_rms_norm_vjp,
-              doc="x / √(mean(x²) + eps) · weight over the last `ndim` dimensions (Zhang and Sennrich 2019).")
+              doc="x / √(mean(x²) + eps) · weight over the last `ndim` dimensions (Zhang and Sennrich 2019).",
+              samples=_normed(reals(), affine=1), reference=_rms_norm_value)
 rms_norm_backward = Op("rms_norm_backward", "composite",
                        lambda g, x, *weight, ndim, eps: (x, *weight), **_NORM, decompose=_rms_norm_backward,
-                       doc="Gradients of rms_norm by x and, when given, by weight.")
+                       doc="Gradients of rms_norm by x and, when given, by weight.",
+                       samples=_normed(reals(), reals(), affine=1))
 
 
 # Cross-entropy from logits (rows, classes) and class numbers (rows)
@@ -219,14 +260,29 @@ def _cross_entropy_backward(g: Node, logits: Node, target: Node, ignore_index: i
     return narrow((softmax(w, axis=1) - goal) * reshape(scale, shape=(rows, 1)), logits)
 
 
+def _classified(*operands: Operand) -> Samples:
+    """Class numbers 0 to 6 of which, with ignore_index=3, some rows are left out."""
+    return cases(*(case(*operands, integers(0, 7).of(5), ignore_index=i, label_smoothing=s)
+                   for i in (-100, 3) for s in (0.0, 0.25)), scale=1)
+
+
+def _cross_entropy_value(logits: Any, target: Any, ignore_index: int, label_smoothing: float) -> Any:
+    logs = np.log(_softmax_value(logits, 1))
+    chosen = np.take_along_axis(logs, target[:, None], 1)[:, 0]
+    loss = -(1 - label_smoothing) * chosen - label_smoothing * np.mean(logs, 1)
+    return np.where(target == ignore_index, 0.0, loss)
+
+
 _CROSS_ENTROPY = {"attrs": ("ignore_index", "label_smoothing"), "defaults": {"ignore_index": -100, "label_smoothing": 0.0}}
 
 cross_entropy = Op("cross_entropy", "composite", _cross_entropy_type, **_CROSS_ENTROPY, decompose=_cross_entropy, ulp=8,
                    vjp=lambda g, logits, target, y, **how: (cross_entropy_backward(g, logits, target, **how), None),
-                   doc="-log softmax(logits)[target], a loss for each row; 0 where the target is ignore_index.")
+                   doc="-log softmax(logits)[target], a loss for each row; 0 where the target is ignore_index.",
+                   samples=_classified(reals(-4, 4).of(5, 7)), reference=_cross_entropy_value)
 cross_entropy_backward = Op("cross_entropy_backward", "composite", lambda g, logits, target, **how: logits,
                             **_CROSS_ENTROPY, decompose=_cross_entropy_backward, ulp=8,
-                            doc="Gradient of cross_entropy by the logits.")
+                            doc="Gradient of cross_entropy by the logits.",
+                            samples=_classified(reals().of(5), reals(-4, 4).of(5, 7)))
 
 
 # Attention: q (..., queries, size), k and v (..., keys, size), one head and batch layout for all
@@ -283,11 +339,33 @@ def _sdpa_backward_type(g: TensorType, q: TensorType, k: TensorType, v: TensorTy
     return (q, k, v, *(m for m in mask if m.dtype.kind == "float"))
 
 
+def _attended() -> Samples:
+    """Two to five dimensions, fewer and more keys than queries, both kinds of masks."""
+    found = []
+    for batch, queries, keys, causal, masks in (
+            ((2, 3), 4, 4, True, ()), ((2, 3), 5, 3, False, ()), ((), 3, 5, True, ()), ((2,), 3, 4, False, (reals(),)),
+            ((2, 1), 3, 4, False, (booleans(),)), ((2,), 4, 4, True, (reals(),)), ((2, 1, 2), 3, 3, True, ())):
+        q, k = reals().of(*batch, queries, 8), reals().of(*batch, keys, 8)
+        mask = [m.of(*batch, queries, keys) for m in masks]
+        found.append(case(q, k, k, *mask, causal=causal, scale=0.5))
+    return cases(*found, scale=1)
+
+
+def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf)
+    if mask:
+        scores = np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
+    empty = np.all(np.isneginf(scores), -1, keepdims=True)
+    return _softmax_value(np.where(empty, 0.0, scores), scores.ndim - 1) * ~empty @ v
+
+
 _SDPA = {"attrs": ("causal", "scale"), "ulp": 16}
 
 sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp,
           doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "
-              "query i sees keys 0..i.")
+              "query i sees keys 0..i.", samples=_attended(), reference=_sdpa_value)
 sdpa_backward = Op("sdpa_backward", "composite", _sdpa_backward_type, **_SDPA, decompose=_sdpa_backward,
                    doc="Gradients of sdpa by q, k, v and a floating-point mask, from its result y.")
 

@@ -7,7 +7,19 @@ from typing import Any
 from genesis.ir.node import Op
 from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.movement import full_like
-from genesis.ir.ops.samples import ANY, NUMERIC, Kinds, Samples, case, cases, integers, np, reals
+from genesis.ir.ops.samples import (
+    ANY,
+    NUMERIC,
+    Kinds,
+    Samples,
+    case,
+    cases,
+    distinct,
+    forward_only,
+    integers,
+    np,
+    reals,
+)
 from genesis.ir.types import TensorType, int32
 
 
@@ -29,17 +41,18 @@ def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: in
 
 
 def _rows(kinds: Kinds) -> Samples:
-    return cases(case(reals().of(5, 3), integers(0, 5).of(4), reals().of(4, 3), axis=0),
-                 case(reals().of(2, 5), integers(0, 5).of(2, 3), reals().of(2, 2, 3), axis=1),
+    return cases(case(reals().of(5, 3), distinct(0, 5).of(4), reals().of(4, 3), axis=0),
+                 case(reals().of(2, 7), distinct(0, 7).of(2, 3), reals().of(2, 2, 3), axis=1),
                  case(reals().of(5), integers(0, 5).of(), reals().of(), axis=0),
-                 case(reals().of(5), integers(0, 5).of(9), reals().of(9), axis=0),
+                 forward_only(case(reals().of(5), integers(0, 5).of(9), reals().of(9), axis=0)),
                  case(reals().of(5, 2), integers(0, 5).of(0), reals().of(0, 2), axis=0), kinds=kinds, scale=1)
 
 
 def _scattered(kinds: Kinds) -> Samples:
-    return cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), reals().of(2, 3), axis=0),
-                 case(reals().of(2, 5), integers(0, 5).of(2, 7), reals().of(2, 7), axis=1),
-                 case(reals().of(6), integers(0, 6).of(9), reals().of(9), axis=0),
+    return cases(case(reals().of(6, 3), distinct(0, 6).of(2, 3), reals().of(2, 3), axis=0),
+                 case(reals().of(2, 8), distinct(0, 8).of(2, 3), reals().of(2, 3), axis=1),
+                 forward_only(case(reals().of(2, 5), integers(0, 5).of(2, 7), reals().of(2, 7), axis=1)),
+                 forward_only(case(reals().of(6), integers(0, 6).of(9), reals().of(9), axis=0)),
                  case(reals().of(4, 3), integers(0, 4).of(0, 3), reals().of(0, 3), axis=0), kinds=kinds, scale=1)
 
 

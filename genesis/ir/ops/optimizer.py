@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import cast, sqrt
+from genesis.ir.ops.samples import Samples, case, cases, np, number, positives, reals
 from genesis.ir.types import TensorType, float32
 
 
@@ -20,7 +23,7 @@ def _adamw_type(*types: TensorType, count: int, decoupled: bool) -> tuple[Tensor
 
 def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
     (lr, beta1, beta2, eps, decay, correction1, correction2), families = _split(operands, 7, count)
-    updated: list[tuple[Node, Node, Node]] = []
+    updated: list[tuple[Node, ...]] = []
     for p, g, m, v in zip(*families, strict=True):
         wide = p if p.dtype.itemsize >= 4 else cast(p, dtype=float32)
         gradient = cast(g, dtype=wide.dtype) if g.dtype is not wide.dtype else g
@@ -28,18 +31,41 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
             wide = wide * (1 - lr * decay)
         else:
             gradient = gradient + wide * decay
-        new_m = m + (gradient - m) * (1 - beta1)
-        new_v = v * beta2 + gradient * gradient * (1 - beta2)
+        old_m, old_v = (x if x.dtype is wide.dtype else cast(x, dtype=wide.dtype) for x in (m, v))
+        new_m = old_m + (gradient - old_m) * (1 - beta1)
+        new_v = old_v * beta2 + gradient * gradient * (1 - beta2)
         denominator = sqrt(new_v) / sqrt(correction2) + eps
         new_p = wide - new_m / denominator * (lr / correction1)
-        updated.append((cast(new_p, dtype=p.dtype) if new_p.dtype is not p.dtype else new_p, new_m, new_v))
+        results = zip((new_p, new_m, new_v), (p, m, v), strict=True)
+        updated.append(tuple(x if x.dtype is old.dtype else cast(x, dtype=old.dtype) for x, old in results))
     return tuple(part for family in zip(*updated, strict=True) for part in family)
 
 
-adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), decompose=_adamw, differentiable=False,
+def _steps(*flags: str) -> Samples:
+    """Two parameters of different shapes, at the third step and with corrections that are far from 1."""
+    gradients = reals().of(3, 4), reals().of(5)
+    moments = positives(1).of(3, 4), positives(1).of(5)
+    numbers = [number(x) for x in (0.01, 0.9, 0.99, 1e-3, 0.1, 1 - 0.9**3, 1 - 0.99**3)]
+    return cases(*(case(*numbers, *gradients, *gradients, *gradients, *moments, count=2, decoupled=decoupled)
+                   for decoupled in (True, False)), scale=1)
+
+
+def _adamw_value(lr: float, beta1: float, beta2: float, eps: float, decay: float, correction1: float,
+                 correction2: float, *tensors: Any, count: int, decoupled: bool) -> tuple[Any, ...]:
+    found = []
+    for p, g, m, v in zip(*_split(tensors, 0, count)[1], strict=True):
+        g = g if decoupled else g + decay * p
+        m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+        step = lr * (m / correction1) / (np.sqrt(v / correction2) + eps)
+        found.append((p * (1 - lr * decay if decoupled else 1) - step, m, v))
+    return tuple(x for family in zip(*found, strict=True) for x in family)
+
+
+adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), decompose=_adamw, differentiable=False, ulp=4,
            doc="Adam (Kingma and Ba 2015), with weight decay decoupled (Loshchilov and Hutter 2019) or added to the "
                "gradient. Operands: lr, beta1, beta2, eps, weight decay, 1 - beta1^t, 1 - beta2^t, then `count` "
-               "parameters, gradients, first and second moments; results: parameters and both moments.")
+               "parameters, gradients, first and second moments; results: parameters and both moments.",
+           samples=_steps("decoupled"), reference=_adamw_value)
 
 
 def _sgd_type(*types: TensorType, count: int, momentum: bool, nesterov: bool) -> tuple[TensorType, ...]:
@@ -61,7 +87,26 @@ def _sgd(*operands: Node, count: int, momentum: bool, nesterov: bool) -> tuple[N
     return tuple(parameters + buffers)
 
 
-sgd = Op("sgd", "composite", _sgd_type, attrs=("count", "momentum", "nesterov"), decompose=_sgd, differentiable=False,
+def _momenta() -> Samples:
+    family = reals().of(3, 4), reals().of(5)
+    numbers = [number(x) for x in (0.1, 0.9, 0.25, 0.01)]
+    none = [number(x) for x in (0.1, 0.0, 0.25, 0.01)]
+    return cases(case(*numbers, *family, *family, count=2, momentum=False, nesterov=False),
+                 case(*numbers, *family * 3, count=2, momentum=True, nesterov=False),
+                 case(*numbers, *family * 3, count=2, momentum=True, nesterov=True),
+                 case(*none, *family * 3, count=2, momentum=True, nesterov=False), scale=1)
+
+
+def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors: Any, count: int, momentum: bool,
+               nesterov: bool) -> tuple[Any, ...]:
+    families = _split(tensors, 0, count)[1]
+    steps = [g + decay * p for p, g in zip(*families[:2], strict=True)]
+    buffers = [rate * b + (1 - dampening) * d for b, d in zip(families[2], steps, strict=True)] if momentum else []
+    taken = [d + rate * b if nesterov else b for d, b in zip(steps, buffers, strict=True)] if momentum else steps
+    return tuple(p - lr * d for p, d in zip(families[0], taken, strict=True)) + tuple(buffers)
+
+
+sgd = Op("sgd", "composite", _sgd_type, attrs=("count", "momentum", "nesterov"), decompose=_sgd, differentiable=False, ulp=4,
          doc="Stochastic gradient descent (Sutskever et al. 2013 for the momentum forms). Operands: lr, momentum, "
              "dampening, weight decay, then `count` parameters, gradients and, with momentum, buffers; results: "
-             "parameters, then buffers.")
+             "parameters, then buffers.", samples=_momenta(), reference=_sgd_value)

@@ -107,17 +107,18 @@ minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, 
 
 
 def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
+    if a.type.weak:
+        return None, g * y * log(a)
     if b.op.name == "const" and b.type.weak:
         exponent = b["value"]
         base_gradient = where_(zero_like(a, exponent == 0), 0.0, g * pow(a, literal(exponent - 1)) * exponent)
     else:
-        base_gradient = where_(eq(*_pair(b, 0)), 0.0, g * b * pow(a, b - 1))
+        flat = eq(b, literal(0))
+        base_gradient = where_(cast(flat, dtype=bool_) if b.type.weak else flat, 0.0, g * b * pow(a, b - 1))
     if b.type.weak:
         return base_gradient, None
-    at_zero = eq(*_pair(a, 0))
+    at_zero = eq(a, literal(0))
     log_base = log(where_(at_zero, 1.0, a))
-    if a.type.weak:
-        return None, g * y * log(a)
     return base_gradient, where_(at_zero, 0.0, g * y * log_base)
 
 
@@ -125,10 +126,6 @@ def zero_like(x: Node, value: bool) -> Node:
     """A boolean constant of x's shape."""
     from genesis.ir.ops.leaves import full
     return full(x.type.shape, value, bool_, x.type.device)
-
-
-def _pair(x: Node, value: float) -> tuple[Node, Node]:
-    return x, literal(value)
 
 
 def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
@@ -141,8 +138,8 @@ def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
 neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g, samples=each(reals(), kinds=NUMERIC), reference=lambda x: -x)
 abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x),
           samples=each(reals(), kinds=NUMERIC), reference=np.abs)
-sign = _op("sign", NUMERIC, "-1, 0 or 1.", lambda g, x, y: None,
-           samples=each(reals(), kinds=NUMERIC), reference=np.sign)
+sign = _op("sign", NUMERIC, "-1, 0 or 1; 0 of NaN, as in torch.", lambda g, x, y: None,
+           samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.where(x != x, 0, np.sign(x)))
 reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y,
                  samples=each(positives()), reference=lambda x: 1 / x)
 sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2),
@@ -296,5 +293,5 @@ def _gelu_value(x: Any, approximate: str) -> Any:
 gelu = Op("gelu", "pointwise", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
           defaults={"approximate": "none"}, decompose=_gelu, vjp=_gelu_vjp, ulp=4,
           doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.",
-          samples=each(reals(-4, 4), special=False, scale=1).under({"approximate": "none"}, {"approximate": "tanh"}),
+          samples=each(reals(-4, 4), special=False, scale=4).under({"approximate": "none"}, {"approximate": "tanh"}),
           reference=_gelu_value)

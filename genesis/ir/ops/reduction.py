@@ -82,7 +82,7 @@ def _exclusive_products(rows: Node) -> Node:
     return before * after
 
 
-def _over(values: Values, kinds: tuple[str, ...], empty: bool = True) -> Samples:
+def _over(values: Values, kinds: tuple[str, ...], empty: bool = True, scale: float = 0.0) -> Samples:
     """Several shapes and axes; with `empty` also sums of nothing."""
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
         ((), ()), ((5,), (0,)), ((3, 4), (1,)), ((3, 4), (0,)), ((2, 3, 4), (0, 2)), ((2, 3), (0, 1)), ((2, 3), ()),
@@ -91,7 +91,7 @@ def _over(values: Values, kinds: tuple[str, ...], empty: bool = True) -> Samples
     if "float" in kinds:
         found.append(case(Array((1.0, float("nan"), 2.0)), axes=(0,), keepdims=False))
         found.append(case(Array((1.0, float("inf"), 2.0)), axes=(0,), keepdims=False))
-    return cases(*found, kinds=kinds)
+    return cases(*found, kinds=kinds, scale=scale)
 
 
 def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
@@ -103,15 +103,15 @@ def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
 
 def _scanned(values: Values) -> Samples:
     return cases(case(values.of(5), axis=0), case(values.of(3, 4), axis=0), case(values.of(2, 3, 4), axis=2),
-                 case(values.of(0, 2), axis=0), kinds=NUMERIC)
+                 case(values.of(0, 2), axis=0), kinds=NUMERIC, scale=2)
 
 
 _REDUCE = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.",
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
-         samples=_over(reals(), NUMERIC), reference=lambda x, axes, keepdims: np.sum(x, axes, keepdims=keepdims))
-prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp,
+         samples=_over(reals(), NUMERIC, scale=4), reference=lambda x, axes, keepdims: np.sum(x, axes, keepdims=keepdims))
+prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=4,
           samples=_over(reals(0.5, 2), NUMERIC), reference=lambda x, axes, keepdims: np.prod(x, axes, keepdims=keepdims))
 max = Op("max", "reduction", _type_of_some, **_REDUCE, doc="Largest element over the axes; NaN if any is.",
          vjp=_extremum_vjp,
@@ -140,7 +140,7 @@ def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
 
 
 mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.", decompose=_mean,
-          samples=_over(reals(), FLOAT, empty=False), reference=lambda x, axes, keepdims: np.mean(x, axes, keepdims=keepdims))
+          samples=_over(reals(), FLOAT, empty=False, scale=2), reference=lambda x, axes, keepdims: np.mean(x, axes, keepdims=keepdims))
 
 cumsum = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",
             vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),

@@ -1,0 +1,70 @@
+"""Clipping of all gradients by their common norm as one op."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from typing import Any
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.composite import narrow, wide
+from genesis.ir.ops.pointwise import abs, cast, maximum, minimum, pow, sqrt
+from genesis.ir.ops.reduction import max, sum
+from genesis.ir.ops.samples import case, cases, np, number, reals
+from genesis.ir.types import DType, TensorType, float32, float64, tensor_type
+
+
+def _clip_type(bound: TensorType, *gradients: TensorType, norm_type: float) -> tuple[TensorType, ...]:
+    if not gradients:
+        raise RuntimeError("there is no gradient to clip")
+    if len({g.device for g in gradients}) > 1:
+        raise RuntimeError(f"gradients are on several devices: {', '.join(sorted({str(g.device) for g in gradients}))}")
+    return (tensor_type((), float32, gradients[0].device), *gradients)
+
+
+def _power_sum(x: Node, norm_type: float, dtype: DType) -> Node:
+    """What the norms of the parts are made of: Σ |x|^p, or max |x| when p is infinite."""
+    w, axes = _in_dtype(x, dtype), tuple(range(x.type.ndim))
+    if math.isinf(norm_type):
+        total = max(abs(w), axes=axes) if x.type.numel else sum(w, axes=axes)
+    elif norm_type == 2:
+        total = sum(w * w, axes=axes)
+    else:
+        total = sum(abs(w) if norm_type == 1 else pow(abs(w), literal(norm_type)), axes=axes)
+    return total
+
+
+def _in_dtype(x: Node, dtype: DType) -> Node:
+    return x if x.dtype is dtype else cast(x, dtype=dtype)
+
+
+def _clip_gradients(bound: Node, *gradients: Node, norm_type: float) -> tuple[Node, ...]:
+    dtype = float64 if builtins.any(g.dtype is float64 for g in gradients) else float32
+    parts = [_power_sum(g, norm_type, dtype) for g in gradients]
+    if math.isinf(norm_type):
+        norm = functools.reduce(maximum, parts)
+    else:
+        total = functools.reduce(lambda a, b: a + b, parts)
+        norm = total if norm_type == 1 else sqrt(total) if norm_type == 2 else pow(total, literal(1 / norm_type))
+    factor = minimum(bound / (norm + 1e-6), literal(1.0))
+    scaled = []
+    for g in gradients:
+        w = wide(g)
+        scaled.append(narrow(w * _in_dtype(factor, w.dtype), g))
+    return (_in_dtype(norm, float32), *scaled)
+
+
+def _clip_value(bound: float, *gradients: Any, norm_type: float) -> tuple[Any, ...]:
+    flat = np.abs(np.concatenate([g.reshape(-1) for g in gradients]))
+    norm = np.max(flat) if math.isinf(norm_type) else np.sum(flat**norm_type)**(1 / norm_type)
+    return (norm, *(g * np.minimum(1.0, bound / (norm + 1e-6)) for g in gradients))
+
+
+clip_gradients = Op("clip_gradients", "composite", _clip_type, attrs=("norm_type",), decompose=_clip_gradients,
+                    differentiable=False, ulp=8,
+                    doc="Operands: the largest norm allowed, then gradients. Results: the norm of all gradients as "
+                        "one vector, float32, then the gradients times min(1, allowed / (norm + 1e-6)) (Pascanu, "
+                        "Mikolov and Bengio 2013).",
+                    samples=cases(*(case(number(b), reals().of(3, 4), reals().of(5), reals().of(), norm_type=p)
+                    for b in (1.0, 99.0) for p in (1.0, 2.0, 3.0, math.inf))), reference=_clip_value)

@@ -1,0 +1,87 @@
+"""A small evaluator: a DAG of nodes, node by node, through the CPU's lowerings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from genesis.codegen.torch_lowerings import fold_numbers, lowering_for, torch_dtype
+from genesis.ir import Node
+from genesis.ir.graph import topological
+
+
+def to_torch(x: np.ndarray) -> torch.Tensor:
+    """The array's values as a tensor, bfloat16 included."""
+    if x.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.array(x).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(x))
+
+
+def to_numpy(x: torch.Tensor) -> np.ndarray:
+    """The tensor's values as an array, bfloat16 included."""
+    if x.dtype is torch.bfloat16:
+        return x.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return x.numpy()
+
+
+def evaluate(nodes: Sequence[Node], feeds: Mapping[Node, Any], decompose: frozenset[str] = frozenset()) -> list[Any]:
+    """The nodes' values, given arrays (or Python numbers) for the input nodes.
+
+    Ops that have no lowering, and those named in `decompose`, are decomposed. An op with several
+    results gives a list.
+    """
+    values: dict[Node, Any] = {n: to_torch(x) if isinstance(x, np.ndarray) else x for n, x in feeds.items()}
+    with torch.no_grad():
+        for node in topological(nodes, values):
+            _compute(node, values, decompose)
+    found = [values[node] for node in nodes]
+    return [[to_numpy(y) for y in x] if isinstance(x, tuple) else to_numpy(x) if isinstance(x, torch.Tensor) else x
+            for x in found]
+
+
+def _compute(node: Node, values: dict[Node, Any], decompose: frozenset[str]) -> None:
+    if node in values:
+        return
+    operands = [values[x] for x in node.inputs]
+    if node.op.name == "item":
+        values[node] = operands[0][node["index"]]
+    elif not isinstance(node.type, tuple) and node.type.weak:
+        values[node] = node["value"] if node.op.name == "const" else fold_numbers(node.op.name, *operands,
+                                                                                 **node.attributes)
+    else:
+        lowering = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)
+        if lowering is None or node.op.name in decompose:
+            values[node] = _decomposed(node, values, decompose - {node.op.name})
+        else:
+            values[node] = _call(lowering, node, operands)
+    _check(node, values[node])
+
+
+def _call(lowering: Any, node: Node, operands: list[Any]) -> Any:
+    if lowering.kind != "out":
+        return lowering.function(*operands, **node.attributes)
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    outs = tuple(torch.empty(t.shape, dtype=torch_dtype(t.dtype)) for t in types)
+    lowering.function(outs, *operands, **node.attributes)
+    return outs if isinstance(node.type, tuple) else outs[0]
+
+
+def _decomposed(node: Node, values: dict[Node, Any], decompose: frozenset[str]) -> Any:
+    assert node.op.decompose is not None, f"{node.op.name} has neither a lowering nor a decomposition"
+    parts = node.op.decompose(*node.inputs, **node.attributes)
+    for part in topological(parts if isinstance(parts, tuple) else (parts,), values):
+        _compute(part, values, decompose)
+    return tuple(values[p] for p in parts) if isinstance(parts, tuple) else values[parts]
+
+
+def _check(node: Node, value: Any) -> None:
+    """The value has the type that the node says."""
+    pairs = zip(node.type, value, strict=True) if isinstance(node.type, tuple) else [(node.type, value)]
+    for kind, x in pairs:
+        if isinstance(x, torch.Tensor):
+            assert tuple(x.shape) == kind.shape, f"{node!r} gave shape {tuple(x.shape)}"
+            assert x.dtype is torch_dtype(kind.dtype), f"{node!r} gave {x.dtype}"
