@@ -85,6 +85,7 @@ def _accumulate(leaf: Any, node: Node) -> None:
     before = leaf._grad
     if before is None:
         leaf._grad = wrap(node)
+        leaf._grad.storage.persistent = True
     else:
         with no_grad():
             total = read(before) + node

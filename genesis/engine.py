@@ -70,13 +70,11 @@ def _flush_device(wanted: list[Storage], live: list[Storage], device: Device) ->
     except BaseException as error:
         _fail(error, outputs, updates, live)
         raise
-    for storage, memory in zip(snapshots, results[len(outputs):], strict=True):
-        storage.cell.memory = memory  # type: ignore[union-attr]
+    copies = dict(zip(snapshots, results[len(outputs):], strict=True))
     for storage in updates:
         old = storage.cell
         new = Cell(old.memory)  # type: ignore[union-attr]
-        if storage not in snapshots:
-            old.memory = None  # type: ignore[union-attr]
+        old.memory = copies.get(storage)  # type: ignore[union-attr]
         _settle(storage, new)
     for storage, memory in zip(outputs, results, strict=False):
         _settle(storage, Cell(memory))
@@ -94,7 +92,7 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
     """What else the flush must keep, so that every live tensor stays readable.
 
     Returns the storages to compute now, and the updated storages whose old content to copy. A
-    tensor that the program computes anyway is kept. One that needs content about to be overwritten
+    tensor that the program computes anyway is kept, and so is a gradient. Another one that needs content about to be overwritten
     is computed now, or stays computable from copies of that content, whichever takes fewer bytes.
     """
     if not others:
@@ -106,9 +104,11 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
     needed: dict[int, Storage] = {}
     for storage in others:
         old = _reads_from(storage.node, overwritten) if overwritten else {}
-        if old:
+        if old and not storage.persistent:
             dependent.append(storage)
             needed.update(old)
+        elif old:
+            kept.append(storage)
         elif storage.node in computed_here:
             kept.append(storage)
     copied = sum(s.type.nbytes for s in needed.values())

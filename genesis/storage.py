@@ -33,14 +33,17 @@ class Storage:
         type: shape, dtype and device of the whole content, row-major.
         cell: the memory with its last computed content, None before there is any.
         version: how often it was written, for autograd's checks.
+        persistent: keep its content in memory rather than able to be computed (gradients).
         error: why its pending content can never be computed (a failed flush), or None.
     """
 
-    __slots__ = ("__weakref__", "_exports", "_node", "_queued", "cell", "error", "type", "version")
+    __slots__ = ("__weakref__", "_exports", "_node", "_queued", "cell", "error", "persistent", "type",
+                 "version")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
         self.version = 0
+        self.persistent = False
         self.error: BaseException | None = None
         self._exports: weakref.ref | None = None
         self._queued = node is not None
@@ -110,13 +113,13 @@ pending: list[weakref.ref[Storage]] = []
 
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds; forgets the others."""
-    found = []
+    found: dict[Storage, weakref.ref[Storage]] = {}
     for reference in pending:
         storage = reference()
         if storage is not None and storage._queued:
-            found.append(storage)
-    pending[:] = [weakref.ref(storage) for storage in found]
-    return found
+            found[storage] = reference
+    pending[:] = found.values()
+    return list(found)
 
 
 Step = tuple[Any, tuple]
