@@ -1,0 +1,15 @@
+"""Group → kernel text: which emitter serves which kind of group."""
+
+from __future__ import annotations
+
+from genesis.codegen.loops import emit_foreach, emit_loop
+from genesis.codegen.source import KernelSource
+from genesis.passes.groups import Group
+
+
+def emit(group: Group) -> KernelSource:
+    """The kernel that computes a group. Needs no GPU and no places."""
+    return _EMITTERS[group.kind](group)
+
+
+_EMITTERS = {"loop": emit_loop, "foreach": emit_foreach}

@@ -1,0 +1,434 @@
+"""A loop group as a small program over coordinates: loads, arithmetic, reductions, stores.
+
+The iteration space has two flat coordinates: `x` counts the kept elements and `r` the reduced
+ones. A value depends on none, one or both of them; that is its `vars`, and its shape in the kernel
+(a block of x by a block of r, with size 1 where it does not depend). Values are made by pulling: the value of
+a node at a point asks its operands at the points that it needs, and movement ops only change the
+point. A pair (node, point) is computed once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from genesis.ir.node import Node
+from genesis.ir.types import DType, bool_, int32, int64, promote_types
+from genesis.passes.groups import Group, Space
+from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten, variable
+from genesis.passes.views import Point, pieces, stored_as
+
+
+class NotFusable(Exception):
+    """The group asks for a reduction's result of another row; `fuse` must not build such a group."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """An SSA value.
+
+    Attributes:
+        name: unique in the kernel.
+        dtype: of the IR; f16 and bf16 values are held in float32.
+        vars: "", "x", "r" or "xr".
+        stage: how many reductions lie between it and memory.
+    """
+
+    name: str
+    dtype: DType
+    vars: str
+    stage: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number of the program."""
+
+    out: Value
+    number: bool | int | float
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the plan, loaded from its table."""
+
+    out: Value
+    argument: str
+
+
+@dataclass(frozen=True)
+class Position:
+    """An index expression as a value."""
+
+    out: Value
+    e: Expr
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a memory argument; where a bound fails the value is 0 and nothing is read."""
+
+    out: Value
+    argument: str
+    address: Expr
+    bounds: tuple[Bound, ...]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A pointwise op on values. `compute` is the dtype its operands are brought to."""
+
+    out: Value
+    node: Node
+    operands: tuple[Value, ...]
+    compute: DType
+
+
+@dataclass(frozen=True)
+class Select:
+    """`inside` where the bounds hold, else `outside`."""
+
+    out: Value
+    bounds: tuple[Bound, ...]
+    inside: Value
+    outside: Value
+
+
+@dataclass(frozen=True)
+class Random:
+    """Philox bits for the element with flat index `counter`."""
+
+    out: Value
+    word: int
+    seed: Value
+    draw: Value
+    counter: Expr
+
+
+@dataclass(frozen=True)
+class Index:
+    """A value used as a coordinate: clamped to 0 ≤ i < size, so that no read is out of bounds."""
+
+    out: Value
+    operand: Value
+    size: int
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction over r. `position` is what argmax and argmin return for an element."""
+
+    out: Value
+    op: str
+    operand: Value
+    position: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write a value to an output argument."""
+
+    argument: str
+    address: Expr
+    value: Value
+    vars: str
+
+
+Statement = Constant | Number | Position | Load | Apply | Select | Random | Index | Reduce | Store
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A pointer of the kernel and the node whose memory it is."""
+
+    name: str
+    node: Node
+    role: str  # "in", "number" or "out"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loop group, ready to print.
+
+    Attributes:
+        space: the group's.
+        arguments: inputs, then numbers, then outputs.
+        statements: operands before users.
+        indices: values that stand behind loaded indices, by the atom's name.
+    """
+
+    space: Space
+    arguments: tuple[Argument, ...]
+    statements: tuple[Statement, ...]
+    indices: dict[str, Value] = field(compare=False)
+
+    @cached_property
+    def x_size(self) -> int:
+        """How many elements are kept."""
+        return prod(size for size, kind in self.space if kind == "x")
+
+    @cached_property
+    def r_size(self) -> int:
+        """How many elements are reduced to one."""
+        return prod(size for size, kind in self.space if kind == "r")
+
+    @property
+    def has_r(self) -> bool:
+        """Does the kernel have a second coordinate at all?"""
+        return any(kind == "r" for _, kind in self.space) or any(isinstance(s, Reduce) for s in self.statements)
+
+
+def coordinates(space: Space) -> tuple[Expr, Expr, Expr]:
+    """(flat position in the whole space, flat position in its kept part, in its reduced part)."""
+    sizes = {kind: [size for size, k in space if k == kind] for kind in "xr"}
+    flat = {kind: variable(kind, prod(sizes[kind])) for kind in "xr"}
+    parts = {kind: iter(unflatten(flat[kind], sizes[kind])) for kind in "xr"}
+    whole = flatten([next(parts[kind]) for _, kind in space], [size for size, _ in space])
+    return whole, flat["x"], flat["r"]
+
+
+def build(group: Group) -> Kernel:
+    """The kernel of a loop group."""
+    builder = _Builder(group)
+    with _deep_recursion():
+        for node in group.outputs:
+            builder.store(node)
+    return builder.kernel()
+
+
+def operand_dtype(node: Node) -> DType:
+    """The dtype in which a pointwise op computes: that of its strong operands, of numbers their widest."""
+    types = [x.type for x in (node.inputs[1:] if node.op.name == "where" else node.inputs)]
+    strong = [t.dtype for t in types if not t.weak]
+    if strong:
+        return strong[0]
+    dtype = types[0].dtype
+    for t in types[1:]:
+        dtype = promote_types(dtype, t.dtype)
+    return dtype
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Room for a group's longest chain: pulling recurses three frames a node."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 20_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+_EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True}
+"""What a reduction of no element gives."""
+
+
+class _Builder:
+    """Builds one kernel. `bounds` are the predicates under which a value is wanted: loads obey them."""
+
+    def __init__(self, group: Group):
+        self.group = group
+        self.whole, self.x, self.r = coordinates(group.space)
+        self.kept_size = prod(size for size, kind in group.space if kind == "x")
+        self.arguments: dict[Node, Argument] = {}
+        self.statements: list[Statement] = []
+        self.memo: dict[tuple[Any, ...], Value] = {}
+        self.indices: dict[str, Value] = {}
+        self.used: dict[str, int] = {}
+        self.memory: dict[Node, Argument] = {}
+        for position, node in enumerate(group.inputs):
+            self.memory[stored_as(node)] = self.arguments[node] = Argument(f"in{position}", node, "in")
+        for position, node in enumerate(group.scalars):
+            self.arguments[node] = Argument(f"number{position}", node, "number")
+        self.outputs = {node: Argument(f"out{position}", node, "out") for position, node in enumerate(group.outputs)}
+
+    def kernel(self) -> Kernel:
+        """What has been built, without what no store needs."""
+        return Kernel(self.group.space, (*self.arguments.values(), *self.outputs.values()),
+                      tuple(_needed(self.statements, self.indices)), self.indices)
+
+    def store(self, node: Node) -> None:
+        """Compute a node everywhere in its part of the space and write it."""
+        if node.type.numel == prod(size for size, _ in self.group.space):
+            position = self.whole
+            variables = self.vars_of(position)
+        else:
+            position, variables = self.x, self.vars_of(self.x)
+        value = self.value(node, unflatten(position, node.shape), ())
+        self.statements.append(Store(self.outputs[node].name, position, value, variables))
+
+    def new(self, stem: str, dtype: DType, vars: str, stage: int) -> Value:
+        """A value with a fresh readable name."""
+        count = self.used.get(stem, 0)
+        self.used[stem] = count + 1
+        return Value(f"{stem}{count}" if count or stem[-1:].isdigit() else stem, dtype, vars, stage)
+
+    def add(self, statement: Any) -> Value:
+        """Append a statement and return its value."""
+        self.statements.append(statement)
+        return statement.out
+
+    def vars_of(self, *expressions: Expr) -> str:
+        """The variables that expressions depend on, through loaded indices too."""
+        found = set()
+        for atom in atoms(expressions):
+            found.update(self.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
+        return "".join(name for name in "xr" if name in found)
+
+    def stage_of(self, *expressions: Expr) -> int:
+        """The latest stage of the loaded indices in expressions."""
+        return max((self.indices[atom.name].stage for atom in atoms(expressions) if atom.kind == "loaded"), default=0)
+
+    def value(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        """The node's element at a point."""
+        key = (node, point, bounds)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = self.compute(node, point, bounds)
+        return found
+
+    def compute(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        memory = self.memory.get(stored_as(node))
+        if memory is not None:
+            return self.load(memory, flatten(point, node.shape), bounds)
+        name, kind = node.op.name, node.op.kind
+        if name == "const":
+            return self.add(Constant(self.new("c", node.dtype, "", 0), node["value"]))
+        if name == "scalar":
+            return self.add(Number(self.new("n", node.dtype, "", 0), self.arguments[node].name))
+        if name == "iota":
+            return self.position(point[node["axis"]], node.dtype)
+        if kind == "pointwise":
+            return self.apply(node, point, bounds)
+        if kind == "movement":
+            return self.move(node, point, bounds)
+        if kind == "reduction":
+            return self.reduce(node, point)
+        if kind == "random":
+            seed, draw = (self.value(x, (), ()) for x in node.inputs)
+            counter = flatten(point, node.shape)
+            out = self.new("bits", node.dtype, self.vars_of(counter), self.stage_of(counter))
+            return self.add(Random(out, node["word"], seed, draw, counter))
+        if name in ("take", "gather"):
+            return self.read_row(node, point, bounds)
+        raise NotFusable(f"{name} cannot be computed inside a loop")
+
+    def load(self, argument: Argument, address: Expr, bounds: tuple[Bound, ...]) -> Value:
+        key = (argument.name, address, bounds)
+        found = self.memo.get(key)
+        if found is None:
+            where = [address, *(bound.e for bound in bounds)]
+            out = self.new(f"{argument.name}_at", argument.node.dtype, self.vars_of(*where), self.stage_of(*where))
+            found = self.memo[key] = self.add(Load(out, argument.name, address, bounds))
+        return found
+
+    def position(self, e: Expr, dtype: DType) -> Value:
+        return self.add(Position(self.new("i", dtype, self.vars_of(e), self.stage_of(e)), e))
+
+    def apply(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        operands = tuple([self.value(x, () if x.type.weak else point, bounds) for x in node.inputs])
+        vars = "".join(name for name in "xr" if any(name in x.vars for x in operands))
+        out = self.new(node.op.name.strip("_"), node.dtype, vars, max((x.stage for x in operands), default=0))
+        return self.add(Apply(out, node, operands, operand_dtype(node)))
+
+    def move(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        *first, last = pieces(node, point)
+        value = self.piece(node, last, bounds)
+        for piece in reversed(first):
+            inside = self.piece(node, piece, (*bounds, *piece.bounds))
+            where = [bound.e for bound in piece.bounds]
+            vars = set(inside.vars + value.vars + self.vars_of(*where))
+            out = self.new("part", node.dtype, "".join(name for name in "xr" if name in vars),
+                           max(inside.stage, value.stage, self.stage_of(*where)))
+            value = self.add(Select(out, piece.bounds, inside, value))
+        return value
+
+    def piece(self, node: Node, piece: Any, bounds: tuple[Bound, ...]) -> Value:
+        if piece.operand is None:
+            number = {"float": float, "int": int, "bool": bool}[node.dtype.kind](node["value"])
+            return self.add(Constant(self.new("c", node.dtype, "", 0), number))
+        return self.value(piece.operand, piece.point, bounds)
+
+    def reduce(self, node: Node, point: Point) -> Value:
+        """A reduction's result: of this row, or the group is wrong."""
+        if flatten(point, node.shape) != self.x:
+            raise NotFusable(f"{node.op.name} is read at {point}, which is another row than x")
+        found = self.memo.get((node,))
+        if found is None:
+            operand = node.inputs[0]
+            if operand.type.numel == 0:
+                found = self.memo[(node,)] = self.add(Constant(self.new("c", node.dtype, "", 0), _EMPTY[node.op.name]))
+                return found
+            at = unflatten(self.whole, operand.shape)
+            value = self.value(operand, at, ())
+            by_index = node.op.name in ("argmax", "argmin")
+            vars = self.vars_of(self.x)
+            out = self.new(node.op.name, node.dtype, vars, value.stage + 1)
+            found = self.memo[(node,)] = self.add(
+                Reduce(out, node.op.name, value, at[node["axis"]] if by_index else None))
+        return found
+
+    def read_row(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        """take and gather: the index becomes part of the point at which the table is read."""
+        table, index = node.inputs
+        axis = node["axis"]
+        if node.op.name == "take":
+            at = point[axis:axis + len(index.shape)]
+            before, after = point[:axis], point[axis + len(index.shape):]
+        else:
+            at, before, after = point, point[:axis], point[axis + 1:]
+        chosen = self.index(self.value(index, at, bounds), table.shape[axis])
+        return self.value(table, (*before, chosen, *after), bounds)
+
+    def index(self, value: Value, size: int) -> Expr:
+        found = self.memo.get(("index", value, size))
+        if found is None:
+            out = self.new("row", int64, value.vars, value.stage)
+            found = self.memo[("index", value, size)] = self.add(Index(out, value, size))
+            self.indices[out.name] = out
+        return loaded(found.name, size, found.name)
+
+
+def _needed(statements: list[Statement], indices: dict[str, Value]) -> list[Statement]:
+    """The statements that a store depends on."""
+    wanted: set[str] = set()
+    kept = []
+    for statement in reversed(statements):
+        if isinstance(statement, Store) or statement.out.name in wanted:
+            kept.append(statement)
+            wanted.update(value.name for value in operands_of(statement, indices))
+    return kept[::-1]
+
+
+def operands_of(statement: Statement, indices: dict[str, Value]) -> list[Value]:
+    """The values a statement reads, those behind its index expressions included."""
+    found: list[Value] = []
+    where: list[Expr] = []
+    match statement:
+        case Load(_, _, address, bounds):
+            where = [address, *(bound.e for bound in bounds)]
+        case Position(_, e):
+            where = [e]
+        case Apply(_, _, operands, _):
+            found = list(operands)
+        case Select(_, bounds, inside, outside):
+            found, where = [inside, outside], [bound.e for bound in bounds]
+        case Random(_, _, seed, draw, counter):
+            found, where = [seed, draw], [counter]
+        case Index(_, operand, _):
+            found = [operand]
+        case Reduce(_, _, operand, position):
+            found, where = [operand], [position] if position is not None else []
+        case Store(_, address, value, _):
+            found, where = [value], [address]
+    return found + [indices[atom.name] for atom in atoms(where) if atom.kind == "loaded"]
+
+
+__all__ = ["Apply", "Argument", "Constant", "Index", "Kernel", "Load", "NotFusable", "Number", "Position", "Random", "Reduce",
+           "Select", "Statement", "Store", "Value", "bool_", "build", "coordinates", "int32", "int64", "operand_dtype",
+           "operands_of"]

@@ -1,0 +1,116 @@
+"""Loop groups and foreach groups → kernels."""
+
+from __future__ import annotations
+
+import re
+
+from genesis.codegen.blocks import Blocks, choose_blocks
+from genesis.codegen.kernel_ir import Kernel, build
+from genesis.codegen.naming import kernel_name
+from genesis.codegen.source import HEADER, KernelSource, TensorTable
+from genesis.codegen.triton_emitter import Body
+from genesis.codegen.triton_lowerings import POINTER, prelude_for, triton_type
+from genesis.ir.node import Node
+from genesis.passes.groups import Group
+
+INT32_LIMIT = 2**31
+
+
+def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
+    """The kernel of a loop group; `blocks` overrides the choice of block sizes."""
+    kernel = build(group)
+    blocks = blocks or choose_blocks(kernel)
+    wide = needs_int64(kernel)
+    pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
+    body = Body(kernel, blocks, wide)
+    lines = [*_x_lines(kernel, wide), *_r_lines(kernel, body, wide), *body.lines()]
+    name = kernel_name(group)
+    constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
+    sizes = {"x_size": kernel.x_size} if kernel.x_size < INT32_LIMIT else {}
+    if not sizes:
+        constexprs = {"x_size": kernel.x_size, **constexprs}
+    signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
+    aligned += [size for size, value in sizes.items() if value % 16 == 0]
+    empty = not kernel.x_size or all(argument.node.type.numel == 0 for argument in kernel.arguments if argument.role == "out")
+    return KernelSource(
+        name, module(name, signature, lines), signature, constexprs,
+        (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
+        (0 if empty else -(-kernel.x_size // blocks.x), 1, 1), blocks.num_warps, label=name)
+
+
+def module(name: str, signature: dict[str, str], lines: list[str], more: str = "") -> str:
+    """A module's text: the imports, the helpers that the lines use, the kernel."""
+    parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
+    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+    return f"{HEADER}\n{prelude_for(text + more)}{more}\n{text}"
+
+
+def needs_int64(kernel: Kernel) -> bool:
+    """Does some address or position exceed 32 bits?"""
+    largest = max([argument.node.type.numel for argument in kernel.arguments] + [kernel.x_size * kernel.r_size])
+    return largest >= INT32_LIMIT
+
+
+def _x_lines(kernel: Kernel, wide: bool) -> list[str]:
+    program = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
+    block = "tl.arange(0, XBLOCK)" + ("[:, None]" if kernel.has_r else "")
+    return [f"x = {program} * XBLOCK + {block}", "x_mask = x < x_size"]
+
+
+def _r_lines(kernel: Kernel, body: Body, wide: bool) -> list[str]:
+    if not kernel.has_r or body.blocks.looped:
+        return []
+    lines = [f"r = tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if wide else ''}"]
+    return [*lines, f"r_mask = r < {kernel.r_size}"] if body.ragged_r else lines
+
+
+# One program over many tensors
+
+CHUNK = 8192
+"""Elements of one tensor that one program of a foreach takes."""
+
+
+def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
+    """One launch for loop groups of equal structure.
+
+    The table holds, for each program, its member and the first element of its chunk; then for each
+    member its size and the addresses of its tensors.
+    """
+    kernels = [build(member) for member in group.members]
+    first = kernels[0]
+    shared = [argument for argument in first.arguments if argument.role == "number"]
+    own = [position for position, argument in enumerate(first.arguments) if argument.role != "number"]
+    starts: list[Node | int] = []
+    members: list[Node | int] = []
+    for number, kernel in enumerate(kernels):
+        for start in range(0, kernel.x_size, chunk):
+            starts += [number, start]
+        members += [kernel.x_size, *(kernel.arguments[position].node for position in own)]
+    programs, width = len(starts) // 2, 1 + len(own)
+    block = min(chunk, 1024)
+    body = Body(first, Blocks(block, 1, False, 4), wide=any(map(needs_int64, kernels)))
+    lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
+             "start = tl.load(table + 2 * program + 1)",
+             f"row = table + 2 * programs + member * {width}",
+             "x_size = tl.load(row)"]
+    for offset, position in enumerate(own, 1):
+        argument = first.arguments[position]
+        pointer = f"tl.load(row + {offset}).to(tl.pointer_type({triton_type(argument.node.dtype)}))"
+        lines.append(f"{argument.name} = tl.multiple_of({pointer}, 16)")
+    lines.append(f"for step in range(0, {chunk}, XBLOCK):")
+    inner = ["x = (start + step + tl.arange(0, XBLOCK)).to(tl.int32)" if body.index_type.itemsize == 4
+             else "x = start + step + tl.arange(0, XBLOCK)", "x_mask = x < x_size", *body.lines()]
+    lines += ["    " + line for line in inner]
+    name = f"foreach_{kernel_name(group.members[0])}"
+    signature = {**{a.name: POINTER[a.node.dtype.name] for a in shared}, "table": "*i64", "programs": "i32",
+                 "XBLOCK": "constexpr"}
+    args = (*(a.node for a in shared), TensorTable((*starts, *members)), programs)
+    return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": block}, args, ("table",),
+                        (programs, 1, 1), 4, label=f"{name} ×{len(kernels)}")
+
+
+def same_text(a: Group, b: Group) -> bool:
+    """Do two pointwise groups print the same kernel? Then one foreach can run both."""
+    texts = [re.sub(r"def \w+", "def", emit_loop(g, Blocks(1024, 1, False, 4)).source) for g in (a, b)]
+    return texts[0] == texts[1]

@@ -1,0 +1,68 @@
+"""A kernel as text, with all that is needed to compile and launch it but where its operands are."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from dataclasses import dataclass, field
+from typing import Any
+
+from genesis.ir.node import Node
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+"""
+
+
+@dataclass(frozen=True)
+class TensorTable:
+    """A kernel argument that is a table of int64: nodes stand for their addresses, ints for themselves."""
+
+    entries: tuple[Node | int, ...]
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """Everything about a kernel that the group alone decides.
+
+    Attributes:
+        name: the function to launch.
+        source: a Python module that defines it with `triton.jit`.
+        signature: parameter → Triton type ("*fp32", "i32", "constexpr"), in order.
+        constexprs: values of the constexpr parameters.
+        args: for each parameter that is not a constexpr: a node (its memory), an int, or a table.
+        aligned: parameters known to be multiples of 16 (pointers, sizes).
+        grid: programs in three dimensions; an empty one needs no launch.
+    """
+
+    name: str
+    source: str
+    signature: dict[str, str]
+    constexprs: dict[str, Any]
+    args: tuple[Node | int | TensorTable, ...]
+    aligned: tuple[str, ...]
+    grid: tuple[int, int, int]
+    num_warps: int = 4
+    num_stages: int = 3
+    label: str = ""
+    scratch: tuple[int, ...] = field(default=())
+
+    def key_parts(self) -> dict[str, Any]:
+        """What decides the compiled kernel, as plain data: equal parts are one compilation."""
+        return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
+                "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned),
+                "num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+def define(source: str) -> dict[str, Any]:
+    """Execute a kernel's module text and return its names.
+
+    Triton reads a kernel's text through `inspect`, so the text is put where `inspect` looks.
+    """
+    filename = f"<genesis kernel {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": filename, "__file__": filename}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace

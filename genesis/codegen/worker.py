@@ -1,0 +1,73 @@
+"""Compile kernels in a process of their own: `python -m genesis.codegen.worker`.
+
+Reads one JSON object a line (`KernelSource.key_parts` and "id") and answers each with one line:
+{"id", "name", "cubin" (base64), "num_warps", "shared_bytes"} or {"id", "error"}. It never touches a
+GPU and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import tempfile
+import traceback
+from typing import Any, Final
+
+ENABLE_FP_FUSION: Final = False
+"""Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
+
+ARCHITECTURE: Final = 90
+
+
+def compile_kernel(parts: dict[str, Any], architecture: int = ARCHITECTURE) -> dict[str, Any]:
+    """Compile what `KernelSource.key_parts` describes; `cubin` in the result is bytes."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from genesis.codegen.source import define
+
+    function = define(parts["source"])[parts["name"]]
+    signature = dict(parts["signature"])
+    names = list(signature)
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
+    source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
+    options = {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": ENABLE_FP_FUSION}
+    with tempfile.TemporaryDirectory(prefix="genesis-triton-") as folder, _cache_in(folder):
+        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    metadata = compiled.metadata
+    return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
+            "shared_bytes": metadata.shared}
+
+
+def _cache_in(folder: str) -> Any:
+    """Triton's own cache, kept out of the user's home: Genesis caches what it compiles itself."""
+    from triton import knobs
+    scope = knobs.cache.scope()
+    scope.__enter__()
+    knobs.cache.dir = folder
+
+    class _Leave:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: Any) -> None:
+            scope.__exit__(*error)
+    return _Leave()
+
+
+def serve() -> None:
+    """Answer requests until the input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # a stray print must not end up between the answers
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            found = compile_kernel(request, request.get("architecture", ARCHITECTURE))
+            answer = {**found, "cubin": base64.b64encode(found["cubin"]).decode()}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

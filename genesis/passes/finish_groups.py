@@ -1,0 +1,141 @@
+"""Clusters → groups: cut long ones, find what each reads and writes, say why they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.passes.groups import Group, Space
+from genesis.passes.memory_values import MemoryValues, weight
+from genesis.passes.reads import coordinates, reads_at
+
+LONGEST = 128
+"""Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length."""
+
+Levels = dict[Node, str]
+
+
+def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[tuple[str, Space, Levels]]) -> list[Group]:
+    """The groups of clusters, in the clusters' order."""
+    place = {node: position for position, node in enumerate(graph.nodes)}
+    pieces: list[tuple[str, Space, Levels]] = []
+    for kind, space, levels in clusters:
+        ordered = sorted(levels, key=place.__getitem__)
+        whole = kind == "loop" and all(level == "whole" for level in levels.values())
+        for part in cut(ordered, values) if whole and not any(k == "r" for _, k in space) else [ordered]:
+            pieces.append((kind, space, {node: levels[node] for node in part}))
+    owner = {node: number for number, (_, _, levels) in enumerate(pieces) for node in levels}
+    stored = {values.name[node] for node in owner} & set(graph.roots)
+    stored |= {values.name[x] for node, number in owner.items() for x in values.reads[node]
+               if x in owner and owner[x] != number}
+    return [_group(piece, values, place, stored) for piece in pieces]
+
+
+def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:
+    """Pieces of at most LONGEST weighted ops, cut where the fewest bytes cross.
+
+    A cut lies in the second half of what is allowed, at the last of the narrowest places.
+    """
+    total = [0]
+    for node in nodes:
+        total.append(total[-1] + weight(node))
+    if total[-1] <= LONGEST:
+        return [nodes]
+    crossing = _bytes_across(nodes, values)
+    found, start = [], 0
+    while total[-1] - total[start] > LONGEST:
+        allowed = [i for i in range(start + 1, len(nodes)) if LONGEST // 2 <= total[i] - total[start] <= LONGEST]
+        end = min(allowed, key=lambda i: (crossing[i], -i)) if allowed else start + 1
+        found.append(nodes[start:end])
+        start = end
+    return [*found, nodes[start:]]
+
+
+def _bytes_across(nodes: list[Node], values: MemoryValues) -> list[int]:
+    """For each i the bytes of values made before nodes[i] and read at or after it."""
+    index = {node: i for i, node in enumerate(nodes)}
+    last = dict.fromkeys(nodes, -1)
+    for i, node in enumerate(nodes):
+        for x in values.reads[node]:
+            if x in index:
+                last[x] = i
+    change = [0] * (len(nodes) + 1)
+    for node, i in index.items():
+        if last[node] > i:
+            change[i + 1] += node.type.nbytes
+            change[last[node] + 1] -= node.type.nbytes
+    across, total = [], 0
+    for step in change:
+        total += step
+        across.append(total)
+    return across
+
+
+def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[Node, int], stored: set[Node]) -> Group:
+    kind, space, levels = piece
+    nodes = _with_free_nodes(levels, values, place)
+    inputs = dict.fromkeys(values.name.get(x, x) for node in levels for x in values.reads[node] if x not in levels)
+    outputs = tuple(values.name[node] for node in levels if values.name[node] in stored)
+    in_place = _in_place(space, levels, values, outputs) if kind == "loop" else ()
+    return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
+                 in_place=in_place)
+
+
+def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int]) -> tuple[Node, ...]:
+    """The anchors and the free nodes between them and memory, operands before users."""
+    found = dict.fromkeys(levels)
+    pending = [node for node in levels] + [values.name[node] for node in levels]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found[node] = None
+        for x in node.inputs:
+            if x not in found and x.op.name != "input" and (x not in values.reads or x in levels):
+                pending.append(x)
+    return tuple(sorted(found, key=place.__getitem__))
+
+
+def _in_place(space: Space, levels: Levels, values: MemoryValues,
+              outputs: tuple[Node, ...]) -> tuple[tuple[Node, Node], ...]:
+    """Pairs (output, input) where the output may be written over the input.
+
+    The input must be read at the position of the loop alone, so that whoever overwrites an element
+    has read it, and nobody else wants it.
+    """
+    at = coordinates(space)
+    whole = prod(size for size, _ in space)
+    known: dict[Node, object] = dict.fromkeys(levels)
+    known.update((x, None) for node in levels for x in values.reads[node])
+    spoilt: set[Node] = set()
+    for node, level in levels.items():
+        if level == "pulled":
+            spoilt.update(values.reads[node])
+            continue
+        position = at.whole if level == "whole" or node.op.kind == "reduction" else at.kept
+        for x, e in reads_at(node, position, known):
+            if x not in levels and (e != at.whole or x.type.numel != whole):
+                spoilt.add(x)
+            elif x in levels and level == "whole" and e not in (at.whole, at.kept):
+                spoilt.update(y for n in levels for y in values.reads[n])  # x is computed at a second place
+    clean = [x for x in dict.fromkeys(x for node in levels for x in values.reads[node])
+             if x not in levels and x not in spoilt]
+    return tuple((out, values.name.get(x, x)) for out in outputs for x in clean
+                 if out.type.numel == whole and out.dtype.itemsize == x.dtype.itemsize)
+
+
+def _reason(kind: str, space: Space, levels: Levels) -> str:
+    """Why these nodes are together, in words."""
+    if kind != "loop":
+        return f"{kind} has a kernel of its own"
+    if len(levels) == 1:
+        return "alone: nothing next to it fits its loop"
+    reductions = sum(node.op.kind == "reduction" for node in levels)
+    pulled = sum(level == "pulled" for level in levels.values())
+    if not reductions:
+        text = f"{len(levels)} pointwise ops over the same {prod(size for size, _ in space)} elements"
+    else:
+        rows = prod(size for size, k in space if k == "x")
+        text = f"{reductions} reductions and {len(levels) - reductions} pointwise ops over the same {rows} rows"
+    return text + (f"; {pulled} ops are computed where a view reads them" if pulled else "")

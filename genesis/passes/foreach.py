@@ -1,0 +1,93 @@
+"""Pointwise groups of equal structure become one launch over many tensors.
+
+before: adamw of parameter 1, adamw of parameter 2, …      after: foreach adamw ×148
+
+An optimizer's update is the same program for each parameter. Its groups differ in the number of
+elements and in the tensors they touch, so one kernel runs them all from a table of addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.ir.node import Node
+from genesis.passes.groups import Group
+
+FEWEST = 2
+"""Groups worth joining."""
+
+
+def join_equal_groups(groups: list[Group]) -> list[Group]:
+    """Join pointwise groups of one structure that stand equally far from the end of the program.
+
+    Groups of one height cannot depend on each other, and joining them makes no cycle: every
+    dependency goes from a greater height to a smaller one.
+    """
+    height = _heights(groups)
+    alike: dict[Any, list[int]] = {}
+    for number, group in enumerate(groups):
+        structure = pointwise_structure(group)
+        if structure is not None:
+            alike.setdefault((height[number], structure), []).append(number)
+    joined: dict[int, Group] = {}
+    dropped: set[int] = set()
+    for numbers in alike.values():
+        if len(numbers) >= FEWEST:
+            joined[numbers[-1]] = _foreach([groups[n] for n in numbers])
+            dropped.update(numbers[:-1])
+    return [joined.get(number, group) for number, group in enumerate(groups) if number not in dropped]
+
+
+def _heights(groups: list[Group]) -> list[int]:
+    """For each group the longest chain of groups that need it. Groups come in dependency order."""
+    writer = {node: number for number, group in enumerate(groups) for node in group.outputs}
+    height = [0] * len(groups)
+    for number in reversed(range(len(groups))):
+        for node in groups[number].inputs:
+            if node in writer:
+                height[writer[node]] = max(height[writer[node]], height[number] + 1)
+    return height
+
+
+def pointwise_structure(group: Group) -> tuple | None:
+    """What two groups have in common when one kernel can run both, None when it is more than pointwise ops.
+
+    Tensors are numbered in the order they are met; numbers of the plan and constants stand for themselves.
+    """
+    if group.kind != "loop" or len(group.space) != 1 or group.space[0][1] != "x":
+        return None
+    size = group.space[0][0]
+    known: dict[Node, Any] = {}
+    for position, node in enumerate(group.inputs):
+        if node.type.numel != size or size <= 1:
+            return None
+        known[node] = ("input", position, node.dtype)
+    rows = []
+    for position, node in enumerate(group.nodes):
+        name = node.op.name
+        if node.op.kind == "pointwise":
+            if any(x not in known for x in node.inputs):
+                return None
+            rows.append((name, node.dtype, tuple(known[x] for x in node.inputs)))
+            known[node] = position
+        elif name == "scalar":
+            rows.append(("scalar", node))
+            known[node] = position
+        elif name == "const":
+            known[node] = ("const", node["value"], type(node["value"]), node.dtype, node.type.weak)
+            rows.append(known[node])
+        elif name in ("expand", "reshape") and node.inputs[0] in known and (
+                node.inputs[0].op.name == "const" or name == "reshape"):
+            rows.append((name, known[node.inputs[0]]))
+            known[node] = known[node.inputs[0]]
+        else:
+            return None
+    return (tuple(rows), tuple(known[node] for node in group.outputs if node in known))
+
+
+def _foreach(members: list[Group]) -> Group:
+    nodes = tuple(dict.fromkeys(node for member in members for node in member.nodes))
+    return Group("foreach", nodes, tuple(dict.fromkeys(x for member in members for x in member.inputs)),
+                 tuple(dict.fromkeys(x for member in members for x in member.outputs)),
+                 f"{len(members)} groups of equal structure: {members[0].reason}", members=tuple(members),
+                 in_place=tuple(pair for member in members for pair in member.in_place))

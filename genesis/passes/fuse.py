@@ -1,0 +1,291 @@
+"""Group the nodes of a graph into kernels.
+
+before: %1 = max(%0, axes=(1,))     after: group softmax_rows: %1 … %4, reads %0, writes %4
+        %2 = exp(%0 - spread(%1))
+        %3 = sum(%2, axes=(1,))
+        %4 = %2 / spread(%3)
+
+Every anchor (see `memory_values`) starts as a cluster of its own. Then each value's cluster is
+merged with its reader's, wherever one loop can compute both. A loop runs over a space of kept (x) and
+reduced (r) coordinates, and each of its nodes has a level:
+
+    whole    computed at every (x, r)
+    kept     computed once for each x: results of reductions and what is made of them
+    pulled   computed wherever it is read, at any point; nothing outside may need it
+
+A reduction's result is only known for the x at hand. That is the one rule that makes a fusion wrong; all
+others are about cost. Fusions that the rules forbid are kept as `Refusal`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.passes.cluster_graph import ClusterGraph
+from genesis.passes.finish_groups import make_groups
+from genesis.passes.foreach import join_equal_groups
+from genesis.passes.groups import Refusal, Schedule, Space
+from genesis.passes.index_map import Expr, flatten, unflatten
+from genesis.passes.memory_values import OPAQUE, MemoryValues, memory_values, weight
+from genesis.passes.reads import coordinates, reads_at, reduction_space
+from genesis.passes.schedule import order_groups
+
+MOST_WEIGHT = 128
+"""Weighted ops in a kernel with reductions or pulled values. Pointwise kernels are cut to it later."""
+
+RECOMPUTED_WEIGHT = 16
+"""The dearest values that a kernel computes at a second set of points."""
+
+REPEATED_WEIGHT = 4
+"""The dearest values that are computed again for every element they are broadcast to."""
+
+
+@dataclass
+class Cluster:
+    """Nodes that one kernel will compute.
+
+    Attributes:
+        kind: of the group it becomes.
+        size: elements of the whole space.
+        space: fixed by a reduction; None while the cluster is pointwise and any space of its size will do.
+        levels: node → "whole", "kept" or "pulled".
+        wanders: some whole node is also computed in other rows, so none of it may come from a reduction.
+    """
+
+    kind: str
+    size: int
+    space: Space | None
+    levels: dict[Node, str] = field(default_factory=dict)
+    weight: int = 0
+    wanders: bool = False
+
+    @property
+    def pulled(self) -> bool:
+        """Is some node computed at other points than the space's own?"""
+        return "pulled" in self.levels.values()
+
+
+def fuse(graph: Graph) -> Schedule:
+    """The kernels of a graph for CUDA, in order."""
+    fuser = _Fuser(graph, memory_values(graph))
+    fuser.run()
+    clusters = [(c.kind, c.space or ((c.size, "x"),), c.levels) for c in map(fuser.clusters.__getitem__, fuser.dag.order())]
+    groups = join_equal_groups(make_groups(graph, fuser.values, clusters))
+    refused = tuple(Refusal(p, c, why) for (p, c), why in fuser.refused.items() if fuser.dag.of[p] != fuser.dag.of[c])
+    return Schedule(graph, order_groups(groups), refused)
+
+
+class _Fuser:
+    """The merging. `dag` knows which clusters there are, `clusters` what each is."""
+
+    def __init__(self, graph: Graph, values: MemoryValues):
+        self.graph, self.values = graph, values
+        anchors = values.anchors
+        reads = {node: tuple(x for x in values.reads[node] if x.op.name != "input") for node in anchors}
+        self.dag: ClusterGraph[Node] = ClusterGraph(anchors, reads)
+        self.clusters = {self.dag.of[node]: _alone(node) for node in anchors}
+        self.reads = reads
+        self.refused: dict[tuple[Node, Node], str] = {}
+        self.outputs = set(graph.roots)
+        self.known: dict[Node, object] = dict.fromkeys(anchors) | dict.fromkeys(graph.inputs)
+        self.wandering = False  # what the last check found: would the merged cluster wander?
+        self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
+
+    def run(self) -> None:
+        """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings."""
+        for _ in range(2):
+            for consumer in self.values.anchors:
+                for producer in reversed(self.reads[consumer]):
+                    self.along(producer, consumer)
+        self.siblings()
+
+    def along(self, producer: Node, consumer: Node) -> None:
+        """Merge the clusters of a value and its reader if one kernel can compute both."""
+        a, b = self.dag.of[producer], self.dag.of[consumer]
+        if a == b:
+            return
+        first, second = self.clusters[a], self.clusters[b]
+        if first.kind != "loop" or second.kind != "loop":
+            return
+        why = self.join(a, b, first, second)
+        if why:
+            self.refused[(producer, consumer)] = why
+
+    def siblings(self) -> None:
+        """Merge clusters of one space that read the same large value: it is then loaded once."""
+        readers: dict[Node, list[Node]] = {}
+        for node in self.values.anchors:
+            for x in self.values.reads[node]:
+                readers.setdefault(x, []).append(node)
+        for value, nodes in readers.items():
+            for one, other in zip(nodes, nodes[1:], strict=False):
+                a, b = self.dag.of[one], self.dag.of[other]
+                first, second = self.clusters[a], self.clusters[b]
+                if a != b and first.kind == second.kind == "loop" and 2 * value.type.numel >= max(first.size, second.size):
+                    self.join(a, b, first, second)
+
+    # One merge
+
+    def join(self, a: int, b: int, first: Cluster, second: Cluster) -> str:
+        """Merge two loop clusters; returns why not, '' when done."""
+        merged, why = self.fit(a, b, first, second)
+        if merged is None:
+            return why
+        small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
+        why = self.dag.merge(large, small, self.clusters[small].levels)
+        if why:
+            return why
+        levels = self.clusters[large].levels
+        wanders = first.wanders or second.wanders or self.wandering
+        if len(set(merged.values())) > 1 or merged[a] != "own":
+            self.relevel(first, merged[a])
+            self.relevel(second, merged[b])
+        levels.update(self.clusters[small].levels)
+        kept = self.clusters[large]
+        kept.wanders = wanders
+        kept.space, kept.size, kept.weight = merged_space(first, second), merged_size(first, second), first.weight + second.weight
+        del self.clusters[small]
+        return ""
+
+    def relevel(self, cluster: Cluster, level: str) -> None:
+        """Give the nodes of a pointwise cluster their level in the merged space."""
+        if level != "own" and level != "whole":
+            for node in cluster.levels:
+                if cluster.levels[node] == "whole":
+                    cluster.levels[node] = level
+
+    def fit(self, a: int, b: int, first: Cluster, second: Cluster) -> tuple[dict[int, str] | None, str]:
+        """The level at which each cluster's whole nodes go on, or why the two do not fit."""
+        if first.space is not None and second.space is not None and first.space != second.space:
+            return None, "they reduce over different spaces"
+        loose = first.space is None and second.space is None
+        heavy = first.weight + second.weight > MOST_WEIGHT
+        if heavy and not (loose and first.size == second.size and not first.pulled and not second.pulled):
+            return None, f"the kernel would be too long ({first.weight + second.weight} weighted ops)"
+        why = "their shapes do not fit one loop"
+        for levels in self.candidates(first, second):
+            why = self.check(a, b, first, second, levels)
+            if not why:
+                return {a: levels[0], b: levels[1]}, ""
+        return None, why
+
+    def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
+        """Levels to try for the two clusters' whole nodes, the cheapest kernel first."""
+        space = merged_space(first, second)
+        if space is None:
+            if first.size == second.size:
+                yield "whole", "whole"
+            yield "pulled", "whole"
+            return
+        whole, kept = prod(size for size, _ in space), prod(size for size, kind in space if kind == "x")
+        options = []
+        for cluster in (first, second):
+            if cluster.space is not None:
+                options.append(["own"])
+                continue
+            fits = [level for level, size in (("whole", whole), ("kept", kept)) if cluster.size == size]
+            options.append([*fits, "pulled"] if cluster is first else fits)
+        for one in options[0]:
+            for two in options[1]:
+                yield one, two
+
+    def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> str:
+        """Is every read between the clusters one that the kernel can serve, at a cost worth it? '' if so."""
+        space = merged_space(first, second) or ((merged_size(first, second), "x"),)
+        at = coordinates(space)
+        if chosen[0] == "pulled" and (why := self.may_pull(a, b, first)):
+            return why
+        edges = [(p, c, first, chosen, second) for p, c in self.dag.readers[a].get(b, ())]
+        edges += [(p, c, second, chosen[::-1], first) for p, c in self.dag.readers[b].get(a, ())]
+        self.wandering = False
+        if any(reader.wanders and source.space is not None for _, _, source, _, reader in edges):
+            return "it reads the reduction's result of another row"
+        repeats = 0.0
+        counted: set[tuple[Node, Expr]] = set()
+        for producer, consumer, source, levels, reader in edges:
+            level = _level(source, producer, levels[0])
+            where = _level(reader, consumer, levels[1])
+            if where == "pulled":
+                if level != "pulled":
+                    return "the value is read at points that differ from those it is computed at"
+                continue
+            position = at.whole if where == "whole" or consumer.op.kind == "reduction" else at.kept
+            for value, e in self.reads_at(consumer, position):
+                if value is not producer or _served(level, e, at.whole, at.kept):
+                    continue
+                if (producer, e) in counted:
+                    continue
+                counted.add((producer, e))
+                if level == "kept" or (source.space is not None and not _same_row(e, space, at.kept)):
+                    return "it reads the reduction's result of another row"
+                if level == "whole" and not _same_row(e, space, at.kept):
+                    self.wandering = True
+                points = prod(n for n, kind in space if kind == "x") if where == "kept" else prod(n for n, _ in space)
+                repeats += points / max(producer.type.numel, 1)
+        if level_is_extra(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT:
+            return "broadcasting it costs more to recompute than to store"
+        if not level_is_extra(chosen[0]) and repeats and first.weight > RECOMPUTED_WEIGHT and repeats > 0.01:
+            return "its elements are needed at several places, and computing them again costs more than storing"
+        return ""
+
+    def may_pull(self, a: int, b: int, first: Cluster) -> str:
+        """May a cluster lose its own loop and be computed where the other reads it?"""
+        if first.space is not None:
+            return "it reads the reduction's result of another row"
+        if set(self.dag.readers[a]) != {b}:
+            return "other kernels need the value too"
+        if any(self.values.name[node] in self.outputs for node in first.levels):
+            return "the program returns the value"
+        return ""
+
+    def reads_at(self, consumer: Node, position: Expr) -> tuple[tuple[Node, Expr], ...]:
+        key = (consumer, position)
+        found = self._reads_at.get(key)
+        if found is None:
+            found = self._reads_at[key] = reads_at(consumer, position, self.known)
+        return found
+
+
+def level_is_extra(level: str) -> bool:
+    """Is the producer's cluster computed only where it is read?"""
+    return level == "pulled"
+
+
+def merged_space(first: Cluster, second: Cluster) -> Space | None:
+    """The space that two clusters share."""
+    return first.space if first.space is not None else second.space
+
+
+def merged_size(first: Cluster, second: Cluster) -> int:
+    """Elements of the shared space: that of the reduction, else the reader's."""
+    return first.size if first.space is not None else second.size
+
+
+def _alone(node: Node) -> Cluster:
+    """A cluster of one node."""
+    kind = OPAQUE.get(node.op.name, "loop")
+    if node.op.kind == "reduction":
+        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
+    return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node))
+
+
+def _level(cluster: Cluster, node: Node, chosen: str) -> str:
+    """The level of a node after its cluster's whole nodes took the chosen level."""
+    own = cluster.levels[node]
+    return own if own != "whole" or chosen == "own" else chosen
+
+
+def _served(level: str, e: Expr, whole: Expr, kept: Expr) -> bool:
+    """Is position `e` where the value is computed anyway?"""
+    return (level == "whole" and e == whole) or (level == "kept" and e == kept)
+
+
+def _same_row(e: Expr, space: Space, kept: Expr) -> bool:
+    """Does position e of the whole space lie in the row x?"""
+    point = unflatten(e, [size for size, _ in space])
+    rows = [(c, size) for c, (size, kind) in zip(point, space, strict=True) if kind == "x"]
+    return flatten([c for c, _ in rows], [size for _, size in rows]) == kept

@@ -1,0 +1,293 @@
+"""Small integer expressions: which element of a tensor a point of a kernel's iteration space touches.
+
+An expression is a sum `c + Σ k·atom`. An atom is a variable, `e // n`, `e % n`, or an index that the
+kernel loads. Every atom has a range, and sums, quotients and remainders are simplified by it: a
+reshape and its inverse cancel, and what is left is an address that the compiler can see through.
+
+>>> f = variable("f", 24)
+>>> i, j = unflatten(f, (4, 6))
+>>> str(i), str(j), flatten((i, j), (4, 6)) == f
+('f//6', 'f%6', True)
+
+Quotients are of mathematics here and of C in a kernel. They differ for negative numbers only, which
+occur where a predicate is false and the element is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """What a sum is made of. Atoms are equal when their `key`s are.
+
+    Attributes:
+        kind: "var", "div", "mod" or "loaded".
+        name: the variable's; for a loaded index a text that orders it among others.
+        inner, number: the operands of `inner // number` and `inner % number`.
+        low, high: the range, both ends included.
+        payload: what a loaded index stands for (the kernel builder's business).
+    """
+
+    kind: str
+    name: str
+    low: int
+    high: int
+    inner: Expr | None = None
+    number: int = 0
+    payload: Any = None
+
+    @cached_property
+    def key(self) -> tuple:
+        """Identity."""
+        return (self.kind, self.name, self.number, self.inner, self.payload, self.high)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def text(self) -> str:
+        """The atom as it prints; also what atoms are sorted by."""
+        if self.inner is None:
+            return self.name
+        inside = str(self.inner)
+        return f"{inside if self.inner.is_atom else f'({inside})'}{'//' if self.kind == 'div' else '%'}{self.number}"
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self._hash == other._hash and self.key == other.key)
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """`constant + Σ coefficient · atom`, the terms sorted by the atoms' text."""
+
+    constant: int
+    terms: tuple[tuple[Atom, int], ...]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.constant, self.terms))
+
+    @cached_property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest value."""
+        low = high = self.constant
+        for atom, k in self.terms:
+            low += k * (atom.low if k > 0 else atom.high)
+            high += k * (atom.high if k > 0 else atom.low)
+        return low, high
+
+    @property
+    def is_atom(self) -> bool:
+        """True for a sum that is one atom or a constant."""
+        return not self.terms or (self.constant == 0 and len(self.terms) == 1 and self.terms[0][1] == 1)
+
+    @property
+    def is_constant(self) -> bool:
+        """True when no atom is left."""
+        return not self.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Expr) and self._hash == other._hash
+                                 and self.constant == other.constant and self.terms == other.terms)
+
+    def __str__(self) -> str:
+        parts = [atom.text if k == 1 else f"{atom.text}*{k}" for atom, k in self.terms]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+    __repr__ = __str__
+
+
+ZERO = Expr(0, ())
+
+
+def constant(value: int) -> Expr:
+    """The number `value`."""
+    return Expr(value, ())
+
+
+def variable(name: str, size: int) -> Expr:
+    """A coordinate from 0 to size - 1. One with a single value is that value."""
+    return ZERO if size <= 1 else Expr(0, ((Atom("var", name, 0, size - 1), 1),))
+
+
+def loaded(name: str, size: int, payload: Any) -> Expr:
+    """An index from 0 to size - 1 that the kernel reads from memory or computes."""
+    return Expr(0, ((Atom("loaded", name, 0, max(size - 1, 0), payload=payload), 1),))
+
+
+def add(*parts: Expr) -> Expr:
+    """The sum."""
+    sums: dict[Atom, int] = {}
+    total = 0
+    for part in parts:
+        total += part.constant
+        for atom, k in part.terms:
+            sums[atom] = sums.get(atom, 0) + k
+    return _sum(total, sums)
+
+
+def scale(e: Expr, factor: int) -> Expr:
+    """e · factor."""
+    if factor == 1:
+        return e
+    return ZERO if factor == 0 else Expr(e.constant * factor, tuple((atom, k * factor) for atom, k in e.terms))
+
+
+def offset(e: Expr, by: int) -> Expr:
+    """e + by."""
+    return Expr(e.constant + by, e.terms) if by else e
+
+
+def _sum(total: int, sums: dict[Atom, int]) -> Expr:
+    """A sum in normal form; quotients and remainders of one expression rejoin."""
+    while True:
+        for atom, k in sums.items():
+            if atom.kind == "mod" and k and _rejoin(atom, k, sums):
+                break
+        else:
+            break
+        extra = sums.pop(_CONSTANT, 0)
+        total += extra
+    terms = [(atom, k) for atom, k in sums.items() if k]
+    if len(terms) > 1:
+        terms.sort(key=lambda term: term[0].text)
+    return Expr(total, tuple(terms))
+
+
+_CONSTANT = Atom("constant", "", 1, 1)
+
+
+def _rejoin(mod: Atom, k: int, sums: dict[Atom, int]) -> bool:
+    """k·(e % n) + k·n·(e // n) → k·e, and k·(e % n) + k·n·((e // n) % m) → k·(e % (n·m))."""
+    inner, n = mod.inner, mod.number
+    assert inner is not None
+    quotient = floordiv(inner, n)
+    if len(quotient.terms) == 1 and quotient.constant == 0 and quotient.terms[0][1] == 1:
+        div = quotient.terms[0][0]
+        if sums.get(div) == k * n:
+            del sums[mod], sums[div]
+            _accumulate(sums, inner, k)
+            return True
+    for other, factor in sums.items():
+        if other.kind == "mod" and factor == k * n and other.inner == quotient:
+            del sums[mod], sums[other]
+            _accumulate(sums, mod_(inner, n * other.number), k)
+            return True
+    return False
+
+
+def _accumulate(sums: dict[Atom, int], e: Expr, k: int) -> None:
+    for atom, factor in e.terms:
+        sums[atom] = sums.get(atom, 0) + k * factor
+    if e.constant:
+        sums[_CONSTANT] = sums.get(_CONSTANT, 0) + k * e.constant
+
+
+def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
+    """(q, r) with e = n·q + r: the terms that n divides, and the rest with a constant in [0, n)."""
+    whole = tuple((atom, k // n) for atom, k in e.terms if k % n == 0)
+    rest = tuple((atom, k) for atom, k in e.terms if k % n)
+    return Expr(e.constant // n, whole), Expr(e.constant % n, rest)
+
+
+def _common(e: Expr, n: int) -> int:
+    """The largest divisor of n that divides every coefficient of e."""
+    g = n
+    for _, k in e.terms:
+        g = gcd(g, k)
+    return g
+
+
+def floordiv(e: Expr, n: int) -> Expr:
+    """floor(e / n), n ≥ 1."""
+    if n == 1:
+        return e
+    q, r = _split(e, n)
+    low, high = r.range
+    if low // n == high // n:
+        return offset(q, low // n)
+    g = _common(r, n)
+    if g > 1:  # floor((g·a + b) / (g·m)) = floor(a / m) for 0 ≤ b < g
+        return add(q, floordiv(Expr(r.constant // g, tuple((atom, k // g) for atom, k in r.terms)), n // g))
+    if r.constant == 0 and len(r.terms) == 1 and r.terms[0][1] == 1 and r.terms[0][0].kind == "div":
+        inner = r.terms[0][0]
+        assert inner.inner is not None
+        return add(q, floordiv(inner.inner, inner.number * n))
+    return add(q, Expr(0, ((Atom("div", "", low // n, high // n, r, n), 1),)))
+
+
+def mod_(e: Expr, n: int) -> Expr:
+    """e - n·floor(e / n), n ≥ 1."""
+    if n == 1:
+        return ZERO
+    _, r = _split(e, n)
+    low, high = r.range
+    if low // n == high // n:
+        return offset(r, -n * (low // n))
+    g = _common(r, n)
+    if g > 1:
+        reduced = Expr(r.constant // g, tuple((atom, k // g) for atom, k in r.terms))
+        return offset(scale(mod_(reduced, n // g), g), r.constant % g)
+    if r.constant == 0 and len(r.terms) == 1 and r.terms[0][1] == 1:
+        atom = r.terms[0][0]
+        if atom.kind == "mod" and atom.number % n == 0:
+            assert atom.inner is not None
+            return mod_(atom.inner, n)
+    return Expr(0, ((Atom("mod", "", 0, n - 1, r, n), 1),))
+
+
+def flatten(coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The row-major position of a point of a shape."""
+    parts, stride = [], 1
+    for coordinate, size in zip(reversed(coordinates), reversed(shape), strict=True):
+        parts.append(scale(coordinate, stride))
+        stride *= max(size, 1)
+    return add(*parts) if parts else ZERO
+
+
+def unflatten(position: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
+    """The point of a shape at a row-major position."""
+    result, stride = [], 1
+    for size in reversed(shape):
+        result.append(mod_(floordiv(position, stride), max(size, 1)))
+        stride *= max(size, 1)
+    return tuple(reversed(result))
+
+
+def atoms(expressions: Iterable[Expr]) -> Iterable[Atom]:
+    """Every variable and loaded index in the expressions, once for each place."""
+    for e in expressions:
+        for atom, _ in e.terms:
+            if atom.inner is None:
+                yield atom
+            else:
+                yield from atoms((atom.inner,))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The predicate low ≤ e < high."""
+
+    e: Expr
+    low: int
+    high: int
+
+    @property
+    def always(self) -> bool:
+        """True when the range of e proves it."""
+        return self.low <= self.e.range[0] and self.e.range[1] < self.high

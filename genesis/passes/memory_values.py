@@ -1,0 +1,127 @@
+"""Which values a kernel may compute again wherever it needs them, and which must be in memory.
+
+A *free* node costs less to compute than to load: numbers, constants, views, casts, random bits. It
+belongs to every group that reads it. Every other node is an *anchor*: exactly one group computes
+it. A free node becomes an anchor when memory is asked for: it is an output of the program, or an
+operand of a kernel that cannot follow the view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.passes.operand_view import operand_view
+from genesis.passes.views import stored_as
+
+WEIGHTS = {
+    "div": 2, "sqrt": 2, "rsqrt": 3, "reciprocal": 2, "exp": 4, "exp2": 3, "expm1": 5, "log": 5, "log2": 5, "log10": 5,
+    "log1p": 6, "sin": 8, "cos": 8, "tan": 10, "asin": 8, "acos": 8, "atan": 8, "sinh": 8, "cosh": 8, "tanh": 8,
+    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "pow": 16, "atan2": 12, "fmod": 8,
+    "remainder": 8, "floor_divide": 8, "silu": 8, "gelu": 12, "random_bits": 16,
+}
+"""Cost of a pointwise op next to an addition."""
+
+FREE_WEIGHT = 40
+"""The dearest value that is computed again rather than stored (random bits and a few ops on them)."""
+
+OPAQUE = {"matmul": "matmul", "cumsum": "scan", "cumprod": "scan", "index_add": "scatter", "index_copy": "scatter",
+          "scatter_add": "scatter", "scatter": "scatter"}
+"""Ops with a kernel of their own → that kernel's kind."""
+
+
+def weight(node: Node) -> int:
+    """What a node costs in a kernel."""
+    if node.op.kind in ("movement", "leaf") or node.type.weak:
+        return 0
+    return WEIGHTS.get(node.op.name, 1)
+
+
+@dataclass(frozen=True)
+class MemoryValues:
+    """The anchors of a graph.
+
+    Attributes:
+        anchors: in topological order.
+        reads: for each anchor the anchors and inputs it reads, through free nodes.
+        name: for each anchor the node that its memory is known by: itself, or an output of the
+            program that is a reshape of it.
+    """
+
+    anchors: tuple[Node, ...]
+    reads: dict[Node, tuple[Node, ...]]
+    name: dict[Node, Node]
+
+
+def memory_values(graph: Graph) -> MemoryValues:
+    """Tell the anchors of a graph from its free nodes."""
+    free = _free_nodes(graph)
+    name = _asked_for(graph, free)
+    anchors = tuple(node for node in graph.nodes if node not in free and node.op.name != "input")
+    below: dict[Node, tuple[Node, ...]] = {}
+    reads: dict[Node, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        found = {} if node.op.kind == "leaf" else dict.fromkeys(p for x in node.inputs for p in below[x])
+        if node in free:
+            below[node] = tuple(found)
+        else:
+            reads[node], below[node] = tuple(found), (node,)
+    return MemoryValues(anchors, {a: reads[a] for a in anchors}, {a: name.get(a, a) for a in anchors})
+
+
+def _free_nodes(graph: Graph) -> set[Node]:
+    """Nodes that may be computed wherever they are read."""
+    free: set[Node] = set()
+    leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
+    for node in graph.nodes:
+        if node.op.name == "input":
+            continue
+        if node.op.kind == "leaf" or all(x in leafy for x in node.inputs) and node.op.kind in (
+                "pointwise", "movement", "random"):
+            leafy[node] = weight(node) + sum(leafy[x] for x in set(node.inputs))
+            if node.type.weak or leafy[node] <= FREE_WEIGHT:
+                free.add(node)
+            else:
+                del leafy[node]
+        elif node.op.kind == "movement" or (node.op.name == "cast" and _cheap_cast(node)):
+            free.add(node)
+    return free
+
+
+def _cheap_cast(node: Node) -> bool:
+    """A cast of what is in memory anyway, or to a wider dtype: storing its operand is no worse."""
+    source = node.inputs[0]
+    if node.dtype.itemsize > source.dtype.itemsize:
+        return True
+    while source.op.kind == "movement" and len(source.inputs) == 1:
+        source = source.inputs[0]
+    return source.op.name == "input" or source.op.name in OPAQUE
+
+
+def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
+    """Take out of `free` what must be in memory; returns the other names of memory."""
+    name: dict[Node, Node] = {}
+    for node in graph.nodes:
+        for operand in _memory_operands(node):
+            free.discard(stored_as(operand))
+    for root in dict.fromkeys(graph.roots):
+        base = stored_as(root)
+        if root.op.name == "input":
+            continue
+        if root is base:
+            free.discard(root)
+        elif base not in free and base.op.name != "input" and base not in name and base not in graph.roots:
+            name[base] = root
+        else:
+            free.discard(root)
+    return name
+
+
+def _memory_operands(node: Node) -> tuple[Node, ...]:
+    """The operands that a node's kernel needs in memory (or as a view of memory)."""
+    if node.op.name == "matmul":
+        return tuple(view.base for view in map(operand_view, node.inputs))
+    if node.op.name in OPAQUE:
+        return tuple(x for x in node.inputs if x.op.name != "const")
+    return ()

@@ -1,0 +1,54 @@
+"""A matrix operand as a view of memory: transposes, heads and slices that a matmul can read through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from genesis.ir.node import Node
+from genesis.passes.index_map import Expr, atoms, flatten, unflatten, variable
+from genesis.passes.views import pieces
+
+
+@dataclass(frozen=True)
+class OperandView:
+    """Where the elements of a (batch…, rows, columns) operand lie in the memory of `base`.
+
+    The address is batch + row + column: `batch` depends on the variable `b` (the flat batch), `row`
+    on `i`, `column` on `j`.
+    """
+
+    base: Node
+    batch: Expr
+    row: Expr
+    column: Expr
+
+
+def operand_view(node: Node) -> OperandView:
+    """The longest chain of views that leaves the address a sum of three parts."""
+    *batches, rows, columns = node.shape
+    point = (*unflatten(variable("b", prod(batches)), batches), variable("i", rows), variable("j", columns))
+    found = _separate(node, flatten(point, node.shape))
+    assert found is not None
+    base = node
+    while base.op.kind == "movement":
+        parts = pieces(base, point)
+        if len(parts) != 1 or parts[0].operand is None:
+            break
+        base, point = parts[0].operand, parts[0].point
+        better = _separate(base, flatten(point, base.shape))
+        if better is not None:
+            found = better
+    return found
+
+
+def _separate(base: Node, address: Expr) -> OperandView | None:
+    """The address in three parts, None when a term mixes two variables."""
+    terms: dict[str, list] = {"b": [], "i": [], "j": []}
+    for atom, k in address.terms:
+        names = {inner.name for inner in atoms((Expr(0, ((atom, 1),)),))}
+        if len(names) != 1:
+            return None
+        terms[names.pop()].append((atom, k))
+    return OperandView(base, Expr(address.constant, tuple(terms["b"])), Expr(0, tuple(terms["i"])),
+                       Expr(0, tuple(terms["j"])))

@@ -1,0 +1,98 @@
+"""At which elements a node of a loop reads the values that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from genesis.ir.node import Node
+from genesis.passes.groups import Space
+from genesis.passes.index_map import Expr, flatten, loaded, unflatten, variable
+from genesis.passes.views import Point, pieces
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The expressions of an iteration space.
+
+    Attributes:
+        whole: flat position in the whole space.
+        kept: flat position in its x part.
+    """
+
+    whole: Expr
+    kept: Expr
+
+
+@lru_cache(maxsize=4096)
+def coordinates(space: Space) -> Coordinates:
+    """The positions that x and r stand for."""
+    sizes = {kind: [size for size, k in space if k == kind] for kind in "xr"}
+    flat = {kind: variable(kind, prod(sizes[kind])) for kind in "xr"}
+    parts = {kind: iter(unflatten(flat[kind], sizes[kind])) for kind in "xr"}
+    whole = flatten([next(parts[kind]) for _, kind in space], [size for size, _ in space])
+    return Coordinates(whole, flat["x"])
+
+
+def reduction_space(node: Node) -> Space:
+    """The space of a reduction: its operand's sizes, neighbours of one kind joined, ones left out."""
+    axes = (node["axis"],) if node.op.name in ("argmax", "argmin") else node["axes"]
+    joined: list[tuple[int, str]] = []
+    for axis, size in enumerate(node.inputs[0].shape):
+        kind = "r" if axis in axes else "x"
+        if size == 1:
+            continue
+        if joined and joined[-1][1] == kind:
+            joined[-1] = (joined[-1][0] * size, kind)
+        else:
+            joined.append((size, kind))
+    return tuple(joined) if any(kind == "r" for _, kind in joined) else (*joined, (1, "r"))
+
+
+def reads_at(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
+    """(value in memory or of another anchor, the flat position read) for a node computed at `position`.
+
+    A reduction's position is that in its operand. Positions may repeat; the order is fixed.
+    """
+    shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
+    same = [x for x in node.inputs if x in anchors]
+    if len(same) == len(node.inputs) and node.op.kind in ("pointwise", "reduction"):
+        return tuple((x, position) for x in same)
+    walk = _Walk(anchors)
+    walk.operands(node, unflatten(position, shape))
+    return tuple(walk.found)
+
+
+class _Walk:
+    """Follows free nodes from a point to the anchors and inputs behind them."""
+
+    def __init__(self, anchors: dict[Node, object]):
+        self.anchors = anchors
+        self.found: dict[tuple[Node, Expr], None] = {}
+        self.seen: set[tuple[Node, Point]] = set()
+
+    def visit(self, node: Node, point: Point) -> None:
+        if node in self.anchors:
+            self.found[(node, flatten(point, node.shape))] = None
+        elif (node, point) not in self.seen:
+            self.seen.add((node, point))
+            self.operands(node, point)
+
+    def operands(self, node: Node, point: Point) -> None:
+        """Visit what a node reads when it is computed at a point."""
+        if node.op.kind == "movement":
+            for piece in pieces(node, point):
+                if piece.operand is not None:
+                    self.visit(piece.operand, piece.point)
+        elif node.op.name in ("take", "gather"):
+            table, index = node.inputs
+            axis = node["axis"]
+            width = len(index.shape) if node.op.name == "take" else 1
+            at = point[axis:axis + width] if node.op.name == "take" else point
+            self.visit(index, at)
+            row = loaded(f"row{len(self.seen)}", table.shape[axis], (node, at))
+            self.visit(table, (*point[:axis], row, *point[axis + width:]))
+        else:
+            for x in node.inputs:
+                self.visit(x, point if x.shape == node.shape or node.op.kind == "reduction" else ())
