@@ -1,0 +1,78 @@
+"""`autocast`: the context in which matrix products run in a low precision."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from genesis.amp.policy import low_precision, state
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, bfloat16, float16
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class autocast:
+    """Inside, on one device type, matrix products run in `dtype`, sums and losses in float32.
+
+    Parameters keep their dtype and so do their gradients: the casts are recorded as part of the
+    program. A context and a decorator; contexts nest, and `enabled=False` makes a hole in one.
+    The table of ops is `genesis.amp.policy`.
+
+    Args:
+        device_type: "cuda" or "cpu".
+        dtype: bfloat16 or float16.
+        enabled: False turns autocast off inside.
+
+    >>> import genesis
+    >>> a = genesis.ones(2, 3)
+    >>> with genesis.autocast("cpu"):
+    ...     y = genesis.nn.functional.linear(a, genesis.ones(4, 3))
+    >>> y.dtype, a.dtype
+    (genesis.bfloat16, genesis.float32)
+    """
+
+    def __init__(self, device_type: str = "cuda", dtype: DType = bfloat16, enabled: bool = True):
+        if device_type not in ("cuda", "cpu"):
+            raise failure("autocast", f"device type {device_type!r} is unknown",
+                          hint="autocast('cuda') or autocast('cpu')")
+        if dtype not in (bfloat16, float16):
+            raise failure("autocast", f"{dtype!r} is not a low precision",
+                          hint="dtype=genesis.bfloat16, or float16 with a scaled loss")
+        self.device_type, self.dtype, self.enabled = device_type, dtype, enabled
+        self._before: list[dict[str, DType] | None] = []
+
+    def __enter__(self) -> autocast:
+        self._before.append(state.dtypes)
+        inside = dict(state.dtypes or {})
+        if self.enabled:
+            inside[self.device_type] = self.dtype
+        else:
+            inside.pop(self.device_type, None)
+        state.dtypes = inside or None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        state.dtypes = self._before.pop()
+
+    def __call__(self, function: Function) -> Function:
+        """The function with autocast for the duration of each call."""
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with autocast(self.device_type, self.dtype, self.enabled):
+                return function(*args, **kwargs)
+        return inside  # type: ignore[return-value]
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """True inside an `autocast` for this device type.
+
+    >>> with autocast("cpu"):
+    ...     is_autocast_enabled("cpu"), is_autocast_enabled("cuda")
+    (True, False)
+    """
+    return state.dtypes is not None and device_type in state.dtypes
+
+
+__all__ = ["autocast", "is_autocast_enabled", "low_precision"]

@@ -1,0 +1,120 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+
+from genesis.amp.policy import cast_for
+from genesis.ir.errors import failure
+from genesis.ir.node import broadcast_shapes
+from genesis.ir.ops import composite
+from genesis.nn.functional.activations import softmax
+from genesis.nn.functional.noise import dropout
+from genesis.ops.creation import arange
+from genesis.recording import record
+from genesis.tensor import Tensor
+
+
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Tensor:
+    """softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017).
+
+    Args:
+        query: (..., heads, queries, size), floating point.
+        key: (..., heads, keys, size); leading dimensions broadcast.
+        value: (..., heads, keys, value size).
+        attn_mask: broadcasts to (..., queries, keys). A bool mask keeps where it is true, any
+            other is added to the scores.
+        dropout_p: probability of dropping an attention weight. Also applies in eval mode: pass 0.
+        is_causal: query i sees keys 0..i. Not together with a mask.
+        scale: 1/√size by default.
+        enable_gqa: key and value may have fewer heads, each shared by a group of query heads.
+
+    Returns:
+        (..., heads, queries, value size) in the query's dtype; the softmax is in float32 at least.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices do not fit.
+
+    >>> import genesis
+    >>> q = genesis.ones(1, 2, 5, 4)
+    >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    genesis.Size([1, 2, 5, 4])
+    """
+    query, key, value = cast_for("sdpa", query, key, value)
+    if is_causal and attn_mask is not None:
+        raise failure("scaled_dot_product_attention", "is_causal and attn_mask exclude each other",
+                      [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")
+    if not query.type.ndim == key.type.ndim == value.type.ndim >= 2 or query.type.shape[:-2] != key.type.shape[:-2] \
+            or key.type.shape[:-2] != value.type.shape[:-2]:
+        query, key, value = _same_batch(query, key, value, enable_gqa)
+    if scale is None:
+        scale = 1 / math.sqrt(query.type.shape[-1])
+    if attn_mask is not None:
+        attn_mask = _expanded(attn_mask, query, key)
+    if dropout_p > 0.0:
+        return _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    operands = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    result: Tensor = record(composite.sdpa, operands, (is_causal, scale))
+    return result
+
+
+def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The three with equal leading dimensions."""
+    operands = [("query", query), ("key", key), ("value", value)]
+    if min(query.type.ndim, key.type.ndim, value.type.ndim) < (3 if gqa else 2):
+        raise failure("scaled_dot_product_attention", "the three need the dimensions (..., heads, length, size)",
+                      operands)
+    if gqa:
+        heads, shared = query.type.shape[-3], key.type.shape[-3]
+        if shared == 0 or heads % shared or value.type.shape[-3] != shared:
+            raise failure("scaled_dot_product_attention",
+                          f"{heads} query heads are no multiple of {shared} key and {value.type.shape[-3]} value heads",
+                          operands)
+        key, value = _repeat_heads(key, heads // shared), _repeat_heads(value, heads // shared)
+    try:
+        batch = broadcast_shapes(query.type.shape[:-2], key.type.shape[:-2], value.type.shape[:-2])
+    except RuntimeError as error:
+        raise failure("scaled_dot_product_attention", str(error), operands,
+                      hint="" if gqa else "enable_gqa=True when query heads share a key head") from None
+    return tuple(x if x.type.shape[:-2] == batch else x.expand(*batch, *x.type.shape[-2:])  # type: ignore[return-value]
+                 for x in (query, key, value))
+
+
+def _repeat_heads(x: Tensor, times: int) -> Tensor:
+    """(..., heads, length, size) → (..., heads·times, length, size), each head `times` times in a row."""
+    if times == 1:
+        return x
+    *batch, heads, length, size = x.type.shape
+    groups = x.unsqueeze(-3).expand(*batch, heads, times, length, size)
+    return groups.reshape(*batch, heads * times, length, size)
+
+
+def _expanded(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """The mask in the scores' shape, and, when it is added, in a dtype that the scores can add."""
+    shape = (*query.type.shape[:-1], key.type.shape[-2])
+    if mask.type.dtype.kind == "float" and mask.type.dtype is not query.type.dtype:
+        mask = mask.to(query.type.dtype)
+    if mask.type.dtype.kind == "int":
+        raise failure("scaled_dot_product_attention", "a mask is bool or floating point", [("attn_mask", mask)],
+                      hint="mask.bool() to keep where it is not 0")
+    try:
+        return mask if mask.type.shape == shape else mask.expand(shape)
+    except RuntimeError:
+        raise failure("scaled_dot_product_attention", f"the mask does not broadcast to the scores {shape}",
+                      [("attn_mask", mask), ("query", query), ("key", key)]) from None
+
+
+def _with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, causal: bool,
+                  scale: float) -> Tensor:
+    """The composite's formula with dropout on the weights."""
+    scores = (query @ key.transpose(-2, -1)) * scale
+    if causal:
+        queries, keys = scores.type.shape[-2:]
+        device = query.device
+        mask = arange(queries, device=device).unsqueeze(-1) >= arange(keys, device=device)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.type.dtype.kind == "bool" else scores + mask
+    weights = softmax(scores, dim=-1).to(query.type.dtype)
+    return dropout(weights, p) @ value

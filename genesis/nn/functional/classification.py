@@ -1,0 +1,142 @@
+"""Losses of a choice between classes.
+
+The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all of it, (C).
+"""
+
+from __future__ import annotations
+
+from genesis.amp.policy import cast_for
+from genesis.ir.errors import failure
+from genesis.ir.ops import composite
+from genesis.ir.types import float32
+from genesis.nn.functional.activations import log_softmax
+from genesis.nn.functional.losses import check_reduction
+from genesis.recording import record
+from genesis.tensor import Tensor
+
+
+def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+                  reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
+    """-log softmax(logits)[target], or, with probabilities as target, -Σ target·log softmax(logits).
+
+    Args:
+        input: logits (C), (N, C) or (N, C, d1, ...), floating point.
+        target: class numbers (), (N) or (N, d1, ...), or probabilities of the input's shape and
+            floating point.
+        weight: (C), a factor for each class.
+        ignore_index: a class number whose rows count nothing, in the mean neither.
+        reduction: "mean" (over class numbers: weighted by `weight`), "sum" or "none".
+        label_smoothing: this much of the target is spread evenly over the classes, 0 to 1.
+
+    Returns:
+        A scalar, or with "none" one loss a row, in the input's dtype.
+
+    Raises:
+        RuntimeError: shapes do not fit.
+        ValueError: unknown reduction, label_smoothing outside [0, 1].
+
+    >>> import genesis
+    >>> logits = genesis.zeros(2, 4)
+    >>> round(cross_entropy(logits, genesis.tensor([3, 1])).item(), 4)  # log 4
+    1.3863
+    >>> round(cross_entropy(logits, genesis.full((2, 4), 0.25)).item(), 4)
+    1.3863
+    """
+    check_reduction("cross_entropy", reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
+    input, weight = cast_for("cross_entropy", input, weight)
+    if target.type.dtype.kind == "float":
+        return _by_probabilities(input, target, weight, reduction, label_smoothing)
+    if weight is not None:
+        return _weighted(log_softmax(input, _class_axis(input)), target, weight, ignore_index, reduction,
+                         label_smoothing)
+    rows, numbers = _rows("cross_entropy", input, target)
+    losses: Tensor = record(composite.cross_entropy, (rows, numbers), (ignore_index, float(label_smoothing)))
+    if reduction == "none":
+        return losses.reshape(target.type.shape)
+    return losses.sum() if reduction == "sum" else _mean(losses, numbers != ignore_index)
+
+
+def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+             reduction: str = "mean") -> Tensor:
+    """-input[target] with log-probabilities as input; arguments as of `cross_entropy`.
+
+    >>> import genesis
+    >>> nll_loss(genesis.tensor([[-1.0, -2.0]]), genesis.tensor([1])).item()
+    2.0
+    """
+    check_reduction("nll_loss", reduction)
+    input, weight = cast_for("nll_loss", input, weight)
+    return _weighted(input, target, weight, ignore_index, reduction, 0.0)
+
+
+def _class_axis(x: Tensor) -> int:
+    return 1 if x.type.ndim > 1 else 0
+
+
+def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
+    shape, axis = input.type.shape, _class_axis(input)
+    if not shape or target.type.dtype.kind != "int" or target.type.shape != shape[:axis] + shape[axis + 1:]:
+        raise failure(op, "input (N, C, d1, ...) needs class numbers (N, d1, ...) or probabilities (N, C, d1, ...)",
+                      [("input", input), ("target", target)],
+                      hint="integers as class numbers; input.flatten(0, -2) for (..., C) logits")
+    if len(shape) == 2:
+        return input, target
+    return input.movedim(axis, -1).reshape(-1, shape[axis]), target.reshape(-1)
+
+
+def _weighted(logs: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+              label_smoothing: float) -> Tensor:
+    """-weight·log-probability of the target, each step written out."""
+    rows, numbers = _rows("nll_loss", logs, target)                       # (rows, C), (rows)
+    kept = numbers != ignore_index
+    chosen = numbers.masked_fill(~kept, 0)
+    factors = kept.to(rows.dtype)
+    if weight is not None:
+        _check_weight(weight, rows)
+        factors = factors * weight[chosen]
+    losses = -rows.gather(1, chosen.unsqueeze(1)).squeeze(1) * factors
+    losses = losses.masked_fill(~kept, 0.0)                               # an ignored row may hold -inf
+    if label_smoothing:
+        everywhere = rows if weight is None else rows * weight
+        smooth = -everywhere.mean(dim=1).masked_fill(~kept, 0.0)
+        losses = losses * (1 - label_smoothing) + smooth * label_smoothing
+    if reduction == "none":
+        return losses.reshape(target.type.shape)
+    return losses.sum() if reduction == "sum" else _mean(losses, factors)
+
+
+def _mean(losses: Tensor, factors: Tensor) -> Tensor:
+    """Σ losses / Σ factors, in float32 at least: float16 counts no further than 2048."""
+    if losses.type.dtype.itemsize >= 4:
+        return losses.sum() / factors.sum()
+    return (losses.to(float32).sum() / factors.to(float32).sum()).to(losses.dtype)
+
+
+def _by_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str,
+                      label_smoothing: float) -> Tensor:
+    """-Σ over the classes of weight·target·log softmax; the mean is over rows."""
+    if input.type.shape != target.type.shape or not input.type.shape:
+        raise failure("cross_entropy", "probabilities must have the input's shape",
+                      [("input", input), ("target", target)],
+                      hint="one probability a class, or integer class numbers")
+    axis = _class_axis(input)
+    classes = input.type.shape[axis]
+    logs = log_softmax(input, axis)
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    terms = logs * target.to(logs.dtype)
+    if weight is not None:
+        _check_weight(weight, logs.movedim(axis, -1))
+        terms = terms * weight.reshape(classes, *[1] * (input.type.ndim - axis - 1))
+    losses = -terms.sum(dim=axis)
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.sum() / losses.type.numel
+
+
+def _check_weight(weight: Tensor, rows: Tensor) -> None:
+    if weight.type.shape != rows.type.shape[-1:]:
+        raise failure("cross_entropy", "weight must hold one factor a class", [("weight", weight), ("input", rows)])

@@ -1,0 +1,97 @@
+"""Losses as modules; the formulas are in `genesis.nn.functional`."""
+
+from __future__ import annotations
+
+from genesis.nn import functional as F
+from genesis.nn.modules.module import Module
+from genesis.tensor import Tensor
+
+
+class CrossEntropyLoss(Module):
+    """Cross-entropy of logits with class numbers or class probabilities.
+
+    Args:
+        weight: (classes), a factor for each class.
+        ignore_index: a class number whose rows count nothing.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: this much of the target is spread evenly over the classes.
+
+    >>> import genesis
+    >>> loss = CrossEntropyLoss()(genesis.zeros(3, 2), genesis.tensor([0, 1, 1]))
+    >>> round(loss.item(), 4)  # log 2
+    0.6931
+    """
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+                 label_smoothing: float = 0.0):
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """(N, C, ...) logits and (N, ...) integers or (N, C, ...) probabilities → the loss."""
+        return F.cross_entropy(input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing)
+
+
+class NLLLoss(Module):
+    """-input[target] with log-probabilities as input; arguments as of `CrossEntropyLoss`."""
+
+    weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"):
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.ignore_index, self.reduction = ignore_index, reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """(N, C, ...) log-probabilities and (N, ...) integers → the loss."""
+        return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class MSELoss(Module):
+    """(input - target)²; reduction "mean", "sum" or "none"."""
+
+    def __init__(self, reduction: str = "mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape → the loss."""
+        return F.mse_loss(input, target, self.reduction)
+
+
+class L1Loss(Module):
+    """|input - target|; reduction "mean", "sum" or "none"."""
+
+    def __init__(self, reduction: str = "mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape → the loss."""
+        return F.l1_loss(input, target, self.reduction)
+
+
+class BCEWithLogitsLoss(Module):
+    """Cross-entropy of a two-class logit with the probability of class 1.
+
+    Args:
+        weight: a factor of each loss; broadcasts.
+        reduction: "mean", "sum" or "none".
+        pos_weight: a factor of the part of class 1; broadcasts.
+    """
+
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None):
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+        self.reduction = reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Logits and probabilities of one shape → the loss."""
+        return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)

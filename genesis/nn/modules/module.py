@@ -1,0 +1,214 @@
+"""`Module`: parameters, buffers and children under names, and a forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from genesis.gradmode import no_grad
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, bfloat16, float16, float32, float64
+from genesis.nn.modules import hooks, state
+from genesis.nn.modules.hooks import RemovableHandle
+from genesis.nn.modules.state import IncompatibleKeys
+from genesis.nn.modules.tree import Tree, changed, epoch
+from genesis.ops.creation import device_from
+from genesis.tensor import Tensor
+
+Self = TypeVar("Self", bound="Module")
+
+
+class Module(Tree):
+    """A part of a network. Assigning a `Parameter` or a `Module` to an attribute registers it.
+
+    Subclasses define `forward`; calling the module runs it.
+
+    >>> import genesis
+    >>> from genesis import nn
+    >>> class Scale(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = nn.Parameter(genesis.tensor(3.0))
+    ...
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> [name for name, _ in Scale().named_parameters()], Scale()(genesis.tensor(2.0)).item()
+    (['factor'], 6.0)
+    """
+
+    training: bool
+    _forward_hooks: dict[int, Callable[..., Any]]
+    _forward_pre_hooks: dict[int, Callable[..., Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """An instance in training mode, without hooks."""
+        self = super().__new__(cls)
+        self.__dict__.update(training=True, _forward_hooks={}, _forward_pre_hooks={})
+        return self
+
+    def __init__(self) -> None:
+        """Nothing is left to do."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses define it."""
+        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks:
+            return hooks.call(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    # Modes and gradients
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Training mode for this module and all below: dropout drops."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """Evaluation mode: `train(False)`."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Whether all parameters want gradients."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        changed()
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the parameters' gradients, or overwrite them with 0."""
+        for parameter in self.parameters():
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.detach().zero_()
+
+    def apply(self: Self, fn: Callable[[Module], None]) -> Self:
+        """Call `fn` on every module, children before parents."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    # Devices and dtypes
+
+    def to(self: Self, *args: Any, device: Any = None, dtype: DType | None = None) -> Self:
+        """Move to a device, cast what is floating point to a dtype, or both.
+
+        Takes `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)` and the keywords. The
+        parameters stay the same objects: an optimizer over them goes on working.
+        """
+        for argument in args:
+            if isinstance(argument, DType):
+                dtype = argument
+            elif isinstance(argument, Tensor):
+                device, dtype = argument.device, argument.dtype
+            elif argument is not None:
+                device = argument
+        if dtype is not None and not dtype.is_floating_point:
+            raise failure("Module.to", f"a module's dtype must be floating-point, not {dtype!r}", error=TypeError,
+                          hint="cast tensors of other kinds one by one")
+        home = None if device is None else device_from(device)
+
+        def convert(tensor: Tensor) -> Tensor:
+            if home is not None and tensor.device is not home:
+                tensor = tensor.to(home)
+            wanted = dtype if tensor.dtype.is_floating_point else None
+            return tensor if wanted is None or wanted is tensor.dtype else tensor.to(wanted)
+        return self._convert(convert)
+
+    def _convert(self: Self, convert: Callable[[Tensor], Tensor]) -> Self:
+        """Replace the content of every parameter, its gradient, and every buffer."""
+        with no_grad():
+            for parameter in self.parameters():
+                parameter.data = convert(parameter.data)
+                if parameter.grad is not None:
+                    parameter.grad = convert(parameter.grad)
+            for module in self.modules():
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        module._buffers[name] = convert(buffer)
+        changed()
+        return self
+
+    def cuda(self: Self, device: Any = None) -> Self:
+        """Move to a GPU, the first by default."""
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self: Self) -> Self:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def float(self: Self) -> Self:
+        """Cast what is floating point to float32."""
+        return self.to(float32)
+
+    def double(self: Self) -> Self:
+        """Cast what is floating point to float64."""
+        return self.to(float64)
+
+    def half(self: Self) -> Self:
+        """Cast what is floating point to float16."""
+        return self.to(float16)
+
+    def bfloat16(self: Self) -> Self:
+        """Cast what is floating point to bfloat16."""
+        return self.to(bfloat16)
+
+    # State
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+        """Path → tensor for parameters and persistent buffers.
+
+        The tensors are over the module's own memory, as torch's are: they show later updates.
+        """
+        return state.collect(self, prefix, keep_vars)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Copy values into the parameters and buffers, converting dtype and device.
+
+        Args:
+            state_dict: path → tensor.
+            strict: both sides must have the same paths.
+
+        Returns:
+            The paths that were missing and those that were unexpected.
+
+        Raises:
+            RuntimeError: shapes differ or, when strict, paths do; then nothing was copied.
+        """
+        return state.load(self, state_dict, strict)
+
+    # Hooks
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, args, result) after every forward; what it returns replaces the result."""
+        return RemovableHandle(self._forward_hooks, hook, changed)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, args) before every forward; what it returns replaces the arguments."""
+        return RemovableHandle(self._forward_pre_hooks, hook, changed)
+
+    # Printing
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of `repr`; subclasses define it."""
+        return ""
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._modules.items()]
+        if not children and len(lines) <= 1:
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
+
+
+__all__ = ["Module", "RemovableHandle", "epoch"]

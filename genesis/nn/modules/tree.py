@@ -1,0 +1,213 @@
+"""The tree of modules: what a module registers under which name, and how to walk it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from genesis.nn.parameter import Parameter
+from genesis.tensor import Tensor
+
+Self = TypeVar("Self", bound="Tree")
+_epoch = 0
+
+
+def epoch() -> int:
+    """A number that grows whenever an attribute, mode or hook of any module changes.
+
+    What a compiled function captured of its modules holds while this stays the same.
+    """
+    return _epoch
+
+
+def changed() -> None:
+    """A module changed: a new epoch."""
+    global _epoch
+    _epoch += 1
+
+
+class Tree:
+    """A node with parameters, buffers and children, each under its name as an attribute.
+
+    The registry is set up before `__init__`, so a subclass that does not call
+    `super().__init__()` works, too.
+    """
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _transient: set[str]  # buffers that a state dict leaves out
+    _modules: dict[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """An instance with an empty registry."""
+        self = object.__new__(cls)
+        self.__dict__.update(_parameters={}, _buffers={}, _transient=set(), _modules={})
+        return self
+
+    # Attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        changed()
+        if isinstance(value, Parameter):
+            self.register_parameter(name, value)
+        elif isinstance(value, Tree):
+            self.add_module(name, value)
+        elif name in self._parameters:
+            self._replace(self._parameters, name, value, "parameter", Parameter)
+        elif name in self._modules:
+            self._replace(self._modules, name, value, "child module", Tree)
+        elif name in self._buffers:
+            self._replace(self._buffers, name, value, "buffer", Tensor)
+        else:
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        for registry in ("_parameters", "_modules", "_buffers"):
+            found = own.get(registry)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        changed()
+        for registry in (self._parameters, self._buffers, self._modules):
+            if name in registry:
+                del registry[name]
+                self._transient.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._buffers, *self._modules})
+
+    def _replace(self, registry: dict[str, Any], name: str, value: Any, what: str, kind: type) -> None:
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"cannot assign '{type(value).__name__}' as {what} '{name}' "
+                            f"({'Module' if kind is Tree else kind.__name__} or None expected)")
+        registry[name] = value
+
+    def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
+        """Put a value under a name that no other registry and no plain attribute then holds."""
+        if not isinstance(name, str) or "." in name or not name:
+            raise KeyError(f"{name!r} cannot name a part of a module: a name is a non-empty string without dots")
+        others: tuple[dict[str, Any], ...] = (self.__dict__, self._parameters, self._buffers, self._modules)
+        for other in others:
+            if other is not registry:
+                other.pop(name, None)
+        registry[name] = value
+        changed()
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Register a parameter; None keeps the name for one that does not exist."""
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                            "(genesis.nn.Parameter or None required)")
+        self._register(self._parameters, name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Register a tensor that moves with the module but is not trained.
+
+        Args:
+            name: the attribute.
+            tensor: its value; None keeps the name.
+            persistent: False leaves it out of the state dict.
+        """
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                            "(Tensor or None required)")
+        self._register(self._buffers, name, tensor)
+        if persistent:
+            self._transient.discard(name)
+        else:
+            self._transient.add(name)
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Register a child."""
+        if module is not None and not isinstance(module, Tree):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._register(self._modules, name, module)
+
+    register_module = add_module
+
+    # Walking
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """(name, module) of the direct children, each module once."""
+        seen: set[int] = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Any]:
+        """The direct children, each once."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(self, memo: set[int] | None = None, prefix: str = "",
+                      remove_duplicate: bool = True) -> Iterator[tuple[str, Any]]:
+        """(path, module) of this module and all below, parents first; a shared one once."""
+        memo = set() if memo is None else memo
+        if id(self) in memo:
+            return
+        if remove_duplicate:
+            memo.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Any]:
+        """This module and all below, each once."""
+        return (module for _, module in self.named_modules())
+
+    def _named(self, registry: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        owners = self.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, self)]
+        for path, owner in owners:
+            for name, value in getattr(owner, registry).items():
+                if value is not None and id(value) not in seen:
+                    if once:
+                        seen.add(id(value))
+                    yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True,
+                         remove_duplicate: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """(path, parameter) of this module and, with `recurse`, all below; a shared one once."""
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once, in the order of registration."""
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True,
+                      remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """(path, buffer) of this module and, with `recurse`, all below; a shared one once."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, each once."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> Any:
+        """The module at a path such as "blocks.0.norm"; "" is this one.
+
+        Raises:
+            AttributeError: there is none.
+        """
+        found: Any = self
+        for name in target.split(".") if target else ():
+            child = found._modules.get(name)
+            if child is None:
+                raise AttributeError(f"{type(found).__name__} has no module `{name}`")
+            found = child
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a path such as "blocks.0.norm.weight", or AttributeError."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        parameter: Parameter | None = owner._parameters.get(name)
+        if parameter is None:
+            raise AttributeError(f"{type(owner).__name__} has no parameter `{name}`")
+        return parameter

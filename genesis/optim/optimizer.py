@@ -1,0 +1,201 @@
+"""`Optimizer`: parameter groups, state, and the step that ends an iteration.
+
+A step records one op for all parameters of a group that share dtype and device, whatever their
+number; hyperparameters are inputs of the plan, so a new learning rate compiles nothing. State is
+allocated when a parameter is added: the first step and the second are the same program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from genesis import engine
+from genesis.gradmode import enable_grad, no_grad
+from genesis.ir.errors import failure
+from genesis.ir.node import Op, make
+from genesis.ir.ops.control import item
+from genesis.recording import assign, emit, operand
+from genesis.tensor import Tensor
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """What all optimizers share. A subclass says what state a parameter has and how to update.
+
+    Args:
+        params: parameters, or dictionaries {"params": ..., option: value} of groups.
+        defaults: the options of groups that do not set their own.
+
+    Attributes:
+        param_groups: the groups' options, and their parameters under "params".
+        state: parameter → its state by name.
+
+    Raises:
+        ValueError: no parameters, one listed twice, or a tensor that was computed.
+        TypeError: something that is not a tensor.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: Group):
+        self.defaults = defaults
+        self.param_groups: list[Group] = []
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        if isinstance(params, Tensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                            f"{type(params).__name__}")
+        listed = list(params)
+        if not listed:
+            raise ValueError("optimizer got an empty parameter list")
+        for group in listed if isinstance(listed[0], dict) else [{"params": listed}]:
+            self.add_param_group(group)
+
+    # What a subclass defines
+
+    def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
+        """The state of a parameter that has not been stepped."""
+        raise NotImplementedError
+
+    def kind(self, parameter: Tensor) -> Hashable:
+        """What, beside dtype and device, parameters must share to be updated by one op."""
+        return None
+
+    def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+        """Record the update of these parameters, which share dtype, device and kind."""
+        raise NotImplementedError
+
+    # What a user calls
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient, and end the step: forward, backward and
+        update run, asynchronously, as one plan.
+
+        Args:
+            closure: computes the loss anew; called first, with gradients on.
+
+        Returns:
+            What the closure returned.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for parameters in self._alike(group):
+                    gradients = [p.grad for p in parameters]
+                    self.update(group, parameters, [-g for g in gradients] if group["maximize"] else gradients)
+        engine.end_step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or overwrite them with 0."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none:
+                    parameter.grad = None
+                elif parameter.grad is not None:
+                    parameter.grad.detach().zero_()
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add parameters with options of their own: {"params": ..., option: value}."""
+        group = dict(param_group)
+        given = group["params"]
+        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        for parameter in group["params"]:
+            self._check(parameter)
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        if len(set(map(id, group["params"]))) != len(group["params"]):
+            raise ValueError("some parameters appear more than once in a parameter group")
+        self.param_groups.append(group)
+        for parameter in group["params"]:
+            self.state[parameter] = self.initial_state(parameter, group)
+        held = [x for p in group["params"] for x in (p, *self.state[p].values()) if isinstance(x, Tensor)]
+        engine.materialize(held)  # in memory now, so that the first step has the structure of all others
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {number: {name: value}}, "param_groups": [{option: value, "params": [number]}]}.
+
+        Parameters are numbered in the order of the groups, as in torch.
+        """
+        numbers = {id(p): i for i, p in enumerate(self._parameters())}
+        return {
+            "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
+            "param_groups": [{**group, "params": [numbers[id(p)] for p in group["params"]]}
+                             for group in self.param_groups],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state: values are copied into the tensors that exist, options replaced.
+
+        Raises:
+            ValueError: other numbers of groups or of parameters in one.
+        """
+        saved_groups = state_dict["param_groups"]
+        if len(saved_groups) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved_groups, self.param_groups, strict=True)):
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                             "group")
+        saved_numbers = chain.from_iterable(group["params"] for group in saved_groups)
+        with no_grad():
+            for number, parameter in zip(saved_numbers, self._parameters(), strict=True):
+                self.restore(self.state[parameter], state_dict["state"].get(number, {}))
+        for group, saved in zip(self.param_groups, saved_groups, strict=True):
+            group.update({name: value for name, value in saved.items() if name != "params"})
+
+    def restore(self, state: dict[str, Any], saved: dict[str, Any]) -> None:
+        """Copy a parameter's saved state into its own; what was not saved is 0."""
+        for name, own in state.items():
+            value = saved.get(name)
+            if not isinstance(own, Tensor):  # a count, which torch keeps in a tensor
+                state[name] = int(value.item() if isinstance(value, Tensor) else value or 0)
+            elif value is None:
+                own.zero_()
+            else:
+                own.copy_(value)
+
+    def __repr__(self) -> str:
+        lines = []
+        for number, group in enumerate(self.param_groups):
+            lines += ["", f"Parameter Group {number}"]
+            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+        return f"{type(self).__name__} ({chr(10).join(lines)}\n)"
+
+    # For subclasses
+
+    def record(self, op: Op, attrs: tuple[Any, ...], numbers: Sequence[float], operands: Sequence[Tensor],
+               written: Sequence[Tensor]) -> None:
+        """Record `op` on the numbers and tensors; its i-th result becomes the content of written[i]."""
+        node = emit(op, tuple([operand(x) for x in (*numbers, *operands)]), attrs)
+        for index, tensor in enumerate(written):
+            assign(tensor, make(item, (node,), (index,), node.source))
+
+    def _parameters(self) -> Iterable[Tensor]:
+        return chain.from_iterable(group["params"] for group in self.param_groups)
+
+    def _check(self, parameter: Any) -> None:
+        if not isinstance(parameter, Tensor):
+            raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
+        if not parameter.is_leaf:
+            raise ValueError("can't optimize a non-leaf Tensor")
+        if parameter in self.state:
+            raise ValueError("some parameters appear in more than one parameter group")
+
+    def _alike(self, group: Group) -> Iterable[list[Tensor]]:
+        """The group's parameters with a gradient, those together that one op can update."""
+        buckets: dict[Hashable, list[Tensor]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                kind = parameter.type
+                buckets.setdefault((kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
+        return buckets.values()
+
+
+def check_option(optimizer: str, name: str, value: float, low: float = 0.0, below: float = float("inf")) -> None:
+    """ValueError unless low ≤ value < below."""
+    if not low <= value < below:
+        raise failure(optimizer, f"Invalid {name} value: {value}", hint=f"{low} ≤ {name}"
+                      + (f" < {below}" if below != float("inf") else ""), error=ValueError)

@@ -1,0 +1,210 @@
+"""Optimizers: five steps give torch's parameters, and states go from one to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_peer import array_of, assert_same, both, numbers
+
+import genesis
+from genesis import optim
+
+STEPS = 5
+CASES = {
+    "sgd": ("SGD", {"lr": 0.1}),
+    "sgd with momentum": ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    "sgd with dampening": ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+    "sgd with nesterov and decay": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "sgd upwards": ("SGD", {"lr": 0.1, "momentum": 0.5, "maximize": True, "weight_decay": 0.1}),
+    "adam": ("Adam", {"lr": 0.1}),
+    "adam with decay": ("Adam", {"lr": 0.1, "weight_decay": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}),
+    "adam upwards": ("Adam", {"lr": 0.1, "maximize": True}),
+    "adamw": ("AdamW", {"lr": 0.1}),
+    "adamw with decay": ("AdamW", {"lr": 0.1, "weight_decay": 0.5, "betas": (0.8, 0.9)}),
+    "adamw upwards": ("AdamW", {"lr": 0.1, "maximize": True}),
+}
+
+
+def problem() -> tuple[list[Any], list[torch.Tensor], tuple[Any, torch.Tensor]]:
+    """Two parameters of each framework, with equal values, and the targets of their loss."""
+    pairs = [both(numbers(4, 3), grad=True), both(numbers(3, seed=1), grad=True)]
+    return [ours for ours, _ in pairs], [theirs for _, theirs in pairs], both(numbers(4, 3, seed=2))
+
+
+def loss_of(parameters: Any, target: Any) -> Any:
+    """A loss whose gradients change with the parameters."""
+    weight, bias = parameters
+    return ((weight * weight + bias - target) ** 2).mean()
+
+
+def take_steps(optimizer: Any, parameters: Any, target: Any, count: int = STEPS) -> None:
+    for _ in range(count):
+        optimizer.zero_grad()
+        loss_of(parameters, target).backward()
+        optimizer.step()
+
+
+def assert_all_same(ours: list[Any], theirs: list[torch.Tensor]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert_same(a, b, rtol=1e-4, atol=1e-6)  # rounding is carried through five steps
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_five_steps_are_torchs(name: str) -> None:
+    kind, options = CASES[name]
+    ours, theirs, (target, ttarget) = problem()
+    take_steps(getattr(optim, kind)(ours, **options), ours, target)
+    take_steps(getattr(torch.optim, kind)(theirs, **options), theirs, ttarget)
+    assert_all_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_dict_carries_over(name: str) -> None:
+    """Three steps, save, load into a new optimizer, two more: as five in a row. Through torch's layout."""
+    kind, options = CASES[name]
+    ours, theirs, (target, ttarget) = problem()
+    first = getattr(optim, kind)(ours, **options)
+    take_steps(first, ours, target, 3)
+    second = getattr(optim, kind)(ours, **{**options, "lr": 123.0})
+    second.load_state_dict(first.state_dict())
+    assert second.param_groups[0]["lr"] == options["lr"]
+    take_steps(second, ours, target, 2)
+    take_steps(getattr(torch.optim, kind)(theirs, **options), theirs, ttarget)
+    assert_all_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay"])
+def test_state_dicts_have_torchs_layout(name: str) -> None:
+    kind, options = CASES[name]
+    ours, theirs, (target, ttarget) = problem()
+    optimizer, peer = getattr(optim, kind)(ours, **options), getattr(torch.optim, kind)(theirs, **options)
+    take_steps(optimizer, ours, target, 1)
+    take_steps(peer, theirs, ttarget, 1)
+    mine, its = optimizer.state_dict(), peer.state_dict()
+    assert list(mine["state"]) == list(its["state"])
+    for number, state in its["state"].items():
+        for key, value in state.items():
+            if key == "step":
+                assert mine["state"][number][key] == value.item()
+            else:
+                assert_same(mine["state"][number][key], value)
+    assert mine["param_groups"][0]["params"] == its["param_groups"][0]["params"]
+
+
+def test_torchs_state_can_be_loaded() -> None:
+    ours, theirs, (target, ttarget) = problem()
+    peer = torch.optim.AdamW(theirs, lr=0.1)
+    take_steps(peer, theirs, ttarget, 3)
+    saved = peer.state_dict()
+    saved["state"] = {number: {key: genesis.tensor(value.numpy()) for key, value in state.items()}
+                      for number, state in saved["state"].items()}
+    with genesis.no_grad():
+        for a, b in zip(ours, theirs, strict=True):
+            a.copy_(genesis.tensor(b.detach().numpy()))
+    optimizer = optim.AdamW(ours, lr=0.1)
+    optimizer.load_state_dict(saved)
+    take_steps(optimizer, ours, target, 2)
+    take_steps(peer, theirs, ttarget, 2)
+    assert_all_same(ours, theirs)
+
+
+def test_groups_have_their_own_options() -> None:
+    ours, theirs, (target, ttarget) = problem()
+    groups = [[{"params": [ps[0]], "lr": 0.5}, {"params": ps[1], "weight_decay": 0.0}] for ps in (ours, theirs)]
+    take_steps(optim.AdamW(groups[0], lr=0.1, weight_decay=0.3), ours, target)
+    take_steps(torch.optim.AdamW(groups[1], lr=0.1, weight_decay=0.3), theirs, ttarget)
+    assert_all_same(ours, theirs)
+
+
+def test_a_parameter_without_gradient_is_left_alone() -> None:
+    """It joins later, with the bias correction of its own first step."""
+    ours, theirs, (target, ttarget) = problem()
+    for parameters, goal, kind in ((ours, target, optim.AdamW), (theirs, ttarget, torch.optim.AdamW)):
+        optimizer = kind(parameters, lr=0.1)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            loss_of([parameters[0], parameters[1].detach() if step < 2 else parameters[1]], goal).backward()
+            optimizer.step()
+    assert_all_same(ours, theirs)
+
+
+def test_a_learning_rate_can_change() -> None:
+    ours, theirs, (target, ttarget) = problem()
+    for parameters, goal, kind in ((ours, target, optim.SGD), (theirs, ttarget, torch.optim.SGD)):
+        optimizer = kind(parameters, lr=0.1, momentum=0.9)
+        for step in range(STEPS):
+            optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
+            take_steps(optimizer, parameters, goal, 1)
+    assert_all_same(ours, theirs)
+
+
+def test_a_closure_computes_the_loss() -> None:
+    ours, _, (target, _) = problem()
+    optimizer = optim.SGD(ours, lr=0.1)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(ours, target)
+        loss.backward()
+        return loss
+    assert optimizer.step(closure).item() > optimizer.step(closure).item()
+
+
+def test_state_is_there_from_the_start() -> None:
+    """The first step and the second are then one program."""
+    parameter = genesis.ones(3, requires_grad=True)
+    state = optim.AdamW([parameter]).state[parameter]
+    assert state["step"] == 0 and not array_of(state["exp_avg"]).any() and state["exp_avg_sq"].shape == (3,)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_low_precision_parameters(kind: str) -> None:
+    """A step on bfloat16 parameters rounds once: it is the float32 step's result to within one eps."""
+    low = genesis.tensor(numbers(64)).bfloat16().requires_grad_()
+    wide = low.detach().float().requires_grad_()
+    for parameter in (low, wide):
+        optimizer = getattr(optim, kind)([parameter], lr=0.1)
+        (parameter * 3).sum().backward()
+        optimizer.step()
+    assert low.dtype is genesis.bfloat16
+    np.testing.assert_allclose(array_of(low), array_of(wide), rtol=2**-7, atol=2**-7)
+
+
+def test_zero_grad() -> None:
+    parameter = genesis.ones(2, requires_grad=True)
+    optimizer = optim.SGD([parameter])
+    (parameter * 2).sum().backward()
+    gradient = parameter.grad
+    optimizer.zero_grad(set_to_none=False)
+    assert parameter.grad is gradient and gradient.tolist() == [0.0, 0.0]
+    optimizer.zero_grad()
+    assert parameter.grad is None
+
+
+def test_what_is_refused() -> None:
+    parameter = genesis.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="empty parameter list"):
+        optim.SGD([])
+    with pytest.raises(TypeError, match="iterable of Tensors"):
+        optim.SGD(parameter)
+    with pytest.raises(TypeError, match="one of the params is int"):
+        optim.SGD([3])
+    with pytest.raises(ValueError, match="non-leaf"):
+        optim.SGD([parameter * 2])
+    with pytest.raises(ValueError, match="more than once"):
+        optim.SGD([parameter, parameter])
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optim.SGD([{"params": [parameter]}, {"params": [parameter]}])
+    with pytest.raises(ValueError, match="Invalid learning rate value: -1"):
+        optim.SGD([parameter], lr=-1)
+    with pytest.raises(ValueError, match="beta parameter at index 1"):
+        optim.Adam([parameter], betas=(0.9, 1.0))
+    with pytest.raises(ValueError, match="Nesterov"):
+        optim.SGD([parameter], nesterov=True)
+    with pytest.raises(ValueError, match="amsgrad=True is not supported"):
+        optim.AdamW([parameter], amsgrad=True)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        optim.SGD([parameter]).load_state_dict({"state": {}, "param_groups": []})
