@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 from genesis.gradmode import no_grad
 from genesis.ir.errors import failure
+from genesis.ir.node import make
 from genesis.ir.ops.clipping import clip_gradients
+from genesis.ir.ops.control import item
 from genesis.ops.creation import zeros
 from genesis.ops.shape import cat
-from genesis.recording import record
+from genesis.recording import assign, emit, operand, wrap
 from genesis.tensor import Tensor
 
 
@@ -50,14 +52,14 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     if not gradients:
         return zeros(())
     with no_grad():
-        norm, *clipped = record(clip_gradients, (float(max_norm), *gradients), (float(norm_type),))
+        node = emit(clip_gradients, tuple([operand(x) for x in (float(max_norm), *gradients)]), (float(norm_type),))
+        norm = wrap(make(item, (node,), (0,)))
         if error_if_nonfinite and not math.isfinite(norm.item()):
             raise failure("clip_grad_norm_", f"the gradients' norm is {norm.item()}", [("norm", norm)],
                           hint="error_if_nonfinite=False to scale them anyway")
-        for gradient, value in zip(gradients, clipped, strict=True):
-            gradient.copy_(value)
-    result: Tensor = norm
-    return result
+        for index, gradient in enumerate(gradients, start=1):
+            assign(gradient, make(item, (node,), (index,)))
+    return norm
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
