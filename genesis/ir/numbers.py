@@ -31,16 +31,17 @@ def fold_numbers(op: str, *numbers: Number, **attributes: Any) -> Number:
     return _wrap(value) if type(value) is int else value
 
 
-def _wrap(value: int) -> int:
-    return (value + 2**63) % 2**64 - 2**63
+def _wrap(value: int, low: int = -2**63, count: int = 2**64) -> int:
+    """The integer in [low, low + count) with the same low bits."""
+    return (value - low) % count + low
 
 
 def _cast(x: Number, dtype: DType) -> Number:
     if dtype.kind == "float":
-        return float(x)
+        return float(x) if dtype.itemsize == 8 else float(dtype.numpy.type(x))  # rounded to the dtype
     if dtype.kind == "bool":
         return bool(x)
-    return _wrap(int(x)) if math.isfinite(x) else -2**63
+    return _wrap(int(x) if math.isfinite(x) else -2**63, int(dtype.min or 0), 2**(8 * dtype.itemsize))
 
 
 def _exceptional(op: str, *numbers: Number) -> Number:

@@ -81,7 +81,8 @@ def _graph_lines(graph: Graph, sources: bool, indent: str) -> list[str]:
     for node in graph.nodes:
         if node in names and node.op.name != "input":
             lines.append(_node_line(node, names, sources, inner))
-    lines += [f"{inner}update {_reference(state, names)} = {_reference(value, names)}" for state, value in graph.updates]
+    for state, value in graph.updates:
+        lines.append(f"{inner}update {_reference(state, names)} = {_reference(value, names)}")
     returned = ", ".join(_reference(x, names) for x in graph.outputs)
     lines.append(f"{inner}return {returned}".rstrip())
     lines.append(indent + "}")
@@ -97,7 +98,7 @@ def _node_line(node: Node, names: dict[Node, str], sources: bool, indent: str) -
 
 def _shown_attributes(node: Node, indent: str) -> Iterable[tuple[str, str]]:
     defaults = node.op.defaults
-    for name, value in zip(node.op.attrs, node.attrs, strict=True):
+    for name, value in zip(node.op.attrs, node.attrs, strict=False):  # a broken node is printed too
         if name == "type" and value is node.type:
             continue
         text = value_text(value, indent)

@@ -53,7 +53,8 @@ def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, 
     shape = x.shape[-ndim:]
     _, mean, inverse = torch.native_layer_norm(x, shape, None, None, eps)
     affine = weight is not None
-    found = torch.ops.aten.native_layer_norm_backward(g, x, shape, mean, inverse, weight, weight, [True, affine, affine])
+    found = torch.ops.aten.native_layer_norm_backward(g, x, shape, mean, inverse, weight, weight,
+                                                      [True, affine, affine])
     return found if affine else found[:1]
 
 

@@ -69,7 +69,8 @@ def _linear_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node) -> tuple[Node
 
 linear = Op("linear", "composite", _linear_type, vjp=_linear_vjp, decompose=_linear, ulp=4,
             doc="x · weightᵀ (+ bias): weight is (out features, in features), leading dimensions of x are batches.",
-            samples=cases(case(reals().of(3, 4), reals().of(5, 4)), case(reals().of(4), reals().of(5, 4), reals().of(5)),
+            samples=cases(case(reals().of(3, 4), reals().of(5, 4)),
+                          case(reals().of(4), reals().of(5, 4), reals().of(5)),
             case(reals().of(2, 3, 4), reals().of(5, 4), reals().of(5)),
             case(reals().of(0, 4), reals().of(5, 4), reals().of(5)), scale=4),
             reference=lambda x, weight, *bias: np.add(x @ weight.T, bias[0] if bias else 0))

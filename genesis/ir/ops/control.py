@@ -11,7 +11,8 @@ item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differ
           doc="One result of an op that has several.")
 
 watch = Op("watch", "control", lambda x, leaf: x, attrs=("leaf",), vjp=lambda g, x, y, leaf: g,
-           doc="x, as read by the tensor number `leaf` that wants a gradient. Two tensors over one memory are two leaves.")
+           doc="x, as read by the tensor number `leaf` that wants a gradient. Two tensors over one memory are "
+               "two leaves.")
 
 stop_gradient = Op("stop_gradient", "control", lambda x: x, differentiable=False, doc="x, seen as a constant (detach).")
 

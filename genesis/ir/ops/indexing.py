@@ -80,7 +80,8 @@ def _in_rows(base: Any, index: Any, source: Any, axis: int, add: bool) -> Any:
 take = Op("take", "index", _take_type, attrs=("axis",),
           doc="result[..., i.., ...] = x[..., index[i..], ...] along the axis: rows of a table.",
           vjp=lambda g, x, index, y, axis: (index_add(zeros_like(x), index, g, axis=axis), None),
-          samples=cases(case(reals().of(5, 3), integers(0, 5).of(4), axis=0), case(reals().of(2, 5), integers(0, 5).of(2, 3), axis=1),
+          samples=cases(case(reals().of(5, 3), integers(0, 5).of(4), axis=0),
+                        case(reals().of(2, 5), integers(0, 5).of(2, 3), axis=1),
           case(reals().of(5), integers(0, 5).of(), axis=0), case(reals().of(5, 2), integers(0, 5).of(0), axis=0),
           case(reals().of(5, 2), integers(0, 5, int32).of(3), axis=0), kinds=ANY),
           reference=lambda x, index, axis: np.take(x, index, axis))
@@ -88,18 +89,20 @@ take = Op("take", "index", _take_type, attrs=("axis",),
 index_add = Op("index_add", "index", _rows_type, attrs=("axis",),
                doc="base with source's rows added at the index; equal indices add up.",
                vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
-               samples=_rows(NUMERIC), reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
+               samples=_rows(NUMERIC),
+               reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
 index_copy = Op("index_copy", "index", _rows_type, attrs=("axis",),
                 doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
                 vjp=lambda g, base, index, source, y, axis: (
                     index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)),
-                samples=_rows(ANY), reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
+                samples=_rows(ANY),
+                reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
 
 
 def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
     _integer(index)
-    if index.ndim != x.ndim or any(i > n for d, (i, n) in enumerate(zip(index.shape, x.shape, strict=True)) if d != axis):
+    if index.ndim != x.ndim or any(i > x.shape[d] for d, i in enumerate(index.shape) if d != axis):
         raise RuntimeError(f"index of shape {index.shape} does not fit {x.shape} along dimension {axis}")
     return x.with_shape(index.shape)
 
@@ -114,7 +117,8 @@ def _scatter_type(base: TensorType, index: TensorType, source: TensorType, axis:
 gather = Op("gather", "index", _gather_type, attrs=("axis",),
             doc="result[i..] = x[i.. with index[i..] at the axis].",
             vjp=lambda g, x, index, y, axis: (scatter_add(zeros_like(x), index, g, axis=axis), None),
-            samples=cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), axis=0), case(reals().of(2, 5), integers(0, 5).of(2, 7), axis=1),
+            samples=cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), axis=0),
+                          case(reals().of(2, 5), integers(0, 5).of(2, 7), axis=1),
             case(reals().of(4, 3), integers(0, 4).of(0, 3), axis=0),
             case(reals().of(4, 3), integers(0, 3, int32).of(2, 2), axis=1), kinds=ANY),
             reference=lambda x, index, axis: x[_positions(index, axis)])

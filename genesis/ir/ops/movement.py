@@ -20,7 +20,8 @@ def _reshape_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
 reshape = Op("reshape", "movement", _reshape_type, attrs=("shape",),
              doc="The elements in row-major order, laid out in another shape.",
              vjp=lambda g, x, y, shape: reshape(g, shape=x.type.shape),
-             samples=cases(*(case(reals().of(*a), shape=b) for a, b in (((2, 6), (3, 4)), ((), (1, 1)), ((0, 3), (3, 0)), ((8,), (2, 2, 2)))),
+             samples=cases(case(reals().of(2, 6), shape=(3, 4)), case(reals().of(), shape=(1, 1)),
+                           case(reals().of(0, 3), shape=(3, 0)), case(reals().of(8), shape=(2, 2, 2)),
              kinds=ANY), reference=lambda x, shape: x.reshape(shape))
 
 
@@ -42,7 +43,8 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 permute = Op("permute", "movement", _permute_type, attrs=("axes",),
              doc="Dimension i of the result is dimension axes[i] of x.",
              vjp=lambda g, x, y, axes: permute(g, axes=inverse(axes)),
-             samples=cases(case(reals().of(), axes=()), case(reals().of(2, 3), axes=(1, 0)), case(reals().of(2, 3, 4), axes=(2, 0, 1)),
+             samples=cases(case(reals().of(), axes=()), case(reals().of(2, 3), axes=(1, 0)),
+                           case(reals().of(2, 3, 4), axes=(2, 0, 1)),
              kinds=ANY), reference=lambda x, axes: x.transpose(axes))
 
 
@@ -64,7 +66,8 @@ def _expand_vjp(g: Node, x: Node, y: Node, shape: tuple[int, ...]) -> Node:
 expand = Op("expand", "movement", _expand_type, attrs=("shape",),
             doc="x repeated along dimensions of size 1 and new leading dimensions (numpy's broadcast_to).",
             vjp=_expand_vjp,
-            samples=cases(*(case(reals().of(*a), shape=b) for a, b in (((), (2,)), ((3, 1), (2, 3, 4)), ((1,), (0,)), ((2,), (2,)))),
+            samples=cases(case(reals().of(), shape=(2,)), case(reals().of(3, 1), shape=(2, 3, 4)),
+                          case(reals().of(1), shape=(0,)), case(reals().of(2), shape=(2,)),
             kinds=ANY), reference=lambda x, shape: np.broadcast_to(x, shape))
 
 
@@ -113,13 +116,16 @@ def _pad_vjp(g: Node, x: Node, y: Node, low: tuple[int, ...], high: tuple[int, .
 
 pad = Op("pad", "movement", _pad_type, attrs=("low", "high", "value"), defaults={"value": 0}, vjp=_pad_vjp,
          doc="x with `low` elements before and `high` after it along each dimension, filled with the value.",
-         samples=cases(case(reals().of(2, 3), low=(1, 0), high=(0, 2)), case(reals().of(0), low=(2,), high=(1,), value=1),
+         samples=cases(case(reals().of(2, 3), low=(1, 0), high=(0, 2)),
+                       case(reals().of(0), low=(2,), high=(1,), value=1),
          case(reals().of(), low=(), high=(), value=1), kinds=ANY),
-         reference=lambda x, low, high, value: np.pad(x, [*zip(low, high, strict=True)], constant_values=value) if low else x)
+         reference=lambda x, low, high, value: (
+             np.pad(x, [*zip(low, high, strict=True)], constant_values=value) if low else x))
 
 flip = Op("flip", "movement", lambda x, axes: x, attrs=("axes",), doc="x read backwards along these axes.",
           vjp=lambda g, x, y, axes: flip(g, axes=axes),
-          samples=cases(*(case(reals().of(2, 3), axes=a) for a in ((), (0,), (0, 1))), case(reals().of(0, 2), axes=(0,)), kinds=ANY),
+          samples=cases(*(case(reals().of(2, 3), axes=a) for a in ((), (0,), (0, 1))),
+                        case(reals().of(0, 2), axes=(0,)), kinds=ANY),
           reference=lambda x, axes: np.flip(x, axes))
 
 

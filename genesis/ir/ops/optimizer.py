@@ -61,7 +61,8 @@ def _adamw_value(lr: float, beta1: float, beta2: float, eps: float, decay: float
     return tuple(x for family in zip(*found, strict=True) for x in family)
 
 
-adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), decompose=_adamw, differentiable=False, ulp=4,
+adamw = Op("adamw", "composite", _adamw_type, attrs=("count", "decoupled"), decompose=_adamw, differentiable=False,
+           ulp=4,
            doc="Adam (Kingma and Ba 2015), with weight decay decoupled (Loshchilov and Hutter 2019) or added to the "
                "gradient. Operands: lr, beta1, beta2, eps, weight decay, 1 - beta1^t, 1 - beta2^t, then `count` "
                "parameters, gradients, first and second moments; results: parameters and both moments.",
@@ -106,7 +107,8 @@ def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors:
     return tuple(p - lr * d for p, d in zip(families[0], taken, strict=True)) + tuple(buffers)
 
 
-sgd = Op("sgd", "composite", _sgd_type, attrs=("count", "momentum", "nesterov"), decompose=_sgd, differentiable=False, ulp=4,
+sgd = Op("sgd", "composite", _sgd_type, attrs=("count", "momentum", "nesterov"), decompose=_sgd, differentiable=False,
+         ulp=4,
          doc="Stochastic gradient descent (Sutskever et al. 2013 for the momentum forms). Operands: lr, momentum, "
              "dampening, weight decay, then `count` parameters, gradients and, with momentum, buffers; results: "
              "parameters, then buffers.", samples=_momenta(), reference=_sgd_value)

@@ -244,7 +244,8 @@ def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorTy
 where = Op("where", "pointwise", _where_type, doc="a where the condition holds, else b.",
            vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)),
            samples=each(booleans(), reals(), reals(), kinds=ANY).plus(
-               case(booleans().of(4), reals().of(4), Literal(1.5)), case(booleans().of(4), Literal(1.5), reals().of(4))),
+               case(booleans().of(4), reals().of(4), Literal(1.5)),
+               case(booleans().of(4), Literal(1.5), reals().of(4))),
            reference=np.where)
 
 

@@ -68,12 +68,14 @@ def _integers_type(seed: TensorType, draw: TensorType, low: TensorType, high: Te
 def _integers(seed: Node, draw: Node, low: Node, high: Node, shape: tuple[int, ...], dtype: DType,
               device: Device) -> Node:
     words = [cast(random_bits(seed, draw, shape=shape, word=w, device=device), dtype=int64) for w in (0, 1)]
-    wide = left_shift(bitwise_and(words[0], literal(0x7FFFFFFF)), literal(32)) + bitwise_and(words[1], literal(0xFFFFFFFF))
+    high31, low32 = bitwise_and(words[0], literal(0x7FFFFFFF)), bitwise_and(words[1], literal(0xFFFFFFFF))
+    wide = left_shift(high31, literal(32)) + low32
     return cast(remainder(wide, high - low) + low, dtype=dtype)
 
 
 integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", "device"), defaults={"device": cpu},
-              decompose=_integers, differentiable=False, doc="Integers in [low, high): 63 random bits modulo the range.")
+              decompose=_integers, differentiable=False,
+              doc="Integers in [low, high): 63 random bits modulo the range.")
 
 
 def _dropout(x: Node, p: Node, seed: Node, draw: Node) -> Node:

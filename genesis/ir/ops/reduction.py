@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
+from typing import Any
 
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.movement import expand, flip, reshape
@@ -78,7 +80,8 @@ def _exclusive_products(rows: Node) -> Node:
     none = (0,) * (axis + 1)
     before = cumprod(pad(take_range(rows, axis, 0, size - 1), low=low, high=none, value=1), axis=axis)
     turned = flip(rows, axes=(axis,))
-    after = flip(cumprod(pad(take_range(turned, axis, 0, size - 1), low=low, high=none, value=1), axis=axis), axes=(axis,))
+    after = flip(cumprod(pad(take_range(turned, axis, 0, size - 1), low=low, high=none, value=1), axis=axis),
+                 axes=(axis,))
     return before * after
 
 
@@ -97,7 +100,8 @@ def _over(values: Values, kinds: tuple[str, ...], empty: bool = True, scale: flo
 def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
     """Along one axis, with ties and NaN: the first one counts."""
     return cases(case(values.of(3, 4), axis=1, keepdims=False), case(values.of(3, 4), axis=0, keepdims=True),
-                 case(Array((1.0, 0.0, 1.0, 0.0)), axis=0, keepdims=False), case(values.of(2, 1), axis=1, keepdims=False),
+                 case(Array((1.0, 0.0, 1.0, 0.0)), axis=0, keepdims=False),
+                 case(values.of(2, 1), axis=1, keepdims=False),
                  case(Array((1.0, float("nan"), 3.0, float("nan"))), axis=0, keepdims=False), kinds=kinds)
 
 
@@ -106,29 +110,36 @@ def _scanned(values: Values) -> Samples:
                  case(values.of(0, 2), axis=0), kinds=NUMERIC, scale=2)
 
 
+def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A numpy reduction with the op's attributes."""
+    return lambda x, axes, keepdims: function(x, axes, keepdims=keepdims)
+
+
 _REDUCE = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.",
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
-         samples=_over(reals(), NUMERIC, scale=4), reference=lambda x, axes, keepdims: np.sum(x, axes, keepdims=keepdims))
+         samples=_over(reals(), NUMERIC, scale=4), reference=_reduced(np.sum))
 prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=4,
-          samples=_over(reals(0.5, 2), NUMERIC), reference=lambda x, axes, keepdims: np.prod(x, axes, keepdims=keepdims))
+          samples=_over(reals(0.5, 2), NUMERIC), reference=_reduced(np.prod))
 max = Op("max", "reduction", _type_of_some, **_REDUCE, doc="Largest element over the axes; NaN if any is.",
          vjp=_extremum_vjp,
-         samples=_over(reals(), ANY, empty=False), reference=lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims))
+         samples=_over(reals(), ANY, empty=False), reference=_reduced(np.max))
 min = Op("min", "reduction", _type_of_some, **_REDUCE, doc="Smallest element over the axes; NaN if any is.",
          vjp=_extremum_vjp,
-         samples=_over(reals(), ANY, empty=False), reference=lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims))
+         samples=_over(reals(), ANY, empty=False), reference=_reduced(np.min))
 any = Op("any", "reduction", _bool_type, **_REDUCE, doc="True if any element over the axes is not 0.",
-         samples=_over(reals(-0.5, 1), ANY), reference=lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims))
+         samples=_over(reals(-0.5, 1), ANY), reference=_reduced(np.any))
 all = Op("all", "reduction", _bool_type, **_REDUCE, doc="True if every element over the axes is not 0.",
-         samples=_over(reals(-0.5, 1), ANY), reference=lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims))
+         samples=_over(reals(-0.5, 1), ANY), reference=_reduced(np.all))
 
 _ARG = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
 
-argmax = Op("argmax", "reduction", _index_type, **_ARG, doc="Index of the first largest element (the first NaN if any).",
+argmax = Op("argmax", "reduction", _index_type, **_ARG,
+            doc="Index of the first largest element (the first NaN if any).",
             samples=_along(reals(), ANY), reference=lambda x, axis, keepdims: np.argmax(x, axis, keepdims=keepdims))
-argmin = Op("argmin", "reduction", _index_type, **_ARG, doc="Index of the first smallest element (the first NaN if any).",
+argmin = Op("argmin", "reduction", _index_type, **_ARG,
+            doc="Index of the first smallest element (the first NaN if any).",
             samples=_along(reals(), ANY), reference=lambda x, axis, keepdims: np.argmin(x, axis, keepdims=keepdims))
 
 
@@ -140,7 +151,7 @@ def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
 
 
 mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.", decompose=_mean,
-          samples=_over(reals(), FLOAT, empty=False, scale=2), reference=lambda x, axes, keepdims: np.mean(x, axes, keepdims=keepdims))
+          samples=_over(reals(), FLOAT, empty=False, scale=2), reference=_reduced(np.mean))
 
 cumsum = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",
             vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),

@@ -1,0 +1,106 @@
+"""Scaled dot-product attention: q (..., queries, size), k and v (..., keys, size), leading dimensions equal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.ops.control import item
+from genesis.ir.ops.leaves import iota
+from genesis.ir.ops.movement import expand
+from genesis.ir.ops.pointwise import common, eq, ge, where_
+from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.reduction import max, sum
+from genesis.ir.ops.samples import FLOAT, Samples, booleans, case, cases, np, reals
+from genesis.ir.ops.softmax import softmax, softmax_value
+from genesis.ir.types import TensorType, int64
+
+
+def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
+               scale: float) -> TensorType:
+    if not (q.ndim == k.ndim == v.ndim >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+            and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]):
+        raise RuntimeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not fit")
+    if not q.dtype is k.dtype is v.dtype:
+        raise RuntimeError(f"dtypes of query {q.dtype!r}, key {k.dtype!r} and value {v.dtype!r} differ")
+    scores = (*q.shape[:-1], k.shape[-2])
+    if mask and mask[0].shape != scores:
+        raise RuntimeError(f"the mask must be expanded to {scores}, not {mask[0].shape}")
+    return common((q,), FLOAT).with_shape((*q.shape[:-1], v.shape[-1]))
+
+
+def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
+    """softmax(q·kᵀ·scale + mask) in at least float32; a query whose every key is masked gets 0, as in torch."""
+    scores = wide(matmul(q, swap_last(k))) * scale
+    rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
+    if causal:
+        row = iota(shape=shape, axis=rank - 2, dtype=int64, device=device)
+        column = iota(shape=shape, axis=rank - 1, dtype=int64, device=device)
+        scores = where_(ge(row, column), scores, -math.inf)
+    if mask:
+        scores = where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + wide(mask[0])
+    found = softmax(scores, axis=rank - 1)
+    if not mask:
+        return found
+    alone = eq(max(scores, axes=(rank - 1,), keepdims=True), literal(-math.inf))
+    return where_(expand(alone, shape=shape), 0.0, found)
+
+
+def _sdpa(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> Node:
+    return matmul(narrow(_probabilities(q, k, mask, causal, scale), q), v)
+
+
+def _sdpa_vjp(g: Node, q: Node, k: Node, v: Node, *mask_and_y: Node, causal: bool, scale: float) -> tuple:
+    mask, y = mask_and_y[:-1], mask_and_y[-1]
+    found = sdpa_backward(g, q, k, v, y, *mask, causal=causal, scale=scale)
+    return tuple(item(found, index=i) for i in range(len(found.type))) + (None,) * (3 + len(mask) - len(found.type))
+
+
+def _sdpa_backward(g: Node, q: Node, k: Node, v: Node, y: Node, *mask: Node, causal: bool, scale: float) -> tuple:
+    """With P the probabilities: dv = Pᵀg, dS = P·(g·vᵀ - rowsum(g·y)), dq = dS·k·scale, dk = dSᵀ·q·scale."""
+    p = _probabilities(q, k, mask, causal, scale)
+    last = p.type.ndim - 1
+    to_p = wide(matmul(g, swap_last(v)))
+    row = sum(wide(g) * wide(y), axes=(last,), keepdims=True)
+    to_scores = p * (to_p - row)
+    scaled = narrow(to_scores * scale, q)
+    results = (matmul(scaled, k), matmul(swap_last(scaled), q), matmul(swap_last(narrow(p, q)), g))
+    return (*results, narrow(to_scores, mask[0])) if mask and mask[0].dtype.kind == "float" else results
+
+
+def _sdpa_backward_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, y: TensorType, *mask: TensorType,
+                        causal: bool, scale: float) -> tuple[TensorType, ...]:
+    return (q, k, v, *(m for m in mask if m.dtype.kind == "float"))
+
+
+def _attended() -> Samples:
+    """Two to five dimensions, fewer and more keys than queries, both kinds of masks."""
+    found = []
+    for batch, queries, keys, causal, masks in (
+            ((2, 3), 4, 4, True, ()), ((2, 3), 5, 3, False, ()), ((), 3, 5, True, ()), ((2,), 3, 4, False, (reals(),)),
+            ((2, 1), 3, 4, False, (booleans(),)), ((2,), 4, 4, True, (reals(),)), ((2, 1, 2), 3, 3, True, ())):
+        q, k = reals().of(*batch, queries, 8), reals().of(*batch, keys, 8)
+        mask = [m.of(*batch, queries, keys) for m in masks]
+        found.append(case(q, k, k, *mask, causal=causal, scale=0.5))
+    return cases(*found, scale=1)
+
+
+def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf)
+    if mask:
+        scores = np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
+    empty = np.all(np.isneginf(scores), -1, keepdims=True)
+    return softmax_value(np.where(empty, 0.0, scores), scores.ndim - 1) * ~empty @ v
+
+
+_SDPA = {"attrs": ("causal", "scale"), "ulp": 16}
+
+sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp,
+          doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "
+              "query i sees keys 0..i.", samples=_attended(), reference=_sdpa_value)
+sdpa_backward = Op("sdpa_backward", "composite", _sdpa_backward_type, **_SDPA, decompose=_sdpa_backward,
+                   doc="Gradients of sdpa by q, k, v and a floating-point mask, from its result y.")

@@ -1,0 +1,17 @@
+"""In which dtype a composite computes: float16 and bfloat16 are widened to float32 and rounded once."""
+
+from __future__ import annotations
+
+from genesis.ir.node import Node
+from genesis.ir.ops.pointwise import cast
+from genesis.ir.types import float32
+
+
+def wide(x: Node) -> Node:
+    """x in at least float32, in which sums and norms are computed."""
+    return x if x.dtype.itemsize >= 4 else cast(x, dtype=float32)
+
+
+def narrow(x: Node, like: Node) -> Node:
+    """x back in the dtype of `like`."""
+    return x if x.dtype is like.dtype else cast(x, dtype=like.dtype)
