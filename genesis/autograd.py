@@ -82,9 +82,9 @@ def _record_grad(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[N
 
 
 def _accumulate(leaf: Any, node: Node) -> None:
-    before = leaf._grad
+    before = leaf.grad
     if before is None:
-        leaf._grad = wrap(node)
+        leaf.grad = wrap(node)
         leaf._grad.storage.persistent = True
     else:
         with no_grad():

@@ -15,6 +15,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import TensorType
+from genesis.storage import Cell
 
 
 @dataclass
@@ -24,21 +25,28 @@ class Captured:
     Attributes:
         order: the nodes it needs, operands before users; computed ones stand for their memory.
         known: computed nodes of `order` whose structure is needed too, to differentiate through.
-        memories: the memories it reads or overwrites, each once.
+        cells: the contents that it reads or overwrites, each once.
         memory_types: the type of the whole value in each memory.
         numbers: values of the user's numbers, one for each use.
+        number_nodes: the `number` node of each.
         key: the structure, equal for equal programs.
     """
 
     order: list[Node]
     known: set[Node]
-    memories: list[Any]
+    cells: list[Cell]
     memory_types: list[TensorType]
     numbers: list[Any]
+    number_nodes: list[Node]
     key: tuple
     outputs: Sequence[Node]
-    updates: Sequence[tuple[Any, Node]]
-    snapshots: Sequence[Any]
+    updates: Sequence[tuple[Cell, Node]]
+    snapshots: Sequence[tuple[Cell, TensorType]]
+
+    @property
+    def memories(self) -> list[Any]:
+        """The memories of the cells, as the plan takes them."""
+        return [cell.memory for cell in self.cells]
 
 
 def computed(node: Node) -> bool:
@@ -93,7 +101,8 @@ def differentiated(order: Iterable[Node]) -> set[Node]:
     return found
 
 
-def capture(outputs: Sequence[Node], updates: Sequence[tuple[Any, Node]], snapshots: Sequence[Any]) -> Captured:
+def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
+            snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
     """The program that computes the outputs, writes the updates' values to their memories, and
     returns copies of the snapshots' memories as they were before.
 
@@ -108,19 +117,20 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Any, Node]], snapsh
             visited = walk(roots, known)
             known = {node for node in visited if node in known}
     position: dict[Node, int] = {}
-    memories: list[Any] = []
+    cells: list[Cell] = []
     memory_types: list[TensorType] = []
-    memory_index: dict[int, int] = {}
+    cell_index: dict[Cell, int] = {}
     numbers: list[Any] = []
+    number_nodes: list[Node] = []
     key: list[Any] = []
     watches: dict[Any, int] = {}
     append = key.append
 
-    def input_of(memory: Any, type: TensorType) -> int:
-        index = memory_index.get(id(memory))
+    def input_of(cell: Cell, type: TensorType) -> int:
+        index = cell_index.get(cell)
         if index is None:
-            index = memory_index[id(memory)] = len(memories)
-            memories.append(memory)
+            index = cell_index[cell] = len(cells)
+            cells.append(cell)
             memory_types.append(type)
             append(type)
         return index
@@ -135,7 +145,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Any, Node]], snapsh
             continue
         cell = node.buffer
         if cell is not None and cell.memory is not None:
-            append(input_of(cell.memory, node.type))
+            append(input_of(cell, node.type))
             if node not in known:
                 continue
         elif op is data_op:
@@ -150,33 +160,34 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Any, Node]], snapsh
             if x.op is number_op:
                 append(x.type)
                 numbers.append(x.attrs[0])
+                number_nodes.append(x)
             else:
                 append(position[x])
         if not node.inputs:
             append(node.type)
     key.append(tuple([position[node] for node in outputs]))
-    for memory, node in updates:
-        append(input_of(memory, node.type))
+    for cell, node in updates:
+        append(input_of(cell, node.type))
         append(position[node])
     append("|")
-    for memory, type in snapshots:
-        append(input_of(memory, type))
-    return Captured(order, known, memories, memory_types, numbers, tuple(key), outputs, updates, snapshots)
+    for cell, type in snapshots:
+        append(input_of(cell, type))
+    return Captured(order, known, cells, memory_types, numbers, number_nodes, tuple(key), outputs, updates, snapshots)
 
 
 def build_graph(captured: Captured) -> Graph:
     """The captured program over `input` and `scalar` nodes."""
     inputs = [make(leaves.input, (), (i, type)) for i, type in enumerate(captured.memory_types)]
-    index_of = {id(memory): i for i, memory in enumerate(captured.memories)}
+    index_of = {cell: i for i, cell in enumerate(captured.cells)}
     built: dict[Node, Node] = {}
     watches: dict[Any, int] = {}
     count = 0
     for node in captured.order:
         if node.op is leaves.number:
             continue
-        memory = node.buffer.memory if node.buffer is not None else None
-        if memory is not None and node not in captured.known:
-            built[node] = inputs[index_of[id(memory)]]
+        has_value = computed(node)
+        if has_value and node not in captured.known:
+            built[node] = inputs[index_of[node.buffer]]
             continue
         operands = []
         for x in node.inputs:
@@ -187,11 +198,11 @@ def build_graph(captured: Captured) -> Graph:
                 operands.append(built[x])
         attrs = (watches.setdefault(node.attrs[0], len(watches)),) if node.op is control.watch else node.attrs
         made = make(node.op, tuple(operands), attrs, node.source)
-        if memory is not None:
+        if has_value:
             with located(node.source):
-                made = make(control.known, (made, inputs[index_of[id(memory)]]))
+                made = make(control.known, (made, inputs[index_of[node.buffer]]))
         built[node] = made
     outputs = tuple(built[node] for node in captured.outputs)
-    kept = tuple(inputs[index_of[id(memory)]] for memory, _ in captured.snapshots)
-    updates = tuple((inputs[index_of[id(memory)]], built[node]) for memory, node in captured.updates)
+    kept = tuple(inputs[index_of[cell]] for cell, _ in captured.snapshots)
+    updates = tuple((inputs[index_of[cell]], built[node]) for cell, node in captured.updates)
     return Graph(tuple(inputs), outputs + kept, updates, count)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from genesis import session
 from genesis.capture import Captured, build_graph, capture, walk
 from genesis.ir.node import Node
 from genesis.ir.types import Device, TensorType, cpu, tensor_type
@@ -21,8 +23,6 @@ _lock = threading.RLock()
 _plans: dict[tuple, Compiled] = {}
 _observers: list[Callable[[Compiled], None]] = []
 _last: Compiled | None = None
-reads = 0
-"""How often a value was read: compile's capture looks whether its function read any."""
 
 
 def materialize(tensors: Iterable[Any]) -> None:
@@ -32,9 +32,9 @@ def materialize(tensors: Iterable[Any]) -> None:
 
 def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
-    global reads
+    if session.current is not None:
+        session.current.refuse("a value is read while the function runs")
     with _lock:
-        reads += 1
         for storage in wanted:
             if storage.error is not None and storage.settled:
                 raise storage.error
@@ -48,29 +48,62 @@ def flush(wanted: Sequence[Storage]) -> None:
 
 def end_step() -> None:
     """A training step ends: run what is pending, without waiting for the GPU."""
-    global reads
+    if session.current is not None:
+        session.current.ended = True
+        return
     flush([])
-    reads -= 1
 
 
 def _flush_device(wanted: list[Storage], live: list[Storage], device: Device) -> None:
+    flush = prepare(wanted, live, device)
+    if flush is not None:
+        run(flush)
+
+
+@dataclass
+class Flush:
+    """One plan's worth of work: the program and the storages that it is for.
+
+    Attributes:
+        outputs: storages that get memory with their content.
+        updates: storages whose memory is overwritten with their new content.
+        snapshots: those of `updates` whose old content is copied first.
+        live: all uncomputed storages, which a failure may leave without their content.
+    """
+
+    device: Device
+    outputs: list[Storage]
+    updates: list[Storage]
+    snapshots: list[Storage]
+    live: list[Storage]
+    captured: Captured
+
+
+def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
+    """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*wanted, *(s for s in live if s.version)]))
     outputs = [s for s in outputs if s.cell is None]
     if not outputs and not updates:
-        return
-    others = [s for s in live if s.cell is None and s not in set(outputs)]
-    kept, snapshots = _still_needed(outputs, updates, others)
+        return None
+    chosen = set(outputs)
+    kept, snapshots = _still_needed(outputs, updates, [s for s in live if s.cell is None and s not in chosen])
     outputs += kept
-    captured = capture([s.node for s in outputs], [(s.cell.memory, s.node) for s in updates],  # type: ignore[union-attr]
-                       [(s.cell.memory, s.type) for s in snapshots])  # type: ignore[union-attr]
+    captured = capture([s.node for s in outputs], [(s.cell, s.node) for s in updates],  # type: ignore[misc]
+                       [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
+    return Flush(device, outputs, updates, snapshots, live, captured)
+
+
+def run(flush: Flush) -> Compiled:
+    """Run the program and settle the storages; on failure drop its writes and raise."""
+    outputs, updates = flush.outputs, flush.updates
     try:
-        compiled = _plan_for(captured, device)
-        results = compiled.run(captured.memories, captured.numbers)
+        compiled = plan_for(flush.captured, flush.device)
+        results = compiled.run(flush.captured.memories, flush.captured.numbers)
     except BaseException as error:
-        _fail(error, outputs, updates, live)
+        _fail(error, outputs, updates, flush.live)
         raise
-    copies = dict(zip(snapshots, results[len(outputs):], strict=True))
+    copies = dict(zip(flush.snapshots, results[len(outputs):], strict=True))
     for storage in updates:
         old = storage.cell
         new = Cell(old.memory)  # type: ignore[union-attr]
@@ -78,6 +111,7 @@ def _flush_device(wanted: list[Storage], live: list[Storage], device: Device) ->
         _settle(storage, new)
     for storage, memory in zip(outputs, results, strict=False):
         _settle(storage, Cell(memory))
+    return compiled
 
 
 def _settle(storage: Storage, cell: Cell) -> None:
@@ -139,7 +173,8 @@ def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], 
             storage.fail(error)
 
 
-def _plan_for(captured: Captured, device: Device) -> Compiled:
+def plan_for(captured: Captured, device: Device) -> Compiled:
+    """The plan of the captured program: the one of its structure, or a new one."""
     global _last
     key = (device, captured.key)
     found = _plans.get(key)
@@ -194,9 +229,8 @@ def memory_of(tensor: Any) -> Any:
     storage = tensor.storage
     if not storage.settled or storage.error is not None:
         flush([storage])
-    else:
-        global reads
-        reads += 1
+    elif session.current is not None:
+        session.current.refuse("a value is read while the function runs")
     return storage.cell.memory
 
 
@@ -224,7 +258,6 @@ def export_numpy(tensor: Any) -> Any:
     array = np.lib.stride_tricks.as_strided(
         root.view(tensor.type.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.type.shape,
         tuple(stride * size for stride in tensor.strides))
-    memory.shared = True
     tensor.storage.share(root)
     return array
 

@@ -10,6 +10,10 @@ import os
 import threading
 from typing import Any
 
+from genesis import session
+from genesis.ir.node import Node
+from genesis.session import live_numbers
+
 
 class Generator:
     """A source of draws.
@@ -26,6 +30,8 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over with this seed (taken modulo 2^63)."""
+        if session.current is not None:
+            session.current.refuse("a generator was seeded")
         with self._lock:
             self._seed, self._draws = int(seed) % 2**63, 0
         return self
@@ -58,6 +64,11 @@ class Generator:
 
 
 default_generator = Generator()
+
+
+def draw_numbers(generator: Generator | None = None) -> list[Node]:
+    """Operands (seed, draw number) of one op that draws; a compiled function draws anew at each call."""
+    return live_numbers((default_generator if generator is None else generator).next_draw)
 
 
 def next_draw(generator: Generator | None = None) -> tuple[int, int]:

@@ -89,6 +89,8 @@ def operand(x: Any) -> Node:
         return read(x)
     if x.__class__ in _NUMBERS:
         return number(x)
+    if x.__class__ is Node:
+        return x
     if hasattr(x, "item") and getattr(x, "ndim", None) == 0:  # a numpy scalar
         return number(x.item())
     raise TypeError(f"expected a tensor or a number, not {type(x).__name__}")

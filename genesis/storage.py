@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from genesis import session
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import leaves, movement
 from genesis.ir.types import TensorType
@@ -18,12 +19,15 @@ from genesis.ir.types import TensorType
 
 class Cell:
     """One content of one memory. Overwriting the memory ends it: `memory` becomes None, or the
-    copy that was kept because somebody still needs the old content."""
+    copy that was kept because somebody still needs the old content.
 
-    __slots__ = ("memory",)
+    `owner` is a weak reference to the storage whose leaf was read, for compile's capture."""
+
+    __slots__ = ("memory", "owner")
 
     def __init__(self, memory: Any):
         self.memory = memory
+        self.owner: weakref.ref[Storage] | None = None
 
 
 class Storage:
@@ -37,7 +41,7 @@ class Storage:
         error: why its pending content can never be computed (a failed flush), or None.
     """
 
-    __slots__ = ("__weakref__", "_exports", "_node", "_queued", "cell", "error", "persistent", "type",
+    __slots__ = ("__weakref__", "_exports", "_node", "_queued", "_reference", "cell", "error", "persistent", "type",
                  "version")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
@@ -47,8 +51,9 @@ class Storage:
         self.error: BaseException | None = None
         self._exports: weakref.ref | None = None
         self._queued = node is not None
+        self._reference = weakref.ref(self)
         if node is not None:
-            pending.append(weakref.ref(self))
+            pending.append(self._reference)
 
     @property
     def node(self) -> Node:
@@ -75,6 +80,7 @@ class Storage:
             leaf.buffer = Cell(self.cell.memory.clone())
         else:
             leaf.buffer = self.cell
+            self.cell.owner = self._reference
             self._node = leaf
         return leaf
 
@@ -83,9 +89,11 @@ class Storage:
         self._node = node
         self.version += 1
         self.error = None
+        if session.current is not None:
+            session.current.writes[self] = None
         if not self._queued:
             self._queued = True
-            pending.append(weakref.ref(self))
+            pending.append(self._reference)
         if self.exported:
             from genesis import engine
             engine.flush([self])
@@ -93,6 +101,7 @@ class Storage:
     def settle(self, cell: Cell, keep: Node | None = None) -> None:
         """The content is in the cell's memory now. `keep` is the node to differentiate through."""
         self.cell, self._node, self._queued = cell, keep, False
+        cell.owner = self._reference
 
     def fail(self, error: BaseException) -> None:
         """The pending content is lost: back to the last computed one, or to raising the error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from genesis import engine
+from genesis import engine, session
 from genesis.ir.errors import failure
 from genesis.ir.types import (
     Device,
@@ -183,6 +183,8 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
+        if session.current is not None:
+            session.current.note_grad_read(self)
         return self._grad
 
     @grad.setter
@@ -190,6 +192,8 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         if value is not None and (value.type.shape != self.type.shape or value.type.device is not self.type.device):
             raise failure("grad", "assigned grad has data of a different shape or device",
                           [("tensor", self), ("grad", value)])
+        if session.current is not None:
+            session.current.note_grad_written(self)
         self._grad = value
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,

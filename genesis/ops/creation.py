@@ -11,7 +11,7 @@ from genesis.ir.ops import composite, leaves, pointwise
 from genesis.ir.ops import random as drawing
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, float64, int64, tensor_type
 from genesis.ops.common import default_dtype, shape_of
-from genesis.random import Generator, next_draw
+from genesis.random import Generator, draw_numbers
 from genesis.recording import TensorBase, assign, emit, over, wrap, wrap_memory
 from genesis.storage import Cell, Storage
 
@@ -235,9 +235,8 @@ def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None
 
 def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,
            requires_grad: bool) -> Tensor:
-    seed, draw = next_draw(generator)
     attrs = (shape_of(size), dtype or default_dtype("float"), device_from(device))
-    return finish(wrap(emit(op, (number(seed), number(draw)), attrs)), requires_grad)
+    return finish(wrap(emit(op, tuple(draw_numbers(generator)), attrs)), requires_grad)
 
 
 def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
@@ -259,9 +258,8 @@ def randint(low: int, high: Any = None, size: Any = None, *, generator: Generato
         low, high, size = 0, low, high
     if low >= high:
         raise failure("randint", f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    seed, draw = next_draw(generator)
     attrs = (shape_of((size,)), dtype or default_dtype("int"), device_from(device))
-    return wrap(emit(drawing.integers, (number(seed), number(draw), number(int(low)), number(int(high))), attrs))
+    return wrap(emit(drawing.integers, (*draw_numbers(generator), number(int(low)), number(int(high))), attrs))
 
 
 def rand_like(input: Tensor, *, dtype: DType | None = None) -> Tensor:

@@ -69,13 +69,16 @@ class Adam(Optimizer):
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `adamw` op for all of them."""
         states = [self.state[p] for p in parameters]
-        step = states[0]["step"] + 1
-        for state in states:
-            state["step"] = step
         first, second = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
-        beta1, beta2 = group["betas"]
-        numbers = (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
-                   1.0 - beta1**step, 1.0 - beta2**step)
+
+        def numbers() -> tuple[float, ...]:
+            step = states[0]["step"] + 1
+            for state in states:
+                state["step"] = step
+            beta1, beta2 = group["betas"]
+            return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
+                    1.0 - beta1**step, 1.0 - beta2**step)
+
         self.record(adamw, (len(parameters), self.decoupled), numbers, [*parameters, *gradients, *first, *second],
                     [*parameters, *first, *second])
 

@@ -17,6 +17,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Op, make
 from genesis.ir.ops.control import item
 from genesis.recording import assign, emit, operand
+from genesis.session import live_numbers
 from genesis.tensor import Tensor
 
 Group = dict[str, Any]
@@ -166,10 +167,14 @@ class Optimizer:
 
     # For subclasses
 
-    def record(self, op: Op, attrs: tuple[Any, ...], numbers: Sequence[float], operands: Sequence[Tensor],
-               written: Sequence[Tensor]) -> None:
-        """Record `op` on the numbers and tensors; its i-th result becomes the content of written[i]."""
-        node = emit(op, tuple([operand(x) for x in (*numbers, *operands)]), attrs)
+    def record(self, op: Op, attrs: tuple[Any, ...], numbers: Callable[[], Sequence[float]],
+               operands: Sequence[Tensor], written: Sequence[Tensor]) -> None:
+        """Record `op` on the numbers and tensors; its i-th result becomes the content of written[i].
+
+        `numbers()` advances the state that is kept in Python and gives the op's numbers. It is called
+        once now, and once at each later call of a compiled function that this is part of.
+        """
+        node = emit(op, tuple([*live_numbers(numbers), *(operand(x) for x in operands)]), attrs)
         for index, tensor in enumerate(written):
             assign(tensor, make(item, (node,), (index,), node.source))
 

@@ -57,14 +57,14 @@ class SGD(Optimizer):
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `sgd` op for all of them."""
         momentum = bool(group["momentum"])
-        buffers = []
-        dampening = 0.0
-        if momentum:
-            states = [self.state[p] for p in parameters]
-            buffers = [state["momentum_buffer"] for state in states]
-            dampening = float(group["dampening"]) if states[0]["step"] else 0.0
+        states = [self.state[p] for p in parameters] if momentum else []
+        buffers = [state["momentum_buffer"] for state in states]
+
+        def numbers() -> tuple[float, ...]:
+            dampening = float(group["dampening"]) if momentum and states[0]["step"] else 0.0
             for state in states:
                 state["step"] += 1
-        numbers = (float(group["lr"]), float(group["momentum"]), dampening, float(group["weight_decay"]))
+            return float(group["lr"]), float(group["momentum"]), dampening, float(group["weight_decay"])
+
         self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])), numbers,
                     [*parameters, *gradients, *buffers], [*parameters, *buffers])

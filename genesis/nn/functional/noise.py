@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
-from genesis.random import next_draw
+from genesis.random import draw_numbers
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -29,6 +29,5 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         raise failure("dropout", f"p={p} is not a probability", hint="0 ≤ p ≤ 1", error=ValueError)
     if not training or p == 0.0:
         return input
-    seed, draw = next_draw()
-    result: Tensor = record(dropout_op, (input, float(p), seed, draw))
+    result: Tensor = record(dropout_op, (input, float(p), *draw_numbers()))
     return input.copy_(result) if inplace else result

@@ -1,0 +1,79 @@
+"""What happens while `genesis.compile` captures a function.
+
+Recording, random draws, gradients and optimizers report here what they do beyond making nodes,
+so that a replay can do it again. None of them does anything here when no capture runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from genesis.ir.node import Node, number, unique
+from genesis.ir.ops import leaves
+from genesis.ir.source import here
+
+
+class Session:
+    """The effects of one captured call.
+
+    Attributes:
+        writes: storages whose content was replaced, in order.
+        numbers: (nodes, again): numbers that a replay asks for anew.
+        grads: tensors whose `.grad` was set, with what it was before.
+        entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
+        checks: conditions under which a replay does the same.
+        ended: an optimizer ended a step.
+        refusal: why the call cannot be replayed, or None.
+    """
+
+    def __init__(self) -> None:
+        self.writes: dict[Any, None] = {}
+        self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
+        self.grads: dict[int, tuple[Any, Any]] = {}
+        self.entry_grads: dict[int, tuple[Any, Any]] = {}
+        self.checks: list[Callable[[], bool]] = []
+        self.ended = False
+        self.refusal: str | None = None
+
+    def note_grad_read(self, tensor: Any) -> None:
+        """`.grad` was looked at; a replay needs the same answer unless the call itself set it before."""
+        if id(tensor) not in self.grads and id(tensor) not in self.entry_grads:
+            self.entry_grads[id(tensor)] = (tensor, tensor._grad)
+
+    def note_grad_written(self, tensor: Any) -> None:
+        """`.grad` is about to be set."""
+        self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def refuse(self, reason: str) -> None:
+        """The call does something that a replay could not do again."""
+        if self.refusal is None:
+            place = here()
+            self.refusal = reason if place is None else f"{reason} at {place}"
+
+
+current: Session | None = None
+"""The running capture's session."""
+
+
+def enter(session: Session | None) -> Session | None:
+    """Make this the running session; returns the one before."""
+    global current
+    before, current = current, session
+    return before
+
+
+def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:
+    """Operands for numbers that `again()` gives, and gives anew at every replay.
+
+    They are equal to no other number, so that a replay can tell them from the user's.
+    """
+    values = again()
+    if current is None:
+        return [number(value) for value in values]
+    nodes = []
+    for value in values:
+        model = number(value)
+        nodes.append(unique(leaves.number, (), model.attrs, model.type))
+    current.numbers.append((nodes, again))
+    return nodes
