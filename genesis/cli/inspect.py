@@ -1,0 +1,228 @@
+"""What the compiler made of a program, as plain rows: the one place here that knows the engine's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from genesis.ir.graph import Graph, rewrite_nodes, topological
+from genesis.ir.node import make
+from genesis.ir.types import Device, TensorType, tensor_type
+
+_NOT_WORK = frozenset({"leaf", "movement", "control"})  # op kinds that cost a kernel nothing
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kind of kernel of a step.
+
+    Attributes:
+        name: what it computes, in short.
+        kind: the group's kind (`passes.groups.Group.kind`).
+        count: how many kernels of a step are like this.
+        ops: what was fused, operands before users.
+        lines: the user's lines that it comes from.
+        reason: why these ops are together.
+    """
+
+    name: str
+    kind: str
+    count: int
+    ops: tuple[str, ...]
+    lines: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class StepBox:
+    """One box in the picture of a step: kernels that run one after the other for one line of the user's.
+
+    Attributes:
+        phase: "forward", "backward" or "update".
+        line: the user's line, "" if unknown.
+        kernels: their names.
+        reasons: why each is a kernel, every reason once.
+        sources: positions of the boxes that it reads from.
+    """
+
+    phase: str
+    line: str
+    kernels: tuple[str, ...]
+    reasons: tuple[str, ...]
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program, for a backend that it need not have run on.
+
+    Attributes:
+        target: "cpu" or "cuda".
+        graphs: the program after each pass, by the name of the stage.
+        schedule: `passes.groups.Schedule`.
+        memory: `passes.plan_memory.MemoryPlan`.
+    """
+
+    target: str
+    graphs: Mapping[str, Graph]
+    schedule: Any
+    memory: Any
+
+
+def last_step() -> Program:
+    """The program that the engine ran last."""
+    from genesis import engine
+    return program_of(engine.last_plan())
+
+
+def program_of(compiled: Any) -> Program:
+    """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
+    return _program(compiled.plan.device.type, compiled.stages)
+
+
+def program_for(compiled: Any, target: str) -> Program:
+    """The same program for another backend: its passes run again, nothing is launched."""
+    from genesis.compiler import backend_of
+    from genesis.passes.pipeline import run_passes
+    stages, _, _ = run_passes(on_device(compiled.stages["capture"], Device(target)), backend_of(target))
+    return _program(target, stages)
+
+
+def _program(target: str, stages: Mapping[str, Any]) -> Program:
+    graphs = {name: stage for name, stage in stages.items() if isinstance(stage, Graph)}
+    return Program(target, graphs, stages["groups"], stages["memory"])
+
+
+def on_device(graph: Graph, device: Device) -> Graph:
+    """The same graph with all its values on one device. Numbers stay where they are, on the host."""
+    def moved(value: Any) -> Any:
+        if isinstance(value, Device):
+            return device
+        if isinstance(value, TensorType):
+            return value if value.weak else tensor_type(value.shape, value.dtype, device)
+        return tuple(map(moved, value)) if isinstance(value, tuple) else value
+
+    new = rewrite_nodes(graph.nodes, lambda node: make(node.op, node.inputs, moved(node.attrs), node.source))
+    return Graph(tuple(new[x] for x in graph.inputs), tuple(new[x] for x in graph.outputs),
+                 tuple((new[state], new[value]) for state, value in graph.updates), graph.numbers)
+
+
+def kernels_of(program: Program) -> list[tuple[Any, Any]]:
+    """(group, its `codegen.source.KernelSource`) for all groups but views; None for it on the CPU."""
+    groups = [group for group in program.schedule.groups if group.kind != "view"]
+    if program.target == "cpu":
+        return [(group, None) for group in groups]
+    from genesis.codegen.emit import emit
+    return [(group, emit(group)) for group in groups]
+
+
+def name_of(group: Any) -> str:
+    """What a kernel of this group is called."""
+    if group.kind in ("call", "view"):
+        return label_of(group)
+    from genesis.codegen.naming import kernel_name
+    return kernel_name(group)
+
+
+def kernel_rows(groups: Iterable[Any]) -> list[KernelRow]:
+    """The kernels of a schedule, equal ones counted together, in the order of their first run.
+
+    Views are left out: they move nothing and launch nothing.
+    """
+    rows: dict[tuple, KernelRow] = {}
+    for group in groups:
+        if group.kind == "view":
+            continue
+        ops, lines = work_of(group), lines_of(group)
+        key = (group.kind, ops, lines)
+        if key in rows:
+            rows[key] = replace(rows[key], count=rows[key].count + 1)
+        else:
+            rows[key] = KernelRow(name_of(group), group.kind, 1, ops, lines, group.reason)
+    return list(rows.values())
+
+
+def step_boxes(schedule: Any) -> list[StepBox]:
+    """The kernels of a step as boxes, in the order in which they run.
+
+    Neighbours from the same line share a box. Arrows go through views to what the view is of. A
+    kernel that comes from no line (some sums of gradients) joins the box before it.
+    """
+    phase_of = _phases(schedule)
+    boxes: list[_OpenBox] = []
+    made_by: dict[Any, frozenset[int]] = {}
+    for group in schedule.groups:
+        sources = frozenset[int]().union(*(made_by.get(x, ()) for x in group.inputs))
+        if group.kind == "view":
+            made_by.update(dict.fromkeys(group.outputs, sources))
+            continue
+        lines, phase = lines_of(group), phase_of(group)
+        line = lines[-1] if lines else boxes[-1].line if boxes and boxes[-1].phase == phase else ""
+        if not boxes or (boxes[-1].phase, boxes[-1].line) != (phase, line):
+            boxes.append(_OpenBox(phase, line))
+        boxes[-1].add(name_of(group), group.reason, sources)
+        made_by.update(dict.fromkeys(group.outputs, frozenset({len(boxes) - 1})))
+    return [StepBox(box.phase, box.line, tuple(box.kernels), tuple(dict.fromkeys(box.reasons)),
+                    tuple(sorted(box.sources - {position}))) for position, box in enumerate(boxes)]
+
+
+class _OpenBox:
+    """A box that still grows."""
+
+    def __init__(self, phase: str, line: str):
+        self.phase, self.line = phase, line
+        self.kernels: list[str] = []
+        self.reasons: list[str] = []
+        self.sources: set[int] = set()
+
+    def add(self, name: str, reason: str, sources: frozenset[int]) -> None:
+        self.kernels.append(name)
+        self.reasons.append(reason)
+        self.sources |= sources
+
+
+def counted(names: Sequence[str]) -> str:
+    """The names in order, repeated ones with their number.
+
+    >>> counted(("mul", "add", "mul"))
+    'mul×2 add'
+    """
+    return " ".join(f"{name}×{names.count(name)}" if names.count(name) > 1 else name for name in dict.fromkeys(names))
+
+
+def work_of(group: Any) -> tuple[str, ...]:
+    """Names of the ops of a group that do work; of all, if none does."""
+    return (tuple(node.op.name for node in group.nodes if node.op.kind not in _NOT_WORK)
+            or tuple(node.op.name for node in group.nodes))
+
+
+def lines_of(group: Any) -> tuple[str, ...]:
+    """The user's lines that a group comes from, each once, in order."""
+    nodes = [node for node in group.nodes if node.op.kind not in _NOT_WORK] or group.nodes
+    return tuple(dict.fromkeys(str(node.source) for node in nodes if node.source is not None))
+
+
+def label_of(group: Any, most: int = 3) -> str:
+    """A short name: the distinct ops, the first few of them."""
+    names = list(dict.fromkeys(work_of(group)))
+    more = f" +{len(names) - most}" if len(names) > most else ""
+    return " ".join(names[:most]) + more
+
+
+def _phases(schedule: Any) -> Callable[[Any], str]:
+    """How to tell the phase of a group of a training step.
+
+    Forward is what the loss, the first scalar output, is computed from. Backward has the lines of
+    forward, since a derivative carries the line of what it differentiates; the optimizer has its own.
+    """
+    losses = [node for node in schedule.graph.outputs if node.type.shape == () and node.type.dtype.kind == "float"]
+    forward = frozenset(topological(losses[:1])) or frozenset(schedule.graph.nodes)
+    forward_lines = {str(node.source) for node in forward if node.source is not None}
+
+    def phase(group: Any) -> str:
+        if any(node in forward for node in group.outputs):
+            return "forward"
+        lines = lines_of(group)
+        return "update" if lines and forward_lines.isdisjoint(lines) else "backward"
+    return phase

@@ -1,0 +1,106 @@
+"""`genesis dump` on small scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from genesis import engine
+from genesis.cli.main import main
+
+SCRIPT = """\
+import sys
+import genesis
+
+print("the script says", sys.argv[1:])
+x = genesis.ones(4, 8, requires_grad=True)
+y = (x * 2).softmax(-1)
+(y * y).sum().backward()
+x.grad.sum().item()
+(x.detach() + 1).sum().item()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "small.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def status_of(*words: str) -> int:
+    """Exit status of `genesis dump words...`, as in a new process: nothing is compiled yet."""
+    engine._plans.clear()
+    return main(["dump", *words])
+
+
+def dump(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    assert status_of(*words) == status
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage, expected", [
+    ("capture", "grad("), ("grad", "softmax_backward("), ("canonical", "return"), ("legal", "return"),
+    ("groups", "why"), ("kernels", "softmax"), ("plan", "arena"),
+])
+def test_stages_as_text_and_json(script: str, stage: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = dump(capsys, script, "--stage", stage, "--plan", "1")
+    assert text.startswith("# plan 1 of 2, for cpu")
+    assert expected in text
+    row, = json.loads(dump(capsys, script, "--stage", stage, "--plan", "1", "--json"))
+    assert (row["plan"], row["of"], row["stage"], row["target"]) == (1, 2, stage, "cpu")
+    assert row["value"]
+
+
+def test_graph_text_parses_back(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from genesis.ir.parser import parse
+    text = dump(capsys, script, "--stage", "canonical", "--plan", "1").split("\n", 1)[1]
+    assert str(parse(text)) == text.rstrip("\n")
+
+
+def test_last_plan_unless_asked(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dump(capsys, script).startswith("# plan 2 of 2")
+    assert len(json.loads(dump(capsys, script, "--all", "--json"))) == 2
+
+
+def test_arguments_after_dashes_are_the_scripts(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(script, "--stage", "plan", "--", "--steps", "1") == 0
+    printed = capsys.readouterr()
+    assert "the script says ['--steps', '1']" in printed.err
+    assert "the script says" not in printed.out
+
+
+def test_triton_of_a_cpu_plan_needs_the_target(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(script, "--stage", "triton") == 2
+    assert "--target cuda" in capsys.readouterr().err
+
+
+def test_triton_needs_no_gpu(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = dump(capsys, script, "--stage", "triton", "--target", "cuda", "--plan", "1")
+    assert "@triton.jit" in text
+    assert "for cuda" in text
+    grouped = dump(capsys, script, "--stage", "groups", "--target", "cuda", "--plan", "1")
+    assert "@cuda:0" in grouped
+
+
+def test_failing_script_shows_what_it_had_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "fails.py"
+    path.write_text("import genesis\n(genesis.ones(3) + 1).sum().item()\nraise ValueError('on purpose')\n")
+    assert status_of(str(path)) == 1
+    printed = capsys.readouterr()
+    assert "on purpose" in printed.err
+    assert "plan 1 of 1" in printed.out
+
+
+@pytest.mark.parametrize("text, words, problem", [
+    ("x = 1", (), "computed nothing"), (SCRIPT, ("--plan", "3"), "there are 2 plans"), (None, (), "there is no file"),
+])
+def test_what_cannot_be_shown_is_said(tmp_path: Path, text: str | None, words: tuple[str, ...], problem: str,
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "script.py"
+    if text is not None:
+        path.write_text(text)
+    assert status_of(str(path), *words) == 2
+    assert problem in capsys.readouterr().err
