@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from genesis.codegen.torch_lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
@@ -108,8 +110,8 @@ class _Lowerer:
         if node not in self.of:
             args = tuple(self._operand(x) for x in node.inputs)
             self._register(node, None)
-            self.calls.append(Call(fold_numbers, args, (self.of[node],), "number", {**node.attributes, "op": node.op.name},
-                                   node.op.name))
+            self.calls.append(Call(partial(fold_numbers, node.op.name), args, (self.of[node],), "number",
+                                   node.attributes, node.op.name))
         return self.of[node]
 
     def _group(self, group: Group) -> None:
