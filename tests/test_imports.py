@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
 TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
-           "genesis.gradmode", "genesis.random", "genesis.printing")
+           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session")
 AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan",)  # data only: what lowering makes and the runtime runs
 
@@ -28,8 +28,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.ir": (),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
-    "genesis.runtime": ("genesis.ir.types",),
-    "genesis.capture": ("genesis.ir",),
+    "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
+    "genesis.capture": ("genesis.ir", "genesis.storage"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture", *TENSORS),
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
