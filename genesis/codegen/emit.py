@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from genesis.codegen.loops import emit_foreach, emit_loop
 from genesis.codegen.source import KernelSource
+from genesis.codegen.templates.matmul import emit_matmul
+from genesis.codegen.templates.scan import emit_scan
+from genesis.codegen.templates.scatter import emit_scatter
 from genesis.passes.groups import Group
 
 
@@ -12,4 +15,5 @@ def emit(group: Group) -> KernelSource:
     return _EMITTERS[group.kind](group)
 
 
-_EMITTERS = {"loop": emit_loop, "foreach": emit_foreach}
+_EMITTERS = {"loop": emit_loop, "foreach": emit_foreach, "matmul": emit_matmul, "scan": emit_scan,
+             "scatter": emit_scatter}

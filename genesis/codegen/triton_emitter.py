@@ -9,7 +9,7 @@ what earlier passes have reduced, and writes what can be written.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from genesis.codegen import triton_lowerings as table
 from genesis.codegen.blocks import Blocks
@@ -45,7 +45,7 @@ class Body:
         self.index_type = int64 if wide else int32
         self.constants = {s.out.name: s for s in kernel.statements if isinstance(s, Constant)}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-        self.ragged_r = blocks.looped and kernel.r_size % blocks.r != 0 or not blocks.looped and kernel.r_size != blocks.r
+        self.ragged_r = (blocks.looped and kernel.r_size % blocks.r != 0) or (not blocks.looped and kernel.r_size != blocks.r)
         self.source = ""
 
     # The order of things
@@ -54,21 +54,35 @@ class Body:
         """The program's statements after x, x_mask (and r, when nothing loops) are defined."""
         if self.blocks.looped:
             return self.passes()
-        return [line for s in self.kernel.statements for line in self.statement(s)]
+        return [line for s in self.stores_last(self.kernel.statements) for line in self.statement(s)]
 
     def passes(self) -> list[str]:
-        """One walk over r for each stage, with what is computed once a row in between."""
-        statements = self.kernel.statements
+        """One walk over r for each stage, with what is computed once a row in between.
+
+        Everything is stored at the end, in the last walk: an output may share memory with an input,
+        which earlier walks read.
+        """
+        statements = self.stores_last(self.kernel.statements)
         found: list[str] = []
-        for stage in range(max((self.stage(s) for s in statements), default=0) + 1):
-            here = [s for s in statements if self.stage(s) == stage]
+        last = max((self.stage(s) for s in statements), default=0)
+        for stage in range(last + 1):
+            here = [s for s in statements if not isinstance(s, Store) and self.stage(s) == stage]
+            stores = [s for s in statements if isinstance(s, Store)] if stage == last else []
             for s in here:
                 if not self.inside(s) and not isinstance(s, Reduce):
                     found += self.statement(s)
-            ends = [s for s in here if isinstance(s, Reduce) or (isinstance(s, Store) and self.inside(s))]
+            ends = [s for s in here if isinstance(s, Reduce)] + [s for s in stores if self.inside(s)]
             if ends:
                 found += self.walk(ends)
+            for s in stores:
+                if not self.inside(s):
+                    found += self.statement(s)
         return found
+
+    @staticmethod
+    def stores_last(statements: Sequence[Statement]) -> list[Statement]:
+        """All loads come before the first store."""
+        return sorted(statements, key=lambda s: isinstance(s, Store))
 
     def walk(self, ends: list[Statement]) -> list[str]:
         """A loop over r that computes these reductions and stores."""
@@ -88,7 +102,7 @@ class Body:
         wanted: set[str] = set()
         chosen = set(map(id, ends))
         kept = []
-        for s in reversed(self.kernel.statements):
+        for s in reversed(self.stores_last(self.kernel.statements)):
             if id(s) in chosen or (not isinstance(s, Store | Reduce) and s.out.name in wanted and self.inside(s)):
                 kept.append(s)
                 wanted.update(value.name for value in operands_of(s, self.kernel.indices))
@@ -359,8 +373,7 @@ def expression(e: Expr) -> str:
         else:
             inside = expression(atom.inner)
             inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
-            text = f"{inside} {'//' if atom.kind == 'div' else '%'} {atom.number}"
-            text = f"({text})"
+            text = f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
         if k == -1:
             text = f"-{text}"
         elif k != 1:

@@ -182,6 +182,12 @@ def g_row_min(x):
         low = tl.where(tl.max((x != x).to(tl.int32), 1, keep_dims=True) != 0, float("nan"), low)
     return low
 ''',
+    "g_add": '''
+@triton.jit
+def g_add(a, b):
+    """a + b, for tl.associative_scan."""
+    return a + b
+''',
     "g_product": '''
 @triton.jit
 def g_product(a, b):

@@ -121,8 +121,20 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
                 spoilt.update(y for n in levels for y in values.reads[n])  # x is computed at a second place
     clean = [x for x in dict.fromkeys(x for node in levels for x in values.reads[node])
              if x not in levels and x not in spoilt]
-    return tuple((out, values.name.get(x, x)) for out in outputs for x in clean
-                 if out.type.numel == whole and out.dtype.itemsize == x.dtype.itemsize)
+    behind = _inputs_behind(levels, values)
+    return tuple((values.name[node], values.name.get(x, x)) for node in levels if values.name[node] in outputs
+                 for x in clean if node.type.numel == whole and node.dtype.itemsize == x.dtype.itemsize
+                 and x in behind[node])
+
+
+def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]]:
+    """For each node of a group the values in memory that it is computed from: read before it is written."""
+    found: dict[Node, set[Node]] = {}
+    for node in levels:
+        found[node] = set()
+        for x in values.reads[node]:
+            found[node] |= found[x] if x in found else {x}
+    return found
 
 
 def _reason(kind: str, space: Space, levels: Levels) -> str:

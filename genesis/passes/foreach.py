@@ -8,6 +8,7 @@ elements and in the tensors they touch, so one kernel runs them all from a table
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from genesis.ir.node import Node
@@ -86,8 +87,9 @@ def pointwise_structure(group: Group) -> tuple | None:
 
 
 def _foreach(members: list[Group]) -> Group:
+    readers = Counter(x for member in members for x in member.inputs)
     nodes = tuple(dict.fromkeys(node for member in members for node in member.nodes))
     return Group("foreach", nodes, tuple(dict.fromkeys(x for member in members for x in member.inputs)),
                  tuple(dict.fromkeys(x for member in members for x in member.outputs)),
                  f"{len(members)} groups of equal structure: {members[0].reason}", members=tuple(members),
-                 in_place=tuple(pair for member in members for pair in member.in_place))
+                 in_place=tuple(pair for member in members for pair in member.in_place if readers[pair[1]] == 1))

@@ -9,8 +9,8 @@ reshape and its inverse cancel, and what is left is an address that the compiler
 >>> str(i), str(j), flatten((i, j), (4, 6)) == f
 ('f//6', 'f%6', True)
 
-Quotients are of mathematics here and of C in a kernel. They differ for negative numbers only, which
-occur where a predicate is false and the element is masked.
+Quotients are of mathematics here and of C in a kernel. These differ for negative numbers only, so the
+operand of every quotient and remainder is kept ≥ 0.
 """
 
 from __future__ import annotations
@@ -199,18 +199,20 @@ def _accumulate(sums: dict[Atom, int], e: Expr, k: int) -> None:
 
 
 def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
-    """(q, r) with e = n·q + r: the terms that n divides, and the rest with a constant in [0, n)."""
+    """(q, r) with e = n·q + r: the terms that n divides, and the rest with the least constant that keeps it ≥ 0."""
     whole = tuple((atom, k // n) for atom, k in e.terms if k % n == 0)
-    rest = tuple((atom, k) for atom, k in e.terms if k % n)
-    return Expr(e.constant // n, whole), Expr(e.constant % n, rest)
+    rest = Expr(e.constant % n, tuple((atom, k) for atom, k in e.terms if k % n))
+    more = -(rest.range[0] // n) if rest.range[0] < 0 else 0
+    return Expr(e.constant // n - more, whole), offset(rest, n * more)
 
 
-def _common(e: Expr, n: int) -> int:
-    """The largest divisor of n that divides every coefficient of e."""
-    g = n
-    for _, k in e.terms:
-        g = gcd(g, k)
-    return g
+def _coarse(e: Expr, n: int) -> tuple[int, Expr, Expr]:
+    """(g, a, b) with e = g·a + b, 0 ≤ b < g and g a divisor of n; g as large as possible, 1 if need be."""
+    for g in sorted({gcd(n, k) for _, k in e.terms} - {1}, reverse=True):
+        b = Expr(e.constant % g, tuple((atom, k) for atom, k in e.terms if k % g))
+        if b.range[0] >= 0 and b.range[1] < g:
+            return g, Expr(e.constant // g, tuple((atom, k // g) for atom, k in e.terms if k % g == 0)), b
+    return 1, e, ZERO
 
 
 def floordiv(e: Expr, n: int) -> Expr:
@@ -221,9 +223,9 @@ def floordiv(e: Expr, n: int) -> Expr:
     low, high = r.range
     if low // n == high // n:
         return offset(q, low // n)
-    g = _common(r, n)
+    g, a, _ = _coarse(r, n)
     if g > 1:  # floor((g·a + b) / (g·m)) = floor(a / m) for 0 ≤ b < g
-        return add(q, floordiv(Expr(r.constant // g, tuple((atom, k // g) for atom, k in r.terms)), n // g))
+        return add(q, floordiv(a, n // g))
     if r.constant == 0 and len(r.terms) == 1 and r.terms[0][1] == 1 and r.terms[0][0].kind == "div":
         inner = r.terms[0][0]
         assert inner.inner is not None
@@ -239,10 +241,9 @@ def mod_(e: Expr, n: int) -> Expr:
     low, high = r.range
     if low // n == high // n:
         return offset(r, -n * (low // n))
-    g = _common(r, n)
+    g, a, b = _coarse(r, n)
     if g > 1:
-        reduced = Expr(r.constant // g, tuple((atom, k // g) for atom, k in r.terms))
-        return offset(scale(mod_(reduced, n // g), g), r.constant % g)
+        return add(scale(mod_(a, n // g), g), b)
     if r.constant == 0 and len(r.terms) == 1 and r.terms[0][1] == 1:
         atom = r.terms[0][0]
         if atom.kind == "mod" and atom.number % n == 0:

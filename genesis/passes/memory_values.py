@@ -77,8 +77,8 @@ def _free_nodes(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if node.op.name == "input":
             continue
-        if node.op.kind == "leaf" or all(x in leafy for x in node.inputs) and node.op.kind in (
-                "pointwise", "movement", "random"):
+        if node.op.kind == "leaf" or (all(x in leafy for x in node.inputs) and node.op.kind in (
+                "pointwise", "movement", "random")):
             leafy[node] = weight(node) + sum(leafy[x] for x in set(node.inputs))
             if node.type.weak or leafy[node] <= FREE_WEIGHT:
                 free.add(node)

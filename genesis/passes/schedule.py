@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 
-from genesis.ir.node import Node
 from genesis.passes.groups import Group
 
 

@@ -5,6 +5,7 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * Triton's own library (`tl.sum`, `tl.zeros`) was decorated when triton was imported, for the compiler
    unless TRITON_INTERPRET was set: interpreted twins take its place.
  * libdevice cannot be called: numpy computes it, in float64, rounded once.
+ * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
 Afterwards everything is as it was, and the same process can go on compiling.
 """
 
@@ -107,7 +108,9 @@ def interpreting() -> Iterator[None]:
     import triton.language as tl
     from triton.language.extra import libdevice
     # The interpreter puts its own functions in these and does not take all of them out again.
-    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice)
+    from triton.runtime.interpreter import InterpreterBuilder
+    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice,
+              InterpreterBuilder)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -117,6 +120,7 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, replaced[id(value)])
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
+        InterpreterBuilder.create_dot = _dot
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -168,6 +172,15 @@ def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
         handle = TensorHandle(result.astype(tensors[0].handle.data.dtype), scalar)
         return tl.tensor(handle, tl.block_type(scalar, list(shape)) if shape else scalar)
     return call
+
+
+def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
+    """total + a·b in the dtype of the total."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    wide = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b)]
+    product = np.matmul(*(x.astype(total.data.dtype) for x in wide))
+    return TensorHandle(product + total.data, total.dtype.scalar)
 
 
 def _is_constexpr(annotation: Any) -> bool:

@@ -1,0 +1,147 @@
+"""Matrix products: C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j].
+
+An operand is a base pointer and three address parts, of the batch, the row and the column (see
+`operand_view`): transposes, heads and slices are read where they lie. A program makes one tile of
+C; programs that share rows of A run close together, so that these stay in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from genesis.codegen.blocks import power_of_two
+from genesis.codegen.loops import INT32_LIMIT, module
+from genesis.codegen.source import KernelSource
+from genesis.codegen.triton_emitter import expression
+from genesis.codegen.triton_lowerings import POINTER, triton_type
+from genesis.ir.node import Node
+from genesis.ir.types import DType, bfloat16, float16, float32, int32
+from genesis.passes.groups import Group
+from genesis.passes.index_map import Atom, Expr
+from genesis.passes.operand_view import OperandView, operand_view
+from genesis.passes.views import stored_as
+
+INPUT_PRECISION: Final = "ieee"
+"""How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block sizes of C and of the sum, warps, and how many blocks are loaded ahead."""
+
+    i: int
+    j: int
+    k: int
+    num_warps: int
+    num_stages: int
+
+
+_TILES: Final = (
+    # (dtypes, least elements of C in one batch, tile): the first row that fits
+    ((float16, bfloat16), 128 * 256 * 66, Tile(128, 256, 64, 8, 3)),
+    ((float16, bfloat16), 128 * 128 * 66, Tile(128, 128, 64, 8, 3)),
+    ((float16, bfloat16), 0, Tile(64, 64, 64, 4, 4)),
+    ((float32,), 128 * 128 * 66, Tile(128, 64, 32, 8, 3)),
+    ((float32,), 0, Tile(64, 64, 32, 4, 3)),
+)
+_PLAIN: Final = Tile(32, 32, 32, 4, 1)
+"""For dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
+
+
+def emit_matmul(group: Group) -> KernelSource:
+    """The kernel of a matmul group."""
+    node = next(n for n in group.nodes if n.op.name == "matmul")
+    a, b = (operand_view(x) for x in node.inputs)
+    (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
+    batch = prod(batches)
+    dots = node.dtype in (float16, bfloat16, float32)
+    tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+    wide = max(a.base.type.numel, b.base.type.numel, node.type.numel) >= INT32_LIMIT
+    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, dots, wide)]
+    lines.append("inside = (i[:, None] < rows) & (j[None, :] < columns)")
+    out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
+    lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}), mask=inside)")
+    pointers = {"a": a.base, "b": b.base, "out": group.outputs[0]}
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
+    signature = {**{name: POINTER[n.dtype.name] for name, n in pointers.items()}, **dict.fromkeys(sizes, "i32"),
+                 **dict.fromkeys(constexprs, "constexpr")}
+    name = "batched_matmul" if batch > 1 else "matmul"
+    grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
+    memory = {"a": _known_as(a, group), "b": _known_as(b, group), "out": group.outputs[0]}
+    return KernelSource(
+        name, module(name, signature, lines), signature, constexprs, (*memory.values(), *sizes.values()),
+        (*pointers, *(size for size, value in sizes.items() if value % 16 == 0)),
+        grid, tile.num_warps, tile.num_stages, label=name)
+
+
+def _known_as(view: OperandView, group: Group) -> Node:
+    """The group's input that has the operand's memory."""
+    return next(x for x in group.inputs if x is view.base or stored_as(x) is stored_as(view.base))
+
+
+def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int) -> Tile:
+    size = rows * columns * batch
+    row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least)
+    return _shrunk(row, rows, columns, depth, 16)
+
+
+def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
+    """No block larger than the matrix; a dot wants at least 16 a side."""
+    def fit(block: int, size: int) -> int:
+        return max(least, min(block, power_of_two(size)))
+    return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
+
+
+def _place_of_tile(wide: bool) -> list[str]:
+    """Which tile a program makes: eight rows of tiles at a time, column by column."""
+    integer = ".to(tl.int64)" if wide else ""
+    return [
+        "tiles_i = tl.cdiv(rows, I)",
+        "tiles_j = tl.cdiv(columns, J)",
+        "program = tl.program_id(0) % (tiles_i * tiles_j)",
+        f"batch = (tl.program_id(0) // (tiles_i * tiles_j)){integer}",
+        "first_i = program // (8 * tiles_j) * 8",
+        "group_i = tl.minimum(tiles_i - first_i, 8)",
+        "tile_i = first_i + program % (8 * tiles_j) % group_i",
+        "tile_j = program % (8 * tiles_j) // group_i",
+        f"i = tile_i * I + tl.arange(0, I){integer}",
+        f"j = tile_j * J + tl.arange(0, J){integer}",
+    ]
+
+
+def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: bool) -> list[str]:
+    """The lines that leave Σ_k A·B of the tile in `total`."""
+    held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
+    names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
+    lines = [f"a_start = {_named(a.batch, 'batch')} + ({_named(a.row, 'i')})[:, None]" if a.row.terms
+             else f"a_start = {_named(a.batch, 'batch')} + tl.zeros([I, 1], tl.int32)",
+             f"b_start = {_named(b.batch, 'batch')} + ({_named(b.column, 'j')})[None, :]" if b.column.terms
+             else f"b_start = {_named(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
+             f"total = tl.zeros([I, J], {triton_type(held)})",
+             "for start in range(0, depth, K):",
+             f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
+    for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
+        variable = names[name][2 if name == "a" else 1]
+        step = f" + ({_named(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
+        limit = "(i[:, None] < rows) & (k[None, :] < depth)" if name == "a" else "(k[:, None] < depth) & (j[None, :] < columns)"
+        lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}), mask={limit}, other=0)")
+    if dots:
+        precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""
+        lines.append(f"    total = tl.dot(a_tile, b_tile, total{precision})")
+    else:
+        wider = f".to({triton_type(held)})"
+        lines.append(f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)")
+    return lines
+
+
+def _named(e: Expr, name: str) -> str:
+    """An address part with its variable called as the kernel calls it."""
+    def renamed(x: Expr) -> Expr:
+        return Expr(x.constant, tuple((Atom(t.kind, name if t.kind == "var" else t.name, t.low, t.high,
+                                            renamed(t.inner) if t.inner is not None else None, t.number), k)
+                                      for t, k in x.terms))
+    text = expression(renamed(e))
+    return text if e.is_atom else f"({text})"
