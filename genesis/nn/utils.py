@@ -35,7 +35,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
         foreach: accepted for torch's sake; the update is one op in any case.
 
     Returns:
-        The norm before clipping, a float32 scalar.
+        The norm before clipping, a scalar, float32 at least.
 
     Raises:
         RuntimeError: a norm that is not finite, when asked to check; gradients on two devices.

@@ -174,7 +174,7 @@ class Optimizer:
         `numbers()` advances the state that is kept in Python and gives the op's numbers. It is called
         once now, and once at each later call of a compiled function that this is part of.
         """
-        node = emit(op, tuple([*live_numbers(numbers), *(operand(x) for x in operands)]), attrs)
+        node = emit(op, (*live_numbers(numbers), *(operand(x) for x in operands)), attrs)
         for index, tensor in enumerate(written):
             assign(tensor, make(item, (node,), (index,), node.source))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import math
 from typing import Any
@@ -15,33 +14,36 @@ from genesis.ir.ops.samples import case, cases, np, number, reals
 from genesis.ir.types import DType, TensorType, float32, float64, tensor_type
 
 
+def _norm_dtype(gradients: tuple[Any, ...]) -> DType:
+    """float64 when a gradient is, else float32: what a sum of many squares needs."""
+    return float64 if any(g.dtype is float64 for g in gradients) else float32
+
+
 def _clip_type(bound: TensorType, *gradients: TensorType, norm_type: float) -> tuple[TensorType, ...]:
     if not gradients:
         raise RuntimeError("there is no gradient to clip")
     if len({g.device for g in gradients}) > 1:
         raise RuntimeError(f"gradients are on several devices: {', '.join(sorted({str(g.device) for g in gradients}))}")
-    return (tensor_type((), float32, gradients[0].device), *gradients)
-
-
-def _power_sum(x: Node, norm_type: float, dtype: DType) -> Node:
-    """What the norms of the parts are made of: Σ |x|^p, or max |x| when p is infinite."""
-    w, axes = _in_dtype(x, dtype), tuple(range(x.type.ndim))
-    if math.isinf(norm_type):
-        total = max(abs(w), axes=axes) if x.type.numel else sum(w, axes=axes)
-    elif norm_type == 2:
-        total = sum(w * w, axes=axes)
-    else:
-        total = sum(abs(w) if norm_type == 1 else pow(abs(w), literal(norm_type)), axes=axes)
-    return total
+    return (tensor_type((), _norm_dtype(gradients), gradients[0].device), *gradients)
 
 
 def _in_dtype(x: Node, dtype: DType) -> Node:
     return x if x.dtype is dtype else cast(x, dtype=dtype)
 
 
+def _part(x: Node, norm_type: float) -> Node:
+    """What a gradient adds to the norm: Σ |x|^p, or max |x| when p is infinite."""
+    w, axes = wide(x), tuple(range(x.type.ndim))
+    if math.isinf(norm_type):
+        return max(abs(w), axes=axes) if x.type.numel else sum(w, axes=axes)
+    if norm_type == 2:
+        return sum(w * w, axes=axes)
+    return sum(abs(w) if norm_type == 1 else pow(abs(w), literal(norm_type)), axes=axes)
+
+
 def _clip_gradients(bound: Node, *gradients: Node, norm_type: float) -> tuple[Node, ...]:
-    dtype = float64 if builtins.any(g.dtype is float64 for g in gradients) else float32
-    parts = [_power_sum(g, norm_type, dtype) for g in gradients]
+    dtype = _norm_dtype(gradients)
+    parts = [_in_dtype(_part(g, norm_type), dtype) for g in gradients]
     if math.isinf(norm_type):
         norm = functools.reduce(maximum, parts)
     else:
@@ -52,19 +54,23 @@ def _clip_gradients(bound: Node, *gradients: Node, norm_type: float) -> tuple[No
     for g in gradients:
         w = wide(g)
         scaled.append(narrow(w * _in_dtype(factor, w.dtype), g))
-    return (_in_dtype(norm, float32), *scaled)
+    return (norm, *scaled)
 
 
 def _clip_value(bound: float, *gradients: Any, norm_type: float) -> tuple[Any, ...]:
-    flat = np.abs(np.concatenate([g.reshape(-1) for g in gradients]))
-    norm = np.max(flat) if math.isinf(norm_type) else np.sum(flat**norm_type)**(1 / norm_type)
+    sizes = [np.abs(g) for g in gradients]
+    if math.isinf(norm_type):
+        norm = functools.reduce(np.maximum, [np.max(size) for size in sizes])
+    else:
+        norm = functools.reduce(np.add, [np.sum(size**norm_type) for size in sizes]) ** (1 / norm_type)
     return (norm, *(g * np.minimum(1.0, bound / (norm + 1e-6)) for g in gradients))
 
 
 clip_gradients = Op("clip_gradients", "composite", _clip_type, attrs=("norm_type",), decompose=_clip_gradients,
                     differentiable=False, ulp=8,
                     doc="Operands: the largest norm allowed, then gradients. Results: the norm of all gradients as "
-                        "one vector, float32, then the gradients times min(1, allowed / (norm + 1e-6)) (Pascanu, "
-                        "Mikolov and Bengio 2013).",
-                    samples=cases(*(case(number(b), reals().of(3, 4), reals().of(5), reals().of(), norm_type=p)
-                    for b in (1.0, 99.0) for p in (1.0, 2.0, 3.0, math.inf))), reference=_clip_value)
+                        "one vector, float32 at least, then the gradients times min(1, allowed / (norm + 1e-6)) "
+                        "(Pascanu, Mikolov and Bengio 2013).",
+                    samples=cases(*(case(number(bound), reals().of(3, 4), reals().of(5), norm_type=p)
+                                    for bound in (0.5, 1e3) for p in (1.0, 2.0, 3.0, math.inf)), scale=1),
+                    reference=_clip_value)
