@@ -60,12 +60,17 @@ def _sgd(outs: Outs, lr: Any, rate: Any, dampening: Any, decay: Any, *tensors: T
                       nesterov=nesterov, maximize=False, is_first_step=False)
 
 
-def _one_dtype(first: int) -> Any:
+def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     """torch's fused kernels take one dtype for all families."""
-    return lambda types, attributes: all(t.dtype is types[-1].dtype for t in types[first:])
+    return len({t.dtype for t in types if not t.weak}) == 1
+
+
+def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """The sgd kernel of torch 2.13 leaves whole vectors of float16 and bfloat16 parameters unchanged."""
+    return _one_dtype(types, attributes) and types[-1].dtype.itemsize >= 4
 
 
 OPTIMIZER: dict[str, Lowering] = {
-    "adamw": Lowering(_adamw, supports=_one_dtype(7)),
-    "sgd": Lowering(_sgd, supports=_one_dtype(4)),
+    "adamw": Lowering(_adamw, supports=_one_dtype),
+    "sgd": Lowering(_sgd, supports=_wide_dtype),
 }

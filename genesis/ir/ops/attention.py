@@ -80,7 +80,8 @@ def _attended() -> Samples:
     found = []
     for batch, queries, keys, causal, masks in (
             ((2, 3), 4, 4, True, ()), ((2, 3), 5, 3, False, ()), ((), 3, 5, True, ()), ((2,), 3, 4, False, (reals(),)),
-            ((2, 1), 3, 4, False, (booleans(),)), ((2,), 4, 4, True, (reals(),)), ((2, 1, 2), 3, 3, True, ())):
+            ((2, 1), 3, 4, False, (booleans(),)), ((2,), 4, 4, True, (reals(),)), ((2, 1, 2), 3, 3, True, ()),
+            ((2,), 37, 70, True, ())):
         q, k = reals().of(*batch, queries, 8), reals().of(*batch, keys, 8)
         mask = [m.of(*batch, queries, keys) for m in masks]
         found.append(case(q, k, k, *mask, causal=causal, scale=0.5))

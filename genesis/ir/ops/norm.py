@@ -72,7 +72,7 @@ def _backward_types(g: TensorType, x: TensorType, *weight: TensorType, ndim: int
 
 def _normed(*values: Values, affine: int) -> Samples:
     """Each set of parameters up to weight and bias, over one and over two dimensions."""
-    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((3, 8), 1), ((2, 3, 4), 2), ((1, 5), 1), ((2, 2, 8), 1))
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((3, 8), 1), ((2, 3, 4), 2), ((1, 5), 1), ((2, 2, 37), 1))
     return cases(*(case(*(v.of(*s) for v in values), *[reals().of(*s[len(s) - n:])] * count, ndim=n, eps=1e-5)
                    for s, n in shapes for count in range(affine + 1)), scale=1)
 

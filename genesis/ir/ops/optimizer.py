@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from genesis.ir.node import Node, Op
-from genesis.ir.ops.pointwise import cast, sqrt
+from genesis.ir.ops.pointwise import sqrt
+from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.samples import Samples, case, cases, np, number, positives, reals
-from genesis.ir.types import TensorType, float32
+from genesis.ir.types import TensorType
 
 
 def _split(operands: tuple, numbers: int, count: int) -> tuple[tuple, list[tuple]]:
@@ -25,26 +26,23 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
     (lr, beta1, beta2, eps, decay, correction1, correction2), families = _split(operands, 7, count)
     updated: list[tuple[Node, ...]] = []
     for p, g, m, v in zip(*families, strict=True):
-        wide = p if p.dtype.itemsize >= 4 else cast(p, dtype=float32)
-        gradient = cast(g, dtype=wide.dtype) if g.dtype is not wide.dtype else g
+        old_p, gradient, old_m, old_v = map(wide, (p, g, m, v))
         if decoupled:
-            wide = wide * (1 - lr * decay)
+            old_p = old_p * (1 - lr * decay)
         else:
-            gradient = gradient + wide * decay
-        old_m, old_v = (x if x.dtype is wide.dtype else cast(x, dtype=wide.dtype) for x in (m, v))
+            gradient = gradient + old_p * decay
         new_m = old_m + (gradient - old_m) * (1 - beta1)
         new_v = old_v * beta2 + gradient * gradient * (1 - beta2)
         denominator = sqrt(new_v) / sqrt(correction2) + eps
-        new_p = wide - new_m / denominator * (lr / correction1)
-        results = zip((new_p, new_m, new_v), (p, m, v), strict=True)
-        updated.append(tuple(x if x.dtype is old.dtype else cast(x, dtype=old.dtype) for x, old in results))
+        new_p = old_p - new_m / denominator * (lr / correction1)
+        updated.append((narrow(new_p, p), narrow(new_m, m), narrow(new_v, v)))
     return tuple(part for family in zip(*updated, strict=True) for part in family)
 
 
 def _steps(*flags: str) -> Samples:
     """Two parameters of different shapes, at the third step and with corrections that are far from 1."""
-    gradients = reals().of(3, 4), reals().of(5)
-    moments = positives(1).of(3, 4), positives(1).of(5)
+    gradients = reals().of(3, 37), reals().of(5)
+    moments = positives(1).of(3, 37), positives(1).of(5)
     numbers = [number(x) for x in (0.01, 0.9, 0.99, 1e-3, 0.1, 1 - 0.9**3, 1 - 0.99**3)]
     return cases(*(case(*numbers, *gradients, *gradients, *gradients, *moments, count=2, decoupled=decoupled)
                    for decoupled in (True, False)), scale=1)
@@ -78,18 +76,18 @@ def _sgd(*operands: Node, count: int, momentum: bool, nesterov: bool) -> tuple[N
     (lr, rate, dampening, decay), families = _split(operands, 4, count)
     parameters, buffers = [], []
     for i in range(count):
-        p, g = families[0][i], families[1][i]
+        p, g = wide(families[0][i]), wide(families[1][i])
         step = g + p * decay
         if momentum:
-            buffer = families[2][i] * rate + step * (1 - dampening)
-            buffers.append(buffer)
+            buffer = wide(families[2][i]) * rate + step * (1 - dampening)
+            buffers.append(narrow(buffer, families[2][i]))
             step = step + buffer * rate if nesterov else buffer
-        parameters.append(p - step * lr)
+        parameters.append(narrow(p - step * lr, families[0][i]))
     return tuple(parameters + buffers)
 
 
 def _momenta() -> Samples:
-    family = reals().of(3, 4), reals().of(5)
+    family = reals().of(3, 37), reals().of(5)
     numbers = [number(x) for x in (0.1, 0.9, 0.25, 0.01)]
     none = [number(x) for x in (0.1, 0.0, 0.25, 0.01)]
     return cases(case(*numbers, *family, *family, count=2, momentum=False, nesterov=False),

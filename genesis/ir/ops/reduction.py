@@ -88,7 +88,8 @@ def _exclusive_products(rows: Node) -> Node:
 def _over(values: Values, kinds: tuple[str, ...], empty: bool = True, scale: float = 0.0) -> Samples:
     """Several shapes and axes; with `empty` also sums of nothing."""
     shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
-        ((), ()), ((5,), (0,)), ((3, 4), (1,)), ((3, 4), (0,)), ((2, 3, 4), (0, 2)), ((2, 3), (0, 1)), ((2, 3), ()),
+        ((), ()), ((5,), (0,)), ((3, 4), (1,)), ((3, 4), (0,)), ((3, 70), (1,)), ((70, 3), (0,)), ((2, 3, 4), (0, 2)),
+        ((2, 3), (0, 1)), ((2, 3), ()),
         ((0, 3), (1,)), *([((0, 3), (0,)), ((2, 0), (0, 1))] if empty else []))
     found = [case(values.of(*s), axes=a, keepdims=k) for s, a in shapes for k in (False, True)]
     if "float" in kinds:
@@ -99,7 +100,7 @@ def _over(values: Values, kinds: tuple[str, ...], empty: bool = True, scale: flo
 
 def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
     """Along one axis, with ties and NaN: the first one counts."""
-    return cases(case(values.of(3, 4), axis=1, keepdims=False), case(values.of(3, 4), axis=0, keepdims=True),
+    return cases(case(values.of(3, 70), axis=1, keepdims=False), case(values.of(3, 4), axis=0, keepdims=True),
                  case(Array((1.0, 0.0, 1.0, 0.0)), axis=0, keepdims=False),
                  case(values.of(2, 1), axis=1, keepdims=False),
                  case(Array((1.0, float("nan"), 3.0, float("nan"))), axis=0, keepdims=False), kinds=kinds)
@@ -117,10 +118,10 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _REDUCE = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
-sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.",
+sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4,
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
          samples=_over(reals(), NUMERIC, scale=4), reference=_reduced(np.sum))
-prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=4,
+prod = Op("prod", "reduction", _type, **_REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=8,
           samples=_over(reals(0.5, 2), NUMERIC), reference=_reduced(np.prod))
 max = Op("max", "reduction", _type_of_some, **_REDUCE, doc="Largest element over the axes; NaN if any is.",
          vjp=_extremum_vjp,
@@ -151,6 +152,7 @@ def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
 
 
 mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.", decompose=_mean,
+          ulp=4,
           samples=_over(reals(), FLOAT, empty=False, scale=2), reference=_reduced(np.mean))
 
 cumsum = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",

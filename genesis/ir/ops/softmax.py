@@ -32,7 +32,8 @@ def _softmax_backward(g: Node, y: Node, axis: int) -> Node:
 
 
 def _rows(*values: Values) -> Samples:
-    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 9), 2), ((2, 1), 1),
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 37), 2),
+                                                       ((37, 2), 0), ((2, 1), 1),
                                                        ((0, 3), 1))
     return cases(*(case(*(v.of(*s) for v in values), axis=a) for s, a in shapes))
 
