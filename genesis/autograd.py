@@ -4,6 +4,9 @@ expands it when the plan is made."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import chain, islice
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
@@ -18,9 +21,12 @@ if TYPE_CHECKING:
 _FREED_MESSAGE = "Trying to backward through the graph a second time"
 
 
-def watches_below(nodes: Sequence[Node]) -> dict[int, Node]:
-    """The `watch` nodes that gradients of these nodes reach, by leaf number, in order."""
-    found: dict[int, Node] = {}
+def watches_below(nodes: Sequence[Node]) -> dict[int, list[Node]]:
+    """The `watch` nodes that gradients of these nodes reach, by leaf number, in order.
+
+    A leaf has several when it was written to (under no_grad) between reads.
+    """
+    found: dict[int, list[Node]] = {}
     seen: set[Node] = set()
     stack = list(nodes)
     watch = control.watch
@@ -30,7 +36,7 @@ def watches_below(nodes: Sequence[Node]) -> dict[int, Node]:
             continue
         seen.add(node)
         if node.op is watch:
-            found[node.attrs[0]] = node
+            found.setdefault(node.attrs[0], []).append(node)
         else:
             stack.extend(node.inputs)
     return dict(sorted(found.items()))
@@ -46,8 +52,8 @@ def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None,
         root = read(tensor)
     leaves_below = watches_below([root])
     if FREED in leaves_below:
-        raise failure("backward", _FREED_MESSAGE + " (or directly access saved tensors after they have already been freed)",
-                      [("tensor", tensor)], hint="specify retain_graph=True when calling backward the first time")
+        raise failure("backward", _FREED_MESSAGE, [("tensor", tensor)],
+                      hint="specify retain_graph=True when calling backward the first time")
     wanted = {number: watched[number] for number in leaves_below if number in watched}
     if inputs is not None:
         chosen = {id(x) for x in ([inputs] if isinstance(inputs, TensorBase) else inputs)}
@@ -56,7 +62,7 @@ def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None,
         return
     found = _record_grad([root], [_seed(tensor, gradient)], [leaves_below[n] for n in wanted], create_graph)
     for leaf, node in zip(wanted.values(), found, strict=True):
-        _accumulate(leaf, node)
+        _accumulate(leaf, node, create_graph)
     if not (create_graph if retain_graph is None else retain_graph):
         _free(tensor)
 
@@ -75,16 +81,20 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
     return cast(read(gradient), kind.dtype)
 
 
-def _record_grad(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node], create_graph: bool) -> list[Node]:
-    found = emit(control.grad, (*outputs, *seeds, *wrt), (len(outputs), create_graph))
-    results = [make(control.item, (found,), (i,), found.source) for i in range(len(wrt))]
+def _record_grad(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Sequence[Node]],
+                 create_graph: bool) -> list[Node]:
+    """A gradient for each list of nodes: the sum of those with respect to each."""
+    nodes = list(chain.from_iterable(wrt))
+    found = emit(control.grad, (*outputs, *seeds, *nodes), (len(outputs), create_graph))
+    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))])
+    results = [reduce(add, islice(items, len(several))) for several in wrt]
     return results if create_graph else [make(control.stop_gradient, (node,)) for node in results]
 
 
-def _accumulate(leaf: Any, node: Node) -> None:
+def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
     before = leaf.grad
-    if before is None:
-        leaf.grad = wrap(node)
+    if before is None or create_graph:
+        leaf.grad = wrap(node if before is None else read(before) + node)
         leaf._grad.storage.persistent = True
     else:
         with no_grad():
@@ -126,20 +136,23 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
     weights = [None] * len(ys) if grad_outputs is None else (
         [grad_outputs] if isinstance(grad_outputs, TensorBase) else list(grad_outputs))
     with enable_grad():
-        roots, wrt = [read(y) for y in ys], [read(x) for x in xs]
+        roots = [read(y) for y in ys]
     for x in xs:
         if not x.requires_grad:
             raise failure("grad", "one of the differentiated tensors does not require grad", [("input", x)],
                           hint="create it with requires_grad=True")
-    if FREED in watches_below(roots):
+    leaves_below = watches_below(roots)
+    if FREED in leaves_below:
         raise failure("grad", _FREED_MESSAGE, hint="specify retain_graph=True the first time")
     seeds = [_seed(y, w) for y, w in zip(ys, weights, strict=True)]
     reached = _reached(roots)
-    used = [node in reached for node in wrt]
+    with enable_grad():
+        wrt = [leaves_below.get(x.leaf, []) if x.is_leaf else [n for n in [read(x)] if n in reached] for x in xs]
+    used = [len(nodes) > 0 for nodes in wrt]
     if not all(used) and not allow_unused:
         raise failure("grad", "One of the differentiated Tensors appears to not have been used in the graph",
                       hint="set allow_unused=True if this is the desired behavior")
-    found = iter(_record_grad(roots, seeds, [n for n, use in zip(wrt, used, strict=True) if use], create_graph))
+    found = iter(_record_grad(roots, seeds, [nodes for nodes in wrt if nodes], create_graph))
     return tuple(wrap(next(found)) if use else None for use in used)
 
 
@@ -158,12 +171,17 @@ def _gradient_function(function: Callable[..., Any], argnums: int | Sequence[int
     def gradient(*args: Any, **kwargs: Any) -> Any:
         positions = [argnums] if isinstance(argnums, int) else list(argnums)
         given = list(args)
+        own: set[int] = set()
         with set_grad_enabled(True):
             for i in positions:
                 x = given[i]
                 given[i] = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+                if not x.requires_grad:
+                    own.add(given[i].leaf)
             result = function(*given, **kwargs)
             found = grad(result, [given[i] for i in positions], create_graph=True)
+        found = tuple(g if watches_below([read(g)]).keys() - own else wrap(make(control.stop_gradient, (read(g),)))
+                      for g in found)
         return found[0] if isinstance(argnums, int) else found
     return gradient
 

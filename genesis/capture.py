@@ -101,21 +101,25 @@ def differentiated(order: Iterable[Node]) -> set[Node]:
     return found
 
 
+def program(roots: Sequence[Node]) -> tuple[dict[Node, None], set[Node]]:
+    """The nodes that the roots need, in order, and the computed ones among them to differentiate through."""
+    order = walk(roots)
+    if any(node.op is control.grad for node in order):
+        through = differentiated(order)
+        if through:
+            order = walk(roots, through)
+            return order, {node for node in order if node in through}
+    return order, set()
+
+
 def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
     """The program that computes the outputs, writes the updates' values to their memories, and
     returns copies of the snapshots' memories as they were before.
 
-    Raises RuntimeError for a value whose memory was overwritten.
+    A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
-    roots = [*outputs, *(node for _, node in updates)]
-    visited = walk(roots)
-    known: set[Node] = set()
-    if any(node.op is control.grad for node in visited):
-        known = differentiated(visited)
-        if known:
-            visited = walk(roots, known)
-            known = {node for node in visited if node in known}
+    visited, known = program([*outputs, *(node for _, node in updates)])
     position: dict[Node, int] = {}
     cells: list[Cell] = []
     memory_types: list[TensorType] = []
@@ -136,7 +140,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
         return index
 
     order = list(visited)
-    number_op, data_op, watch_op = leaves.number, leaves.data, control.watch
+    number_op, watch_op = leaves.number, control.watch
     for at, node in enumerate(order):
         position[node] = at
         op = node.op
@@ -148,9 +152,6 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             append(input_of(cell, node.type))
             if node not in known:
                 continue
-        elif op is data_op:
-            raise RuntimeError("one of the variables needed for gradient computation has been modified by an inplace "
-                               "operation: a value that backward needs was overwritten before backward ran")
         append(op)
         if op is watch_op:
             append(watches.setdefault(node.attrs[0], len(watches)))
@@ -186,6 +187,9 @@ def build_graph(captured: Captured) -> Graph:
         if node.op is leaves.number:
             continue
         has_value = computed(node)
+        if node.op is leaves.data and not has_value:
+            built[node] = make(control.lost, (), (node.type,))
+            continue
         if has_value and node not in captured.known:
             built[node] = inputs[index_of[node.buffer]]
             continue

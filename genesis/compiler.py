@@ -68,7 +68,8 @@ def _make_plan(graph: Graph, device: Device, schedule: Schedule, memory: Any) ->
         steps, registers = lower_cpu.lower(schedule, memory)
     else:
         from genesis.codegen import lower_cuda
-        steps = lower_cuda.lower(schedule, memory)
+        from genesis.runtime.kernel_cache import KernelCache
+        steps = lower_cuda.lower(schedule, memory, KernelCache())
     return Plan(device, tuple(x.type for x in graph.inputs), tuple(x.type for x in graph.outputs),
                 tuple(state["index"] for state, _ in graph.updates), _number_types(graph), steps, memory.arena_bytes,
                 memory.max_live_bytes, registers)

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from genesis import session
-from genesis.capture import Captured, build_graph, capture, walk
-from genesis.ir.node import Node
-from genesis.ir.types import Device, TensorType, cpu, tensor_type
+from genesis.capture import Captured, build_graph, capture, computed, program, walk
 from genesis.compiler import Compiled, compile_graph
+from genesis.ir.errors import Overwritten
+from genesis.ir.node import Node, make, unique
+from genesis.ir.ops import control, leaves
+from genesis.ir.types import Device, TensorType, cpu, tensor_type
 from genesis.storage import Cell, Storage, live_pending
 
 _lock = threading.RLock()
@@ -100,6 +102,9 @@ def run(flush: Flush) -> Compiled:
     try:
         compiled = plan_for(flush.captured, flush.device)
         results = compiled.run(flush.captured.memories, flush.captured.numbers)
+    except Overwritten as error:  # what needs the value never comes to be; all else stays to be computed
+        _fail_without_value(error, flush)
+        raise
     except BaseException as error:
         _fail(error, outputs, updates, flush.live)
         raise
@@ -118,7 +123,15 @@ def _settle(storage: Storage, cell: Cell) -> None:
     node = storage.node
     if node.buffer is None or node.buffer.memory is None:
         node.buffer = cell
-    storage.settle(cell, node if node.needs_grad and node.buffer is cell else None)
+    if not node.needs_grad:
+        storage.settle(cell)
+        return
+    if node.buffer is not cell:  # another storage's memory stands for the node: this content may part from that one
+        leaf = unique(leaves.data, (), (node.type,), node.type)
+        leaf.buffer = cell
+        node = make(control.overwritten, (node, leaf))
+        node.buffer = cell
+    storage.settle(cell, node)
 
 
 def _still_needed(outputs: list[Storage], updates: list[Storage],
@@ -126,8 +139,9 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
     """What else the flush must keep, so that every live tensor stays readable.
 
     Returns the storages to compute now, and the updated storages whose old content to copy. A
-    tensor that the program computes anyway is kept, and so is a gradient. Another one that needs content about to be overwritten
-    is computed now, or stays computable from copies of that content, whichever takes fewer bytes.
+    tensor that the program computes anyway is kept, and so is a gradient. Another one that needs
+    content about to be overwritten is computed now, or stays computable from copies of that
+    content, whichever takes fewer bytes.
     """
     if not others:
         return [], []
@@ -141,9 +155,7 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
         if old and not storage.persistent:
             dependent.append(storage)
             needed.update(old)
-        elif old:
-            kept.append(storage)
-        elif storage.node in computed_here:
+        elif old or storage.node in computed_here:
             kept.append(storage)
     copied = sum(s.type.nbytes for s in needed.values())
     if dependent and copied < sum(s.type.nbytes for s in dependent):
@@ -170,6 +182,14 @@ def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], 
             storage.fail(error)
     for storage in (*outputs, *updates):
         if not storage.settled:
+            storage.fail(error)
+
+
+def _fail_without_value(error: BaseException, flush: Flush) -> None:
+    """What depends on an overwritten value raises this error when read."""
+    for storage in dict.fromkeys((*flush.outputs, *flush.updates, *flush.live)):
+        if not storage.settled and any(node.op is leaves.data and not computed(node)
+                                       for node in program([storage.node])[0]):
             storage.fail(error)
 
 
@@ -237,6 +257,7 @@ def memory_of(tensor: Any) -> Any:
 def host_copy(tensor: Any) -> Any:
     """The tensor's elements as a new numpy array. Waits for the GPU."""
     import numpy as np
+
     from genesis.ops.shape import is_contiguous
     if tensor.part is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
                                         and tensor.type.numel == tensor.storage.type.numel):

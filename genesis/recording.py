@@ -17,7 +17,7 @@ from genesis.ir.node import Node, Op, make, number
 from genesis.ir.ops import control
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
-from genesis.storage import Cell, Storage, View
+from genesis.storage import Cell, Storage, View, compute_now, volatile
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -42,7 +42,7 @@ class TensorBase:
         detached: reading it stops gradients.
     """
 
-    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "storage", "type", "part")
+    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "part", "storage", "type")
 
     storage: Storage
     type: TensorType
@@ -103,6 +103,8 @@ def wrap(node: Node) -> Tensor:
     tensor.type = node.type
     tensor.part = tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
+    if volatile:
+        compute_now(tensor.storage)
     return tensor  # type: ignore[return-value]
 
 
@@ -150,10 +152,17 @@ def assign(tensor: TensorBase, node: Node) -> None:
     if node.type is not tensor.type:
         raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
                       hint="use the out-of-place op")
-    if tensor.part is None:
+    if tensor.part is None and not storage.needs_grad:
         storage.write(node)
         return
-    whole = storage.node
-    if not mode.enabled and whole.needs_grad:
+    before = whole = storage.node
+    hidden = before.needs_grad and (tensor.detached or not mode.enabled)
+    if hidden:
         whole = make(control.stop_gradient, (whole,))
-    storage.write(tensor.part.write(whole, node))
+    if tensor.part is not None:
+        node = tensor.part.write(whole, node)
+    if hidden:  # what the content was computed from keeps its gradient
+        if before.op is control.overwritten:
+            before = before.inputs[0]
+        node = make(control.overwritten, (before, node))
+    storage.write(node)

@@ -13,7 +13,7 @@ from typing import Any
 
 from genesis import session
 from genesis.ir.node import Node, make, unique
-from genesis.ir.ops import leaves, movement
+from genesis.ir.ops import control, leaves, movement
 from genesis.ir.types import TensorType
 
 
@@ -23,7 +23,7 @@ class Cell:
 
     `owner` is a weak reference to the storage whose leaf was read, for compile's capture."""
 
-    __slots__ = ("memory", "owner")
+    __slots__ = ("__weakref__", "memory", "owner")
 
     def __init__(self, memory: Any):
         self.memory = memory
@@ -41,7 +41,7 @@ class Storage:
         error: why its pending content can never be computed (a failed flush), or None.
     """
 
-    __slots__ = ("__weakref__", "_exports", "_node", "_queued", "_reference", "cell", "error", "persistent", "type",
+    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "persistent", "type",
                  "version")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
@@ -49,7 +49,7 @@ class Storage:
         self.version = 0
         self.persistent = False
         self.error: BaseException | None = None
-        self._exports: weakref.ref | None = None
+        self._outside: _Outside | None = None
         self._queued = node is not None
         self._reference = weakref.ref(self)
         if node is not None:
@@ -69,24 +69,59 @@ class Storage:
     @property
     def exported(self) -> bool:
         """True while memory outside Genesis (a numpy array) shares this one."""
-        return self._exports is not None and self._exports() is not None
+        return self._outside is not None and any(owner() is not None for owner in self._outside.owners)
+
+    @property
+    def needs_grad(self) -> bool:
+        """True if a gradient can flow through the content."""
+        node = self._node
+        if node is None:
+            node = None if self._outside is None else self._outside.through
+        return node is not None and node.needs_grad
 
     def _leaf(self) -> Node:
         if self.error is not None:
             raise self.error
         assert self.cell is not None
+        outside, through = self._outside, None
+        if outside is not None:
+            through = outside.through
+            if self.exported:
+                leaf = self._shared_leaf(outside)
+                return leaf if through is None else make(control.overwritten, (through, leaf))
+            self._outside = None
         leaf = unique(leaves.data, (), (self.type,), self.type)
-        if self.exported:  # whoever shares the memory may write to it before this is computed
-            leaf.buffer = Cell(self.cell.memory.clone())
-        else:
+        leaf.buffer = self.cell
+        if through is not None:
+            leaf = make(control.overwritten, (through, leaf))
             leaf.buffer = self.cell
-            self.cell.owner = self._reference
-            self._node = leaf
+        self.cell.owner = self._reference
+        self._node = leaf
+        return leaf
+
+    def _shared_leaf(self, outside: _Outside) -> Node:
+        """The content as it is now, though whoever shares the memory may write to it before it is used.
+
+        A small one is copied. What reads a large one runs before the user's call returns.
+        """
+        memory = self.cell.memory  # type: ignore[union-attr]
+        before = None if outside.snapshot is None else outside.snapshot()
+        if before is not None and before.buffer.memory.same(memory):
+            return before
+        leaf = unique(leaves.data, (), (self.type,), self.type)
+        if memory.nbytes > SNAPSHOT_BYTES:
+            leaf.buffer = self.cell
+            volatile.append(leaf)
+        else:
+            leaf.buffer = Cell(memory.clone())
+            outside.snapshot = weakref.ref(leaf)
         return leaf
 
     def write(self, node: Node) -> None:
         """Give the storage another content; its memory follows at the next flush."""
         self._node = node
+        if self._outside is not None:
+            self._outside.through = None
         self.version += 1
         self.error = None
         if session.current is not None:
@@ -94,14 +129,18 @@ class Storage:
         if not self._queued:
             self._queued = True
             pending.append(self._reference)
-        if self.exported:
-            from genesis import engine
-            engine.flush([self])
+        if self.exported or (volatile and node.op is not control.item):
+            compute_now(self)
 
     def settle(self, cell: Cell, keep: Node | None = None) -> None:
         """The content is in the cell's memory now. `keep` is the node to differentiate through."""
         self.cell, self._node, self._queued = cell, keep, False
         cell.owner = self._reference
+        if self._outside is not None:
+            if self.exported:
+                self._keep_from_outside(self._outside)
+            else:
+                self._outside = None
 
     def fail(self, error: BaseException) -> None:
         """The pending content is lost: back to the last computed one, or to raising the error."""
@@ -109,11 +148,55 @@ class Storage:
         if self.cell is None:
             self.error = error
 
-    def share(self, outside: Any) -> None:
-        """Note that `outside`, which can be weakly referenced, shares the memory."""
-        self._exports = weakref.ref(outside)
-        if self._node is not None and self._node.op is leaves.data:
-            self._node = None
+    def share(self, owner: Any) -> None:
+        """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content."""
+        if self._outside is None:
+            self._outside = _Outside()
+        owners = self._outside.owners
+        owners[:] = [*(one for one in owners if one() is not None), weakref.ref(owner)]
+        self._keep_from_outside(self._outside)
+
+    def _keep_from_outside(self, outside: _Outside) -> None:
+        """Nodes that stand for the content as it is now get a copy of it, since the memory may change."""
+        if self._node is not None and self._node.needs_grad:
+            outside.through = self._node
+        self._node = None
+        assert self.cell is not None
+        memory, alive = self.cell.memory, weakref.ref(self.cell)
+        self.cell = Cell(memory)
+        read_by_nodes = alive()
+        if read_by_nodes is not None:
+            read_by_nodes.memory = memory.clone()
+
+
+class _Outside:
+    """That memory is shared with the outside: as long as one of the owners is alive.
+
+    `snapshot` is the leaf of the last copy that was taken, `through` the node to differentiate through.
+    """
+
+    __slots__ = ("owners", "snapshot", "through")
+
+    def __init__(self) -> None:
+        self.owners: list[weakref.ref] = []
+        self.snapshot: weakref.ref[Node] | None = None
+        self.through: Node | None = None
+
+
+SNAPSHOT_BYTES = 1 << 20
+"""Up to this size, a content that is shared outside is copied when it is read."""
+
+volatile: list[Node] = []
+"""Leaves over memory that may change as soon as the user's call returns."""
+
+
+def compute_now(storage: Storage) -> None:
+    """Compute the content before the call returns: it was read from memory that may change."""
+    from genesis import engine
+    try:
+        engine.flush([storage])
+    finally:
+        volatile.clear()
 
 
 pending: list[weakref.ref[Storage]] = []

@@ -146,8 +146,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         """True if gradients with respect to this tensor, or through it, are tracked."""
         if self.leaf is not None:
             return True
-        node = self.storage._node
-        return node is not None and node.needs_grad and not self.detached
+        return not self.detached and self.storage.needs_grad
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:

@@ -36,11 +36,11 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class StepBox:
-    """One box in the picture of a step: kernels that run one after the other for one line of the user's.
+    """One box in the picture of a step: kernels that run one after the other for the same line.
 
     Attributes:
         phase: "forward", "backward" or "update".
-        line: the user's line, "" if unknown.
+        line: the user's line (lines, if the kernels were fused from several), "" if unknown.
         kernels: their names.
         reasons: why each is a kernel, every reason once.
         sources: positions of the boxes that it reads from.
@@ -158,7 +158,7 @@ def step_boxes(schedule: Any) -> list[StepBox]:
             made_by.update(dict.fromkeys(group.outputs, sources))
             continue
         lines, phase = lines_of(group), phase_of(group)
-        line = lines[-1] if lines else boxes[-1].line if boxes and boxes[-1].phase == phase else ""
+        line = ", ".join(lines) if lines else boxes[-1].line if boxes and boxes[-1].phase == phase else ""
         if not boxes or (boxes[-1].phase, boxes[-1].line) != (phase, line):
             boxes.append(_OpenBox(phase, line))
         boxes[-1].add(name_of(group), group.reason, sources)

@@ -72,8 +72,8 @@ class LiveProgress:
         self._total = total
         self._first: Step | None = None
         self._bar = progress.Progress(
-            progress.TextColumn("step"), progress.MofNCompleteColumn(), progress.BarColumn(bar_width=None),
-            progress.TextColumn("loss [bold]{task.fields[loss]}"), progress.TextColumn("{task.fields[speed]} tokens/s"),
+            progress.TextColumn("step"), progress.MofNCompleteColumn(), progress.BarColumn(bar_width=24),
+            progress.TextColumn("loss [bold]{task.fields[loss]}[/bold]"), progress.TextColumn("{task.fields[speed]} tokens/s"),
             progress.TextColumn("eta {task.fields[eta]}"))
         self._task: Any = None
 

@@ -18,9 +18,10 @@ from math import prod
 from typing import Any
 
 from genesis.ir.node import Node
-from genesis.ir.types import DType, bool_, int32, int64, promote_types
+from genesis.ir.types import DType, int64, promote_types
 from genesis.passes.groups import Group, Space
-from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten, variable
+from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
+from genesis.passes.reads import coordinates
 from genesis.passes.views import Point, pieces, stored_as
 
 
@@ -183,15 +184,6 @@ class Kernel:
         return any(kind == "r" for _, kind in self.space) or any(isinstance(s, Reduce) for s in self.statements)
 
 
-def coordinates(space: Space) -> tuple[Expr, Expr, Expr]:
-    """(flat position in the whole space, flat position in its kept part, in its reduced part)."""
-    sizes = {kind: [size for size, k in space if k == kind] for kind in "xr"}
-    flat = {kind: variable(kind, prod(sizes[kind])) for kind in "xr"}
-    parts = {kind: iter(unflatten(flat[kind], sizes[kind])) for kind in "xr"}
-    whole = flatten([next(parts[kind]) for _, kind in space], [size for size, _ in space])
-    return whole, flat["x"], flat["r"]
-
-
 def build(group: Group) -> Kernel:
     """The kernel of a loop group."""
     builder = _Builder(group)
@@ -233,8 +225,8 @@ class _Builder:
 
     def __init__(self, group: Group):
         self.group = group
-        self.whole, self.x, self.r = coordinates(group.space)
-        self.kept_size = prod(size for size, kind in group.space if kind == "x")
+        at = coordinates(group.space)
+        self.whole, self.x = at.whole, at.kept
         self.arguments: dict[Node, Argument] = {}
         self.statements: list[Statement] = []
         self.memo: dict[tuple[Any, ...], Value] = {}
@@ -428,7 +420,3 @@ def operands_of(statement: Statement, indices: dict[str, Value]) -> list[Value]:
             found, where = [value], [address]
     return found + [indices[atom.name] for atom in atoms(where) if atom.kind == "loaded"]
 
-
-__all__ = ["Apply", "Argument", "Constant", "Index", "Kernel", "Load", "NotFusable", "Number", "Position", "Random", "Reduce",
-           "Select", "Statement", "Store", "Value", "bool_", "build", "coordinates", "int32", "int64", "operand_dtype",
-           "operands_of"]

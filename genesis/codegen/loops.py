@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from genesis.codegen.blocks import Blocks, choose_blocks
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
@@ -32,7 +30,7 @@ def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
     signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
     aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
     aligned += [size for size, value in sizes.items() if value % 16 == 0]
-    empty = not kernel.x_size or all(argument.node.type.numel == 0 for argument in kernel.arguments if argument.role == "out")
+    empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
@@ -78,7 +76,7 @@ def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
     member its size and the addresses of its tensors.
     """
     kernels = [build(member) for member in group.members]
-    first = kernels[0]
+    first = max(kernels, key=lambda kernel: kernel.x_size)  # one of a single element would not count its elements
     shared = [argument for argument in first.arguments if argument.role == "number"]
     own = [position for position, argument in enumerate(first.arguments) if argument.role != "number"]
     starts: list[Node | int] = []
@@ -109,8 +107,3 @@ def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
     return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": block}, args, ("table",),
                         (programs, 1, 1), 4, label=f"{name} ×{len(kernels)}")
 
-
-def same_text(a: Group, b: Group) -> bool:
-    """Do two pointwise groups print the same kernel? Then one foreach can run both."""
-    texts = [re.sub(r"def \w+", "def", emit_loop(g, Blocks(1024, 1, False, 4)).source) for g in (a, b)]
-    return texts[0] == texts[1]

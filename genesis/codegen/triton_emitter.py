@@ -45,7 +45,7 @@ class Body:
         self.index_type = int64 if wide else int32
         self.constants = {s.out.name: s for s in kernel.statements if isinstance(s, Constant)}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-        self.ragged_r = (blocks.looped and kernel.r_size % blocks.r != 0) or (not blocks.looped and kernel.r_size != blocks.r)
+        self.ragged_r = kernel.r_size % blocks.r != 0 if blocks.looped else kernel.r_size != blocks.r
         self.source = ""
 
     # The order of things
@@ -182,8 +182,8 @@ class Body:
         if name == "cast":
             return table.convert(self.use(s.operands[0], s.operands[0].dtype), s.operands[0].dtype, node.dtype)
         if name == "where":
-            condition, a, b = s.operands
-            return table.pointwise(name, compute, (self.use(condition, bool_), self.use(a, compute), self.use(b, compute)))
+            dtypes = (bool_, compute, compute)
+            return table.pointwise(name, compute, tuple(map(self.use, s.operands, dtypes)))
         if name == "pow" and (power := self.small_power(s)):
             return power
         inline = name in _INLINE and not all(v.name in self.constants for v in s.operands)
@@ -356,7 +356,7 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     """
     if dtype.kind == "float":
         value = float(number)
-        text = repr(value) if math.isfinite(value) else f'{"-" if value < 0 else ""}float("{"nan" if value != value else "inf"}")'
+        text = repr(value) if math.isfinite(value) else f'float("{value}")'
     else:
         text = repr(int(number))
     if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):

@@ -15,7 +15,8 @@ from genesis.ir.types import DType, bool_, float32, float64, int8, int16, int32,
 _NAN = "propagate_nan=tl.PropagateNan.ALL"
 
 
-def _row(any: str = "", *, float: str = "", f32: str = "", f64: str = "", int: str = "", bool: str = "") -> dict[str, str]:
+def _row(any: str = "", *, float: str = "", f32: str = "", f64: str = "", int: str = "",
+         bool: str = "") -> dict[str, str]:
     """Templates by column; an empty one means that the op does not exist for that kind."""
     return {"f32": f32 or float or any, "f64": f64 or float or any, "int": int or any, "bool": bool or any}
 

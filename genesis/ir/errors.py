@@ -8,6 +8,10 @@ from typing import Any
 from genesis.ir.source import here
 
 
+class Overwritten(RuntimeError):
+    """A program needs a value whose memory has another content by now."""
+
+
 def describe(operand: Any) -> str:
     """An operand as an error message shows it: its type when it has one, else its value.
 

@@ -31,7 +31,7 @@ def device_from(device: DeviceLike) -> Device:
     if isinstance(device, int):
         return Device("cuda", device)
     if device == "cuda":
-        from genesis.runtime.cuda_driver import current_device
+        from genesis.runtime.cuda_stream import current_device
         return Device("cuda", current_device())
     return Device(device)
 
@@ -117,7 +117,10 @@ def from_numpy(array: Any) -> Tensor:
     if not array.flags.c_contiguous:
         raise failure("from_numpy", "only C-contiguous arrays can be shared", hint="use genesis.tensor, which copies")
     storage = Storage(kind, None, Cell(CPUStorage.wrap(array)))
-    storage.share(array)
+    owner = array
+    while hasattr(owner.base, "__array_interface__"):  # a view shares its owner's memory, and may die first
+        owner = owner.base
+    storage.share(owner)
     return over(storage, kind, None)
 
 

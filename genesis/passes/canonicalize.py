@@ -180,6 +180,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "watch": (_first,),
     "stop_gradient": (_first,),
     "known": (_memory,),
+    "overwritten": (_memory,),
     "reshape": (_unchanged, _merge, _of_constant),
     "expand": (_unchanged, _expand_of_expand, _of_constant),
     "permute": (_permute, _of_constant),

@@ -76,9 +76,9 @@ class ClusterGraph(Generic[N]):
             self._position[kept] = self._position[high]
             return
         places = sorted(self._position[n] for n in (*before, low, high, *after))
-        ordered = [*sorted(before, key=self._position.__getitem__), kept, *sorted(after, key=self._position.__getitem__)]
-        gap = len(before) + 1  # one place of the pair is left over
-        del places[gap]
+        at = self._position.__getitem__
+        ordered = [*sorted(before, key=at), kept, *sorted(after, key=at)]
+        del places[len(before) + 1]  # one place of the pair is left over
         for number, place in zip(ordered, places, strict=True):
             self._position[number] = place
 

@@ -86,7 +86,7 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
 def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int]) -> tuple[Node, ...]:
     """The anchors and the free nodes between them and memory, operands before users."""
     found = dict.fromkeys(levels)
-    pending = [node for node in levels] + [values.name[node] for node in levels]
+    pending = list(levels) + [values.name[node] for node in levels]
     while pending:
         node = pending.pop()
         if node not in found:

@@ -33,7 +33,7 @@ def join_equal_groups(groups: list[Group]) -> list[Group]:
     joined: dict[int, Group] = {}
     dropped: set[int] = set()
     for numbers in alike.values():
-        if len(numbers) >= FEWEST:
+        if len(numbers) >= FEWEST and any(groups[n].space[0][0] > 1 for n in numbers):
             joined[numbers[-1]] = _foreach([groups[n] for n in numbers])
             dropped.update(numbers[:-1])
     return [joined.get(number, group) for number, group in enumerate(groups) if number not in dropped]
@@ -60,11 +60,11 @@ def pointwise_structure(group: Group) -> tuple | None:
     size = group.space[0][0]
     known: dict[Node, Any] = {}
     for position, node in enumerate(group.inputs):
-        if node.type.numel != size or size <= 1:
+        if node.type.numel != size:
             return None
         known[node] = ("input", position, node.dtype)
-    rows = []
-    for position, node in enumerate(group.nodes):
+    rows: list[tuple] = []
+    for position, node in enumerate(_in_order_of_use(group)):
         name = node.op.name
         if node.op.kind == "pointwise":
             if any(x not in known for x in node.inputs):
@@ -84,6 +84,23 @@ def pointwise_structure(group: Group) -> tuple | None:
         else:
             return None
     return (tuple(rows), tuple(known[node] for node in group.outputs if node in known))
+
+
+def _in_order_of_use(group: Group) -> tuple[Node, ...]:
+    """The group's nodes as they are met from its outputs: equal programs give equal orders."""
+    inside = set(group.nodes)
+    order: dict[Node, None] = {}
+    stack = [(node, False) for node in reversed(group.outputs)]
+    while stack:
+        node, ready = stack.pop()
+        if node in order or node not in inside:
+            continue
+        if ready:
+            order[node] = None
+        else:
+            stack.append((node, True))
+            stack += [(x, False) for x in reversed(node.inputs)]
+    return tuple(order)
 
 
 def _foreach(members: list[Group]) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from genesis.ir.errors import Overwritten
 from genesis.ir.graph import Graph, rewrite_nodes, substitute
 from genesis.ir.node import Node
 from genesis.ir.ops import control
@@ -17,7 +18,7 @@ def legalize(graph: Graph, supports: Supports) -> Graph:
         before: %1: f32[4] = silu(%0)      after: %1: f32[4] = sigmoid(%0)
                                                   %2: f32[4] = mul(%0, %1)
 
-    Raises RuntimeError for an op that has neither a lowering nor a decomposition.
+    Raises RuntimeError for an op that has neither a lowering nor a decomposition, and for a lost value.
     """
     while True:
         after = _decompose_once(graph, supports)
@@ -35,6 +36,9 @@ def _decompose_once(graph: Graph, supports: Supports) -> Graph:
             return None if several is None else several[node["index"]]
         if node.op.kind == "leaf" or supports(node):
             return None
+        if node.op is control.lost:
+            raise Overwritten("one of the variables needed for gradient computation has been modified by an inplace "
+                              "operation: a value that backward needs was overwritten before backward ran")
         if node.op.decompose is None:
             raise RuntimeError(f"the backend has no lowering for {node.op.name} of "
                                f"{', '.join(str(x.type) for x in node.inputs)}, and it has no decomposition")

@@ -72,6 +72,16 @@ class CPUStorage:
         self.ptr = address_of(self.bytes)
         return self
 
+    def clone(self) -> CPUStorage:
+        """Another storage with the same content."""
+        copy = CPUStorage(self.nbytes)
+        copy.bytes[:] = self.bytes
+        return copy
+
+    def same(self, other: CPUStorage) -> bool:
+        """True if both hold the same bytes."""
+        return bool(np.array_equal(self.bytes, other.bytes))
+
     def numpy(self, type: TensorType) -> np.ndarray:
         """The first `type.nbytes` bytes as a row-major array of that shape and dtype, sharing this memory.
 

@@ -126,7 +126,8 @@ def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: boo
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
         step = f" + ({_named(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
-        limit = "(i[:, None] < rows) & (k[None, :] < depth)" if name == "a" else "(k[:, None] < depth) & (j[None, :] < columns)"
+        limit = {"a": "(i[:, None] < rows) & (k[None, :] < depth)",
+                 "b": "(k[:, None] < depth) & (j[None, :] < columns)"}[name]
         lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}), mask={limit}, other=0)")
     if dots:
         precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""

@@ -64,14 +64,14 @@ def _rows(group: Group, node: Node) -> KernelSource:
         "        hit = tl.min(waiting)",
         f"        waiting = tl.where(waiting == hit, {count}, waiting)",
         "        hit_row = tl.load(index + hit)",
-        f"        value = tl.load(source + ((outer * {count} + hit) * {inner} + column), mask=column < {inner}, other=0)"
-        f".to({triton_type(total)})",
+        f"        from_row = source + (outer * {count} + hit) * {inner}",
+        f"        value = tl.load(from_row + column, mask=column < {inner}, other=0).to({triton_type(total)})",
         f"        total = tl.where(row == hit_row, {combine}, total)",
         f"tl.store(out + at, {_stored('total', node)}, mask=inside)",
     ]
     grid = (blocks * outer, -(-inner // columns), 1)
-    return _kernel(group, node, lines, {"BLOCK": block, "COLUMNS": columns, "SEARCHED": min(power_of_two(count), SEARCHED)},
-                   grid, 8 if block * columns >= 4096 else 4)
+    sizes = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": min(power_of_two(count), SEARCHED)}
+    return _kernel(group, node, lines, sizes, grid, 8 if block * columns >= 4096 else 4)
 
 
 def _elements(group: Group, node: Node) -> KernelSource:

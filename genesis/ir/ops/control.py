@@ -20,6 +20,20 @@ known = Op("known", "control", lambda x, memory: x, vjp=lambda g, x, memory, y: 
            doc="x, whose value is in memory already: differentiate x, read `memory`.")
 
 
+overwritten = Op("overwritten", "control", lambda x, value: x, vjp=lambda g, x, value, y: (g, None),
+                 doc="The value of `value`, differentiated as x: a tensor computed as x whose memory was written to "
+                     "without gradients.")
+
+
+def _lost_type(type: TensorType) -> TensorType:
+    return type
+
+
+lost = Op("lost", "control", _lost_type, attrs=("type",),
+          doc="A value whose memory was overwritten. Fine as long as nothing needs it: compiling a program that does "
+              "raises.")
+
+
 def _grad_type(*types: TensorType, outputs: int, create_graph: bool) -> tuple[TensorType, ...]:
     for y, g in zip(types[:outputs], types[outputs:2 * outputs], strict=True):
         if y.shape != g.shape:
