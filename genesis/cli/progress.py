@@ -73,8 +73,8 @@ class LiveProgress:
         self._first: Step | None = None
         self._bar = progress.Progress(
             progress.TextColumn("step"), progress.MofNCompleteColumn(), progress.BarColumn(bar_width=24),
-            progress.TextColumn("loss [bold]{task.fields[loss]}[/bold]"), progress.TextColumn("{task.fields[speed]} tokens/s"),
-            progress.TextColumn("eta {task.fields[eta]}"))
+            progress.TextColumn("loss [bold]{task.fields[loss]}[/bold]"),
+            progress.TextColumn("{task.fields[speed]} tokens/s"), progress.TextColumn("eta {task.fields[eta]}"))
         self._task: Any = None
 
     def __enter__(self) -> Self:
