@@ -281,16 +281,3 @@ def export_numpy(tensor: Any) -> Any:
         tuple(stride * size for stride in tensor.strides))
     tensor.storage.share(root)
     return array
-
-
-def transfer(tensor: Any, device: Device) -> Any:
-    """A copy of the tensor on another device, made at once."""
-    from genesis.recording import wrap_memory
-    source = host_copy(tensor) if tensor.type.device is not cpu else None
-    if source is None:
-        source = host_copy(tensor)
-    kind: TensorType = tensor_type(tensor.type.shape, tensor.type.dtype, device)
-    memory = allocate(kind.nbytes, device)
-    if kind.nbytes:
-        memory.copy_from_host(source)
-    return wrap_memory(memory, kind)

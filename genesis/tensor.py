@@ -249,7 +249,8 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         result = self if dtype is None else to_dtype(self, dtype)
         place = self.device if device is None else device_from(device)
         if place is not self.device:
-            return engine.transfer(result, place)
+            from genesis.transfer import transfer
+            return transfer(result, place)
         return result.clone() if copy and result is self else result
 
     def cpu(self) -> Any:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.amp.policy import cast_for
+from genesis.amp.policy import state as autocast
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
@@ -165,6 +167,8 @@ def broadcast(*tensors: Any) -> tuple[Any, ...]:
 
 def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
     """Record a pointwise op on tensors and numbers, by torch's rules."""
+    if autocast.dtypes is not None:
+        values = cast_for(op.name, *values)
     return wrap(emit(op, operands(op.name, values, floating)))
 
 

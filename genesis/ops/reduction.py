@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from genesis.amp.policy import cast_for
+from genesis.amp.policy import state as autocast
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite as c
 from genesis.ir.ops import reduction as r
@@ -23,6 +25,8 @@ class ValuesIndices(NamedTuple):
 
 
 def _reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None) -> Tensor:
+    if autocast.dtypes is not None:
+        (input,) = cast_for(op.name, input)
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
@@ -180,6 +184,8 @@ def logsumexp(input: Tensor, dim: Axis, keepdim: bool = False) -> Tensor:
 
 
 def _scan(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
+    if autocast.dtypes is not None:
+        (input,) = cast_for(op.name, input)
     axis = axis_in(op.name, dim, input.type.ndim)
     target = _summed(input, dtype)
     node = read(input) if target is None else cast(read(input), target)
@@ -197,6 +203,8 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
+    if autocast.dtypes is not None:
+        (input,) = cast_for(op.name, input)
     axis = axis_in(op.name, dim, input.type.ndim)
     if dtype is None and input.type.dtype.kind != "float":
         dtype = default_dtype("float")

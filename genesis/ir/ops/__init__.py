@@ -1,6 +1,7 @@
 """The registry's rows, a family a file. Importing this package registers every op."""
 
 from genesis.ir.ops import (  # noqa: F401
+    clipping,
     composite,
     contraction,
     control,

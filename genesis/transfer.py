@@ -1,0 +1,54 @@
+"""Moving tensors between devices.
+
+A tensor that was not computed yet and comes from constants and random draws alone moves by being
+recorded again on the other device: an op gives the same bits on each, so a model that is made and
+then moved is never computed where it was made. Anything else is computed and copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis import engine
+from genesis.capture import computed, walk
+from genesis.ir.node import Node, make
+from genesis.ir.ops import leaves
+from genesis.ir.types import Device, TensorType, tensor_type
+from genesis.recording import wrap, wrap_memory
+
+
+def transfer(tensor: Any, device: Device) -> Any:
+    """A copy of the tensor on another device."""
+    storage = tensor.storage
+    if storage.cell is None and storage.error is None and not storage.exported:
+        node = relocated(storage.node, device)
+        if node is not None:
+            return wrap(node if tensor.part is None else tensor.part.read(node))
+    source = engine.host_copy(tensor)
+    kind = tensor_type(tensor.type.shape, tensor.type.dtype, device)
+    memory = engine.allocate(kind.nbytes, device)
+    if kind.nbytes:
+        memory.copy_from_host(source)
+    return wrap_memory(memory, kind)
+
+
+def relocated(node: Node, device: Device) -> Node | None:
+    """The same value on another device, or None if it depends on memory or carries gradients."""
+    moved: dict[Node, Node] = {}
+    for x in walk([node]):
+        if x.op is leaves.data or computed(x) or x.needs_grad:
+            return None
+        if x.op is leaves.number or (type(x.type) is not tuple and x.type.weak):
+            moved[x] = x
+            continue
+        attrs = tuple([_elsewhere(value, device) for value in x.attrs])
+        moved[x] = make(x.op, tuple([moved[y] for y in x.inputs]), attrs, x.source)
+    return moved[node]
+
+
+def _elsewhere(value: Any, device: Device) -> Any:
+    if isinstance(value, Device):
+        return device
+    if isinstance(value, TensorType):
+        return tensor_type(value.shape, value.dtype, device, value.weak)
+    return value
