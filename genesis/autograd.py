@@ -9,6 +9,7 @@ from itertools import chain, islice
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from genesis.capture import computed
 from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
@@ -24,9 +25,10 @@ _FREED_MESSAGE = "Trying to backward through the graph a second time"
 def watches_below(nodes: Sequence[Node]) -> dict[int, list[Node]]:
     """The `watch` nodes that gradients of these nodes reach, by leaf number, in order.
 
-    A leaf has several when it was written to (under no_grad) between reads.
+    A leaf has several when it was written to (under no_grad) between reads. Capture makes those
+    over one memory one node, so only one of them counts.
     """
-    found: dict[int, list[Node]] = {}
+    found: dict[int, dict[Any, Node]] = {}
     seen: set[Node] = set()
     stack = list(nodes)
     watch = control.watch
@@ -36,10 +38,11 @@ def watches_below(nodes: Sequence[Node]) -> dict[int, list[Node]]:
             continue
         seen.add(node)
         if node.op is watch:
-            found.setdefault(node.attrs[0], []).append(node)
+            value = node.inputs[0]
+            found.setdefault(node.attrs[0], {})[value.buffer if computed(value) else value] = node
         else:
             stack.extend(node.inputs)
-    return dict(sorted(found.items()))
+    return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}
 
 
 def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None, create_graph: bool,

@@ -141,12 +141,11 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
 
     order = list(visited)
     number_op, watch_op = leaves.number, control.watch
-    for at, node in enumerate(order):
-        position[node] = at
+    for node in order:
         op = node.op
-        if op is number_op:
-            append(None)
+        if op is number_op:  # no position: whether two numbers are equal, and so one node, is not structure
             continue
+        position[node] = len(position)
         cell = node.buffer
         if cell is not None and cell.memory is not None:
             append(input_of(cell, node.type))
