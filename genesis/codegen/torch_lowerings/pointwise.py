@@ -85,6 +85,14 @@ def _gelu(outs: Outs, x: Tensor, approximate: str) -> None:
     torch._C._nn.gelu(x, approximate=approximate, out=outs[0])
 
 
+def _silu_backward(outs: Outs, g: Tensor, x: Tensor) -> None:
+    torch.ops.aten.silu_backward.grad_input(g, x, grad_input=outs[0])
+
+
+def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
+    torch.ops.aten.gelu_backward.grad_input(g, x, approximate=approximate, grad_input=outs[0])
+
+
 _BOTH_SIDES = ("add", "sub", "mul", "div", "pow")
 _RIGHT_SIDE = ("remainder", "fmod", "floor_divide", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le",
                "gt", "ge")
@@ -108,4 +116,6 @@ POINTWISE: dict[str, Lowering] = {
     "relu": Lowering(_relu, in_place=(0,)),
     "silu": _unary(torch._C._nn.silu),
     "gelu": Lowering(_gelu, in_place=(0,)),
+    "silu_backward": Lowering(_silu_backward),
+    "gelu_backward": Lowering(_gelu_backward),
 }

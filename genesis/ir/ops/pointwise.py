@@ -265,8 +265,13 @@ relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
           samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0))
 
 silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
-          vjp=lambda g, x, y: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
+          vjp=lambda g, x, y: silu_backward(g, x),
           samples=each(reals(-6, 6), special=False), reference=lambda x: x / (1 + np.exp(-x)))
+
+silu_backward = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient of silu by x.", ulp=8,
+                   decompose=lambda g, x: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
+                   samples=each(reals(-2, 2), reals(-6, 6), special=False, numbers=False),
+                   reference=lambda g, x: g / (1 + np.exp(-x)) * (1 + x / (1 + np.exp(x))))
 
 
 def _gelu(x: Node, approximate: str) -> Node:
@@ -275,7 +280,7 @@ def _gelu(x: Node, approximate: str) -> Node:
     return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1)
 
 
-def _gelu_vjp(g: Node, x: Node, y: Node, approximate: str) -> Node:
+def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
     if approximate == "tanh":
         t = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
         slope = (1 - t * t) * ((x * x * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi))
@@ -292,7 +297,24 @@ def _gelu_value(x: Any, approximate: str) -> Any:
 
 
 gelu = Op("gelu", "pointwise", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
-          defaults={"approximate": "none"}, decompose=_gelu, vjp=_gelu_vjp, ulp=4,
+          defaults={"approximate": "none"}, decompose=_gelu, ulp=4,
+          vjp=lambda g, x, y, approximate: gelu_backward(g, x, approximate=approximate),
           doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.",
           samples=each(reals(-4, 4), special=False, scale=4).under({"approximate": "none"}, {"approximate": "tanh"}),
           reference=_gelu_value)
+
+
+def _gelu_slope(g: Any, x: Any, approximate: str) -> Any:
+    if approximate == "tanh":
+        c = math.sqrt(2 / math.pi)
+        t = np.tanh(c * (x + 0.044715 * x**3))
+        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x))
+    cdf = 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) if x.size else x
+    return g * (cdf + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+
+
+gelu_backward = Op("gelu_backward", "composite", lambda g, x, approximate: common((g, x), FLOAT), attrs=("approximate",),
+                   defaults={"approximate": "none"}, decompose=_gelu_backward, ulp=16, doc="Gradient of gelu by x.",
+                   samples=each(reals(-2, 2), reals(-4, 4), special=False, numbers=False).under({"approximate": "none"},
+                                                                                {"approximate": "tanh"}),
+                   reference=_gelu_slope)

@@ -173,14 +173,15 @@ _SHAPES: Final[tuple[Shape, ...]] = ((), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2
 _SPECIAL: Final = (float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1.0)
 
 
-def each(*values: Values, kinds: Kinds = FLOAT, special: bool = True, scale: float = 0.0) -> Samples:
-    """Cases of a pointwise op: several shapes, a number on either side, and with `special` NaN and ±Inf.
+def each(*values: Values, kinds: Kinds = FLOAT, special: bool = True, scale: float = 0.0,
+         numbers: bool = True) -> Samples:
+    """Cases of a pointwise op: several shapes, with `numbers` one on either side, with `special` NaN and ±Inf.
 
     >>> [len(c.operands) for c in each(reals(), reals()).cases][:2]
     [2, 2]
     """
     found = [Case(tuple(Operand(v, shape) for v in values)) for shape in _SHAPES]
-    if len(values) == 2 and values[0].dtype is values[1].dtype is None:
+    if numbers and len(values) == 2 and values[0].dtype is values[1].dtype is None:
         left, right = values
         found.append(Case((Operand(left, (4,)), Literal(right.middle))))
         found.append(Case((Literal(left.middle), Operand(right, (4,)))))
