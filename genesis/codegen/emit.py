@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from genesis.codegen.loops import emit_foreach, emit_loop
 from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.matmul import emit_matmul
@@ -15,5 +17,10 @@ def emit(group: Group) -> KernelSource:
     return _EMITTERS[group.kind](group)
 
 
-_EMITTERS = {"loop": emit_loop, "foreach": emit_foreach, "matmul": emit_matmul, "scan": emit_scan,
-             "scatter": emit_scatter}
+_EMITTERS: dict[str, Callable[[Group], KernelSource]] = {
+    "loop": emit_loop,
+    "foreach": emit_foreach,
+    "matmul": emit_matmul,
+    "scan": emit_scan,
+    "scatter": emit_scatter,
+}

@@ -267,7 +267,7 @@ class _Builder:
 
     def vars_of(self, *expressions: Expr) -> str:
         """The variables that expressions depend on, through loaded indices too."""
-        found = set()
+        found: set[str] = set()
         for atom in atoms(expressions):
             found.update(self.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
         return "".join(name for name in "xr" if name in found)

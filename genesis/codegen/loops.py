@@ -103,7 +103,7 @@ def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
     name = f"foreach_{kernel_name(group.members[0])}"
     signature = {**{a.name: POINTER[a.node.dtype.name] for a in shared}, "table": "*i64", "programs": "i32",
                  "XBLOCK": "constexpr"}
-    args = (*(a.node for a in shared), TensorTable((*starts, *members)), programs)
+    args: tuple[Node | int | TensorTable, ...] = (*(a.node for a in shared), TensorTable((*starts, *members)), programs)
     return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": block}, args, ("table",),
                         (programs, 1, 1), 4, label=f"{name} ×{len(kernels)}")
 

@@ -9,6 +9,7 @@ from genesis.codegen.compile_cuda import Cache, compile_sources
 from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable
 from genesis.codegen.triton_lowerings import LOWERED
+from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.place import Place
@@ -37,7 +38,12 @@ def prepare(graph: Graph) -> Graph:
     return split_reductions(graph)
 
 
-BACKEND = Backend("cuda", supports, prepare, fuse, may_overwrite)
+def group(graph: Graph) -> Schedule:
+    """The kernels, in order."""
+    return fuse(graph, merge=config.fuse)
+
+
+BACKEND = Backend("cuda", supports, prepare, group, may_overwrite)
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,

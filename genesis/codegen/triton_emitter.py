@@ -71,12 +71,13 @@ class Body:
             for s in here:
                 if not self.inside(s) and not isinstance(s, Reduce):
                     found += self.statement(s)
-            ends = [s for s in here if isinstance(s, Reduce)] + [s for s in stores if self.inside(s)]
+            ends: list[Statement] = [s for s in here if isinstance(s, Reduce)]
+            ends += [s for s in stores if self.inside(s)]
             if ends:
                 found += self.walk(ends)
-            for s in stores:
-                if not self.inside(s):
-                    found += self.statement(s)
+            for store in stores:
+                if not self.inside(store):
+                    found += self.statement(store)
         return found
 
     @staticmethod
@@ -255,6 +256,8 @@ class Body:
 
     def accumulator(self, s: Reduce) -> DType:
         """The dtype a reduction accumulates in: at least 32 bits."""
+        if s.op in ("any", "all"):
+            return int32
         dtype = table.held(s.operand.dtype)
         return int32 if dtype.itemsize < 4 else dtype
 
@@ -266,7 +269,6 @@ class Body:
         value, dtype = self.use(s.operand, s.operand.dtype), self.accumulator(s)
         if s.op in ("any", "all") and s.operand.dtype is not bool_:
             value = f"({value} != 0)"
-            dtype = int32
         if dtype is not table.held(s.operand.dtype) or s.op in ("any", "all"):
             value = f"{value}.to({table.triton_type(dtype)})"
         if s.operand.vars != "xr":

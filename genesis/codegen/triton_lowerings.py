@@ -27,7 +27,7 @@ def _math(name: str) -> dict[str, str]:
 
 POINTWISE: Final[dict[str, dict[str, str]]] = {
     "add": _row("{0} + {1}", bool="{0} | {1}"),
-    "sub": _row("{0} - {1}"),
+    "sub": _row(float="{0} - {1}", int="{0} - {1}"),
     "mul": _row("{0} * {1}", bool="{0} & {1}"),
     "div": _row(f32="tl.math.div_rn({0}, {1})", f64="{0} / {1}"),
     "floor_divide": _row(float="g_floor_divide({0}, {1})", int="g_int_floor_divide({0}, {1})"),
@@ -37,9 +37,9 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "atan2": _row(float="libdevice.atan2({0}, {1})"),
     "maximum": _row(float=f"tl.maximum({{0}}, {{1}}, {_NAN})", int="tl.maximum({0}, {1})", bool="{0} | {1}"),
     "minimum": _row(float=f"tl.minimum({{0}}, {{1}}, {_NAN})", int="tl.minimum({0}, {1})", bool="{0} & {1}"),
-    "neg": _row("-{0}"),
-    "abs": _row("tl.abs({0})"),
-    "sign": _row("g_sign({0})"),
+    "neg": _row(float="-{0}", int="-{0}"),
+    "abs": _row(float="tl.abs({0})", int="tl.abs({0})"),
+    "sign": _row(float="g_sign({0})", int="g_sign({0})"),
     "reciprocal": _row(f32="tl.math.div_rn(1.0, {0})", f64="1.0 / {0}"),
     "sqrt": _row(f32="tl.math.sqrt_rn({0})", f64="libdevice.sqrt({0})"),
     "rsqrt": _row(f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))", f64="1.0 / libdevice.sqrt({0})"),
@@ -54,7 +54,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "bitwise_and": _row(int="{0} & {1}", bool="{0} & {1}"),
     "bitwise_or": _row(int="{0} | {1}", bool="{0} | {1}"),
     "bitwise_xor": _row(int="{0} ^ {1}", bool="{0} ^ {1}"),
-    "bitwise_not": _row(int="~{0}", bool="{0} == 0"),
+    "bitwise_not": _row(int="g_invert({0})", bool="{0} == 0"),
     "left_shift": _row(int="g_left_shift({0}, {1})"),
     "right_shift": _row(int="g_right_shift({0}, {1})"),
     "eq": _row("{0} == {1}"),
@@ -113,12 +113,15 @@ def convert(value: str, source: DType, target: DType) -> str:
     """`value`, held for dtype `source`, as it is held for `target`; rounded when that is narrower."""
     if source is target:
         return value
+    # f16 and bf16 are reached through float32, as torch does.
     if target is bool_:
         return f"{value} != 0"
     if source.kind == "float" and target in (uint8, int8, int16):
         value, source = f"{value}.to(tl.int32)", int32
-    text = value if held(source) is target else f"{value}.to({triton_type(target)})"
-    return text if held(target) is target else f"{text}.to({triton_type(held(target))})"
+    wide = value if held(source) is held(target) else f"{value}.to({triton_type(held(target))})"
+    if held(target) is target:
+        return wide
+    return f"{wide}.to({triton_type(target)}).to({triton_type(held(target))})"
 
 
 def to_held(value: str, source: DType, target: DType) -> str:
@@ -152,6 +155,15 @@ PRELUDE: Final[dict[str, str]] = {
 def g_sign(x):
     """-1, 0 or 1; 0 for NaN, as torch has it."""
     return ((x > 0).to(tl.int32) - (x < 0).to(tl.int32)).to(x.dtype)
+''',
+    "g_invert": '''
+@triton.jit
+def g_invert(x):
+    """All bits turned (`~` fails on unsigned integers in the interpreter)."""
+    if x.dtype == tl.uint8:
+        return x ^ 255
+    else:
+        return ~x
 ''',
     "g_max": '''
 @triton.jit

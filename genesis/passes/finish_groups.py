@@ -133,7 +133,7 @@ def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]
     for node in levels:
         found[node] = set()
         for x in values.reads[node]:
-            found[node] |= found[x] if x in found else {x}
+            found[node] |= found.get(x, {x})
     return found
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 
 from genesis.ir.graph import Graph
@@ -69,12 +70,16 @@ class Cluster:
         return "pulled" in self.levels.values()
 
 
-def fuse(graph: Graph) -> Schedule:
-    """The kernels of a graph for CUDA, in order."""
+def fuse(graph: Graph, merge: bool = True) -> Schedule:
+    """The kernels of a graph for CUDA, in order. Without `merge` each anchor has one of its own."""
     fuser = _Fuser(graph, memory_values(graph))
-    fuser.run()
-    clusters = [(c.kind, c.space or ((c.size, "x"),), c.levels) for c in map(fuser.clusters.__getitem__, fuser.dag.order())]
-    groups = join_equal_groups(make_groups(graph, fuser.values, clusters))
+    if merge:
+        fuser.run()
+    clusters = [(c.kind, c.space or ((c.size, "x"),), c.levels)
+                for c in map(fuser.clusters.__getitem__, fuser.dag.order())]
+    groups = make_groups(graph, fuser.values, clusters)
+    if merge:
+        groups = join_equal_groups(groups)
     refused = tuple(Refusal(p, c, why) for (p, c), why in fuser.refused.items() if fuser.dag.of[p] != fuser.dag.of[c])
     return Schedule(graph, order_groups(groups), refused)
 
@@ -122,10 +127,11 @@ class _Fuser:
             for x in self.values.reads[node]:
                 readers.setdefault(x, []).append(node)
         for value, nodes in readers.items():
-            for one, other in zip(nodes, nodes[1:], strict=False):
+            for one, other in pairwise(nodes):
                 a, b = self.dag.of[one], self.dag.of[other]
                 first, second = self.clusters[a], self.clusters[b]
-                if a != b and first.kind == second.kind == "loop" and 2 * value.type.numel >= max(first.size, second.size):
+                large = 2 * value.type.numel >= max(first.size, second.size)
+                if a != b and first.kind == second.kind == "loop" and large:
                     self.join(a, b, first, second)
 
     # One merge
@@ -133,6 +139,7 @@ class _Fuser:
     def join(self, a: int, b: int, first: Cluster, second: Cluster) -> str:
         """Merge two loop clusters; returns why not, '' when done."""
         merged, why = self.fit(a, b, first, second)
+        space, size = merged_space(first, second), merged_size(first, second)
         if merged is None:
             return why
         small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
@@ -147,7 +154,7 @@ class _Fuser:
         levels.update(self.clusters[small].levels)
         kept = self.clusters[large]
         kept.wanders = wanders
-        kept.space, kept.size, kept.weight = merged_space(first, second), merged_size(first, second), first.weight + second.weight
+        kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
         del self.clusters[small]
         return ""
 

@@ -127,7 +127,7 @@ def variable(name: str, size: int) -> Expr:
 
 def loaded(name: str, size: int, payload: Any) -> Expr:
     """An index from 0 to size - 1 that the kernel reads from memory or computes."""
-    return Expr(0, ((Atom("loaded", name, 0, max(size - 1, 0), payload=payload), 1),))
+    return ZERO if size <= 1 else Expr(0, ((Atom("loaded", name, 0, size - 1, payload=payload), 1),))
 
 
 def add(*parts: Expr) -> Expr:

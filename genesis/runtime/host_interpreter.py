@@ -6,6 +6,7 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
    unless TRITON_INTERPRET was set: interpreted twins take its place.
  * libdevice cannot be called: numpy computes it, in float64, rounded once.
  * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
+ * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
 Afterwards everything is as it was, and the same process can go on compiling.
 """
 
@@ -121,6 +122,7 @@ def interpreting() -> Iterator[None]:
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
         InterpreterBuilder.create_dot = _dot
+        InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -181,6 +183,20 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     wide = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b)]
     product = np.matmul(*(x.astype(total.data.dtype) for x in wide))
     return TensorHandle(product + total.data, total.dtype.scalar)
+
+
+def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
+    """The interpreter's conversion, but float32 becomes the nearest bfloat16."""
+    import ml_dtypes
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    def call(builder: Any, source: Any, target: Any) -> Any:
+        if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16:
+            bits = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
+            return TensorHandle(bits, tl.bfloat16)
+        return convert(builder, source, target)
+    return call
 
 
 def _is_constexpr(annotation: Any) -> bool:
