@@ -3,6 +3,7 @@
 from typing import Any
 
 from genesis.autograd import grad, value_and_grad
+from genesis.config import config
 from genesis.engine import materialize as eval
 from genesis.gradmode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from genesis.ir.types import (

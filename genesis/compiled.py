@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from genesis import engine, session
 from genesis.amp.policy import state as autocast_state
+from genesis.config import config
 from genesis.gradmode import mode
 from genesis.guards import Guards, Refusal, Tracer
 from genesis.nn.modules.tree import Tree, epoch
@@ -106,7 +107,7 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     Raises Refusal for an argument that cannot be compared.
     """
     tensors: list[Any] = []
-    key: list[Any] = [mode.enabled, mode.inference, epoch()]
+    key: list[Any] = [mode.enabled, mode.inference, epoch(), config.key()]
     if autocast_state.dtypes is not None:
         key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
     for value in args:
