@@ -15,6 +15,7 @@ from typing import Any
 from genesis import session
 from genesis.capture import Captured, build_graph, capture, computed, program, walk
 from genesis.compiler import Compiled, compile_graph
+from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
@@ -196,7 +197,7 @@ def _fail_without_value(error: BaseException, flush: Flush) -> None:
 def plan_for(captured: Captured, device: Device) -> Compiled:
     """The plan of the captured program: the one of its structure, or a new one."""
     global _last
-    key = (device, captured.key)
+    key = (device, config.key(), captured.key)
     found = _plans.get(key)
     if found is None:
         found = _plans[key] = compile_graph(build_graph(captured), device)
