@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +36,12 @@ def materialize(tensors: Iterable[Any]) -> None:
 
 def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
-    if session.current is not None:
-        session.current.refuse("a value is read while the function runs")
+    if session.current is not None and (running := session.active()) is not None:
+        running.refuse("a value is read while the function runs")
     with _lock:
         for storage in wanted:
             if storage.error is not None and storage.settled:
-                raise storage.error
+                raise storage.error.with_traceback(None)
         live = live_pending()
         unsettled = [storage for storage in wanted if not storage.settled]
         devices = dict.fromkeys(s.type.device for s in [*unsettled, *live] if not s.settled)
@@ -51,8 +52,8 @@ def flush(wanted: Sequence[Storage]) -> None:
 
 def end_step() -> None:
     """A training step ends: run what is pending, without waiting for the GPU."""
-    if session.current is not None:
-        session.current.ended = True
+    if session.current is not None and (running := session.active()) is not None:
+        running.ended = True
         return
     flush([])
 
@@ -147,36 +148,37 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
     if not others:
         return [], []
     computed_here = walk([*(s.node for s in outputs), *(s.node for s in updates)])
-    overwritten = {id(s.cell): s for s in updates}
-    dependent: list[Storage] = []
-    kept: list[Storage] = []
-    needed: dict[int, Storage] = {}
-    for storage in others:
-        old = _reads_from(storage.node, overwritten) if overwritten else {}
-        if old and not storage.persistent:
-            dependent.append(storage)
-            needed.update(old)
-        elif old or storage.node in computed_here:
-            kept.append(storage)
-    copied = sum(s.type.nbytes for s in needed.values())
+    kept = [s for s in others if s.persistent and s.node in computed_here]
+    rest = [s for s in others if not (s.persistent and s.node in computed_here)]
+    reads = _reads_from([s.node for s in rest], updates)
+    dependent = [s for s in rest if reads[s.node] and not s.persistent]
+    kept += [s for s in rest if (s.persistent if reads[s.node] else s.node in computed_here)]
+    needed = dict.fromkeys(old for s in dependent for old in reads[s.node])
+    copied = sum(s.type.nbytes for s in needed)
     if dependent and copied < sum(s.type.nbytes for s in dependent):
         small = [s for s in dependent if s.type.nbytes <= 4096]  # a loss is cheaper to keep than to think about
-        return kept + small, list(needed.values()) if len(small) < len(dependent) else []
+        return kept + small, list(needed) if len(small) < len(dependent) else []
     return kept + dependent, []
 
 
-def _reads_from(node: Node, overwritten: dict[int, Storage]) -> dict[int, Storage]:
-    """The overwritten contents that the node's value needs."""
-    found = {}
-    for visited in walk([node]):
-        storage = overwritten.get(id(visited.buffer))
-        if storage is not None:
-            found[id(visited.buffer)] = storage
-    return found
+def _reads_from(nodes: list[Node], updates: list[Storage]) -> dict[Node, list[Storage]]:
+    """For each node the updated storages whose old content its value needs.
+
+    One walk for all: what a node needs is a set of bits, one for each storage.
+    """
+    bit = {id(s.cell): 1 << i for i, s in enumerate(updates)}
+    needs: dict[Node, int] = {}
+    for node in walk(nodes):
+        own = bit.get(id(node.buffer), 0)
+        for x in () if computed(node) else node.inputs:
+            own |= needs[x]
+        needs[node] = own
+    return {node: [s for i, s in enumerate(updates) if needs[node] >> i & 1] if needs[node] else [] for node in nodes}
 
 
 def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], live: list[Storage]) -> None:
     """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
+    error = _without_frames(error)
     lost = {storage.node for storage in updates} | {storage.node for storage in outputs}
     for storage in live:
         if not storage.settled and not lost.isdisjoint(walk([storage.node])):
@@ -186,8 +188,17 @@ def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], 
             storage.fail(error)
 
 
+def _without_frames(error: BaseException) -> BaseException:
+    """The same error, which tensors can keep without keeping alive all that its traceback refers to."""
+    try:
+        return copy(error).with_traceback(None)
+    except Exception:  # an error class of its own that cannot be copied
+        return error
+
+
 def _fail_without_value(error: BaseException, flush: Flush) -> None:
     """What depends on an overwritten value raises this error when read."""
+    error = _without_frames(error)
     for storage in dict.fromkeys((*flush.outputs, *flush.updates, *flush.live)):
         if not storage.settled and any(node.op is leaves.data and not computed(node)
                                        for node in program([storage.node])[0]):
@@ -250,8 +261,8 @@ def memory_of(tensor: Any) -> Any:
     storage = tensor.storage
     if not storage.settled or storage.error is not None:
         flush([storage])
-    elif session.current is not None:
-        session.current.refuse("a value is read while the function runs")
+    elif session.current is not None and (running := session.active()) is not None:
+        running.refuse("a value is read while the function runs")
     return storage.cell.memory
 
 
