@@ -55,6 +55,7 @@ class Cluster:
         space: fixed by a reduction; None while the cluster is pointwise and any space of its size will do.
         levels: node → "whole", "kept" or "pulled".
         wanders: some whole node is also computed in other rows, so none of it may come from a reduction.
+        updates: nothing but updates of memory is made of its nodes.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Cluster:
     levels: dict[Node, str] = field(default_factory=dict)
     weight: int = 0
     wanders: bool = False
+    updates: bool = False
 
     @property
     def pulled(self) -> bool:
@@ -92,7 +94,8 @@ class _Fuser:
         anchors = values.anchors
         reads = {node: tuple(x for x in values.reads[node] if x.op.name != "input") for node in anchors}
         self.dag: ClusterGraph[Node] = ClusterGraph(anchors, reads)
-        self.clusters = {self.dag.of[node]: _alone(node) for node in anchors}
+        update = _for_updates_alone(graph, values, reads)
+        self.clusters = {self.dag.of[node]: _alone(node, node in update) for node in anchors}
         self.reads = reads
         self.refused: dict[tuple[Node, Node], str] = {}
         self.outputs = set(graph.roots)
@@ -138,6 +141,8 @@ class _Fuser:
 
     def join(self, a: int, b: int, first: Cluster, second: Cluster) -> str:
         """Merge two loop clusters; returns why not, '' when done."""
+        if first.updates != second.updates:
+            return "updates of memory run together, in one launch for all tensors"
         merged, why = self.fit(a, b, first, second)
         space, size = merged_space(first, second), merged_size(first, second)
         if merged is None:
@@ -272,12 +277,32 @@ def merged_size(first: Cluster, second: Cluster) -> int:
     return first.size if first.space is not None else second.size
 
 
-def _alone(node: Node) -> Cluster:
+def _alone(node: Node, updates: bool) -> Cluster:
     """A cluster of one node."""
     kind = OPAQUE.get(node.op.name, "loop")
     if node.op.kind == "reduction":
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
-    return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node))
+    return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node), updates=updates)
+
+
+def _for_updates_alone(graph: Graph, values: MemoryValues, reads: dict[Node, tuple[Node, ...]]) -> set[Node]:
+    """Pointwise anchors that only updates of memory depend on: an optimizer's.
+
+    They stay out of the kernels that make the gradients, so that equal ones can become one launch.
+    """
+    targets = {value for _, value in graph.updates} - set(graph.outputs)
+    readers: dict[Node, list[Node]] = {}
+    for node in values.anchors:
+        for x in reads[node]:
+            readers.setdefault(x, []).append(node)
+    found: set[Node] = set()
+    for node in reversed(values.anchors):
+        read_by = readers.get(node, ())
+        wanted = values.name[node] in targets or bool(read_by)
+        if node.op.kind == "pointwise" and wanted and values.name[node] not in graph.outputs and all(
+                x in found for x in read_by):
+            found.add(node)
+    return found
 
 
 def _level(cluster: Cluster, node: Node, chosen: str) -> str:
