@@ -59,14 +59,18 @@ def _sdpa_vjp(g: Node, q: Node, k: Node, v: Node, *mask_and_y: Node, causal: boo
 
 
 def _sdpa_backward(g: Node, q: Node, k: Node, v: Node, y: Node, *mask: Node, causal: bool, scale: float) -> tuple:
-    """With P the probabilities: dv = Pᵀg, dS = P·(g·vᵀ - rowsum(g·y)), dq = dS·k·scale, dk = dSᵀ·q·scale."""
-    p = _probabilities(q, k, mask, causal, scale)
+    """With P the probabilities: dv = Pᵀg, dS = P·(g·vᵀ - rowsum(g·y)), dq = dS·k·scale, dk = dSᵀ·q·scale.
+
+    P is rounded as the forward rounds it for its product, so that one value serves both.
+    """
+    rounded = narrow(_probabilities(q, k, mask, causal, scale), q)
+    p = wide(rounded)
     last = p.type.ndim - 1
     to_p = wide(matmul(g, swap_last(v)))
     row = sum(wide(g) * wide(y), axes=(last,), keepdims=True)
     to_scores = p * (to_p - row)
     scaled = narrow(to_scores * scale, q)
-    results = (matmul(scaled, k), matmul(swap_last(scaled), q), matmul(swap_last(narrow(p, q)), g))
+    results = (matmul(scaled, k), matmul(swap_last(scaled), q), matmul(swap_last(rounded), g))
     return (*results, narrow(to_scores, mask[0])) if mask and mask[0].dtype.kind == "float" else results
 
 
