@@ -21,6 +21,7 @@ from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import Device, TensorType, cpu, tensor_type
+from genesis.recording import TensorBase
 from genesis.storage import Cell, Storage, live_pending
 
 _lock = threading.RLock()
@@ -29,9 +30,15 @@ _observers: list[Callable[[Compiled], None]] = []
 _last: Compiled | None = None
 
 
-def materialize(tensors: Iterable[Any]) -> None:
-    """Compute these tensors' contents into memory (`genesis.eval`)."""
-    flush([tensor.storage for tensor in tensors])
+def materialize(*tensors: Any) -> None:
+    """Compute the contents of these tensors, and of all in lists of them, into memory (`genesis.eval`).
+
+    >>> import genesis
+    >>> x, y = genesis.ones(2) * 3, genesis.ones(2) * 4
+    >>> genesis.eval(x, [y])
+    """
+    flush([tensor.storage for given in tensors
+           for tensor in ((given,) if isinstance(given, TensorBase) else given)])
 
 
 def flush(wanted: Sequence[Storage]) -> None:

@@ -216,8 +216,8 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-_EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True}
-"""What a reduction of no element gives."""
+_EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "max": 0, "min": 0, "argmax": 0, "argmin": 0}
+"""What a reduction of no element gives. A maximum of none is an error when recorded, unless there is no result either."""
 
 
 class _Builder:

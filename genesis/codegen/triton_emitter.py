@@ -205,7 +205,7 @@ class Body:
         found = [f"{block} = {self.reduced_operand(s)}"]
         if s.position is None:
             return [*found, f"{s.out.name} = {self.finished(s, block)}"]
-        position = f"tl.broadcast_to({self.at(s.position, self.vars_of(s.position))}, [XBLOCK, RBLOCK])"
+        position = self.at(s.position, "xr")
         inside = " & r_mask" if self.ragged_r else ""
         return [*found, f"{s.out.name}_at = {position}", *self.first_hit(s, block, f"{s.out.name}_at", inside)]
 
