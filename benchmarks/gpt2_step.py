@@ -134,6 +134,7 @@ def make_weights(path: Path) -> None:
             arrays[name] = np.ones(shape, np.float32)
         else:
             arrays[name] = (rng.standard_normal(shape) * 0.02).astype(np.float32)
+    arrays["lm_head.weight"] = arrays["token.weight"]  # tied
     np.savez(path, **arrays)
 
 
