@@ -39,7 +39,7 @@ MOST_WEIGHT = 128
 """Weighted ops in a kernel with reductions or pulled values. Pointwise kernels are cut to it later."""
 
 RECOMPUTED_WEIGHT = 16
-"""The dearest values that a kernel computes at a second set of points."""
+"""Weighted ops for each of its elements that a value may cost when it is computed at a second set of points."""
 
 REPEATED_WEIGHT = 4
 """The dearest values that are computed again for every element they are broadcast to."""
@@ -104,10 +104,13 @@ class _Fuser:
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
 
     def run(self) -> None:
-        """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings."""
+        """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings.
+
+        A reader joins the largest value it reads first: where it can join only one kernel, that saves the dearest store.
+        """
         for _ in range(2):
             for consumer in self.values.anchors:
-                for producer in reversed(self.reads[consumer]):
+                for producer in sorted(reversed(self.reads[consumer]), key=lambda node: -node.type.nbytes):
                     self.along(producer, consumer)
         self.siblings()
 
@@ -240,7 +243,7 @@ class _Fuser:
                 repeats += points / max(producer.type.numel, 1)
         if level_is_extra(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT:
             return "broadcasting it costs more to recompute than to store"
-        if not level_is_extra(chosen[0]) and repeats and first.weight > RECOMPUTED_WEIGHT and repeats > 0.01:
+        if not level_is_extra(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
             return "its elements are needed at several places, and computing them again costs more than storing"
         return ""
 
