@@ -106,11 +106,12 @@ class _Fuser:
     def run(self) -> None:
         """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings.
 
-        A reader joins the largest value it reads first: where it can join only one kernel, that saves the dearest store.
+        A reader joins the largest value it reads first: where it can join only one kernel, that saves the
+        dearest store.
         """
         for _ in range(2):
             for consumer in self.values.anchors:
-                for producer in sorted(reversed(self.reads[consumer]), key=lambda node: -node.type.nbytes):
+                for producer in sorted(self.reads[consumer], key=lambda node: -node.type.nbytes):
                     self.along(producer, consumer)
         self.siblings()
 
