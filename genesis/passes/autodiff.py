@@ -70,9 +70,9 @@ def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
     """The nodes that some x influences through differentiable ops."""
     active = set(wrt)
     for node in order:
-        if node.op.differentiable and any(x in active for x in node.inputs):
-            if type(node.type) is tuple or node.type.dtype.kind == "float":
-                active.add(node)
+        if (node.op.differentiable and any(x in active for x in node.inputs)
+                and (type(node.type) is tuple or node.type.dtype.kind == "float")):
+            active.add(node)
     return active
 
 

@@ -62,10 +62,10 @@ def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule
     return stages, schedule, memory
 
 
-def _verifier() -> Callable[[Graph], None]:
+def _verifier() -> Callable[[Graph], Graph]:
     """`ir.verify.verify` under GENESIS_VERIFY=1, else nothing."""
     import os
     if os.environ.get("GENESIS_VERIFY", "0") in ("", "0"):
-        return lambda graph: None
+        return lambda graph: graph
     from genesis.ir.verify import verify
     return verify

@@ -163,12 +163,20 @@ class _Planner:
 
     def _dying_operand(self, group: Group, output: Node, at: int, offsets: dict[Node, int],
                        taken: set[Node]) -> Node | None:
-        """An operand of the output's size that nobody needs after this group, and that it may overwrite."""
+        """An operand of the output's size that nobody needs after this group, and that it may overwrite.
+
+        One that the group reads through a view as well (`y + y.T`) is read at other elements than it
+        is written at, so it stays.
+        """
         for x in group.inputs:
             if (x in offsets and x not in taken and self.last[x] == at and x.type.nbytes == output.type.nbytes
-                    and x.type.dtype is output.type.dtype and self.may_overwrite(group, output, x)):
+                    and x.type.dtype is output.type.dtype and not self._seen_through_view(group, x)
+                    and self.may_overwrite(group, output, x)):
                 return x
         return None
+
+    def _seen_through_view(self, group: Group, x: Node) -> bool:
+        return any(other is not x and self.root(other) is x for other in group.inputs)
 
 
 class _Arena:

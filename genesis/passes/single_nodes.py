@@ -25,7 +25,8 @@ def single_nodes(graph: Graph, is_view: IsView) -> Schedule:
         outputs = (node,) if type(node.type) is not tuple else tuple(
             make(control.item, (node,), (i,), node.source) for i in range(len(node.type)))
         view = node.op.kind == "movement" and is_view(node)
-        groups.append(Group("view" if view else "call", (node, *outputs) if outputs != (node,) else (node,), inputs, outputs,
+        nodes = (node, *outputs) if outputs != (node,) else (node,)
+        groups.append(Group("view" if view else "call", nodes, inputs, outputs,
                             "on the CPU every op is a call of its own"))
     return Schedule(graph, tuple(groups))
 

@@ -1,12 +1,14 @@
 """Runs a CPU plan: torch calls over planned memory.
 
-Tensors over the arena are made once, when the executor is; views of memory that did not change
-since the last run are kept. What remains for a run is the list of calls that compute.
+Tensors over the arena are made once, when the executor is; views of inputs that did not change since
+the last run are kept, as long as somebody else keeps the inputs: a plan in the cache holds no memory.
+What remains for a run is the list of calls that compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +50,7 @@ class CPUExecutor:
     def __init__(self, plan: Plan):
         self.plan = plan
         self._arena_version = -1
-        self._inputs: list[Any] = [None] * len(plan.inputs)
+        self._inputs: list[Callable[[], Any]] = [lambda: None] * len(plan.registers)
         self._registers: list[Any] = [None] * len(plan.registers)
         self._at: dict[str, list[tuple[int, Place]]] = {"input": [], "output": [], "arena": [], "numbers": []}
         for index, start in enumerate(plan.registers):
@@ -89,20 +91,30 @@ class CPUExecutor:
                         registers[outs[0]] = result
                 for i in frees:
                     registers[i] = None
+            for index, _ in self._at["output"]:
+                registers[index] = None
         return outputs
 
     def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
         """Tensors over the inputs' memory; returns the registers of those that are others than last time."""
         changed = set()
-        before = self._inputs
+        bound = self._inputs
         for index, place in self._at["input"]:
             memory = inputs[place.index]
-            if before[place.index] is not memory:
+            if bound[index]() is not memory:
                 self._registers[index] = torch_view(memory, place.type)
+                bound[index] = weakref.ref(memory, self._forgets(index))
                 changed.add(index)
-        if changed:
-            self._inputs = list(inputs)
         return changed
+
+    def _forgets(self, index: int) -> Callable[[Any], None]:
+        """Called when the memory that an input register shows is dropped: let go of it and of its views."""
+        def forget(_: Any) -> None:
+            self._registers[index] = None
+            for depends, call in self._rebinds:
+                if index in depends:
+                    self._registers[call.outs[0]] = None
+        return forget
 
     def _prepare(self) -> None:
         """Make the tensors over the arena, run the views that only depend on them or on inputs, and
