@@ -1,61 +1,86 @@
 """`genesis.compile`: capture a function once, replay it while everything it depended on holds.
 
-A call is looked up by its arguments' types and Python values, grad mode, autocast and the modules'
-epoch; then the guards of its entry are checked (`genesis.guards`). A hit replays without running
-the function: as one `call` node when the function only computes, so that an outer backward and
-step still form one plan; as the plan itself when it ended a training step. What cannot be guarded
-is recorded anew at each call, like an undecorated function, and `explain` says why.
+A call is looked up by its arguments' types and Python values, grad mode and autocast; then the
+guards of its entry are checked (`genesis.guards`). A hit replays without running the function: as
+one `call` node when the function only computes, so that an outer backward and step still form one
+plan; as the plan itself when it ended a training step. What cannot be guarded is recorded anew at
+each call, like an undecorated function, and `explain` says why.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import is_
 from typing import Any, TypeVar
 
 from genesis import engine, session
 from genesis.amp.policy import state as autocast_state
 from genesis.config import config
 from genesis.gradmode import mode
-from genesis.guards import Guards, Refusal, Tracer
-from genesis.nn.modules.tree import Tree, epoch
-from genesis.ops.shape import is_contiguous
-from genesis.recording import TensorBase
+from genesis.guards import Entered, Guards, Refusal, Unsettled
+from genesis.nn.modules.tree import Tree
+from genesis.ops import creation
+from genesis.reads import place_of
+from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
+from genesis.results import Result
 from genesis.session import Session
+from genesis.snapshot import CompiledBase
+from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_ENTRIES = 32
-"""Captures kept for one set of argument types; beyond, the oldest goes."""
+_VARIANTS, _SIGNATURES = 8, 64
+"""Captures kept for one set of argument types and values, and such sets; beyond, the oldest goes."""
+_ATTEMPTS = 3
+"""Captures of a call that still changes what it reads, as one that fills a cache does, before giving up."""
+_MISSES = 24
+"""Captures in a row without a replay between them, before giving up."""
+_capturing = threading.RLock()
+"""One capture at a time."""
 
 
-class CompiledFunction:
-    """A function that is captured and replayed. Made by `genesis.compile`."""
+class CompiledFunction(CompiledBase):
+    """A function that is captured and replayed. Made by `genesis.compile`.
+
+    Attributes:
+        function: what it calls.
+        hits: how many calls were replayed.
+    """
 
     def __init__(self, function: Callable[..., Any]):
-        self._function = function
+        self.function = function
         self._entries: dict[Any, list[tuple[Guards, Replay]]] = {}
         self._recorded: dict[Any, str] = {}
+        self._attempts: Counter[Any] = Counter()
         self._lock = threading.RLock()
+        self._misses = 0
         self.hits = 0
         functools.update_wrapper(self, function)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if session.current is not None:  # inside another capture: part of that one
-            return self._function(*args, **kwargs)
+        if session.current is not None and session.active() is not None:  # inside another capture: part of that one
+            return self.function(*args, **kwargs)
         try:
             key, tensors = signature(args, kwargs)
         except Refusal as refusal:
             self._recorded[None] = str(refusal)
-            return self._function(*args, **kwargs)
+            return self.function(*args, **kwargs)
         if key in self._recorded:
-            return self._function(*args, **kwargs)
+            return self.function(*args, **kwargs)
         with self._lock:
             for guards, replay in self._entries.get(key, ()):
                 if replay.ready(tensors) and guards.hold():
                     self.hits += 1
+                    self._misses = 0
                     return replay.run(tensors)
+        if self._misses >= _MISSES:
+            self._recorded[None] = "its arguments, or what it reads, differ from call to call"
+            return self.function(*args, **kwargs)
+        with _capturing, self._lock:
             return self._capture(key, tensors, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -67,38 +92,69 @@ class CompiledFunction:
         lines += [f"  recorded at each call: {reason}" for reason in dict.fromkeys(self._recorded.values())]
         return "\n".join(lines)
 
-    def _capture(self, key: Any, tensors: Sequence[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
-        engine.materialize(tensors)
+    def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+        roots = [self.function, *(part.value for part in key if isinstance(part, _Held))]
+        entered = Entered(*roots)
+        engine.materialize([*tensors, *(x for x in entered.world.tensors if x.storage.error is None)])
         engine.end_step()
-        effects = Session()
+        effects, tracer = Session(), Tracer(entered.enter)
         before = session.enter(effects)
-        tracer = Tracer(self._function)
         try:
             with tracer:
-                result = self._function(*args, **kwargs)
+                result = self.function(*args, **kwargs)
+        except BaseException:
+            effects.refusal = effects.refusal or "it raised"
+            raise
         finally:
             session.enter(before)
             if effects.refusal is not None and effects.ended:
                 engine.end_step()
-        refusal = effects.refusal or tracer.refusal
-        if refusal is None:
-            try:
-                guards = Guards(getattr(self._function, "forward", self._function), tracer)
-                if key != signature(args, kwargs)[0] or not guards.hold():
-                    raise Refusal("it changes something that it reads (an attribute, a container, a variable)")
-                if {id(x.storage) for x in guards.tensors.values()} & {id(x.storage) for x in tensors}:
-                    raise Refusal("an argument shares memory with a tensor that the function knows already")
-                replay = make_replay(effects, result, tensors)
-                kept = self._entries.setdefault(key, [])
-                kept.insert(0, (guards, replay))
-                del kept[_ENTRIES:]
-                return result
-            except Refusal as found:
-                refusal = str(found)
-        if effects.ended:
-            engine.end_step()
-        self._recorded[key] = refusal
+        self._misses += 1
+        try:
+            if effects.refusal or tracer.refusal:
+                raise Refusal(effects.refusal or tracer.refusal)
+            guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
+            known = {id(x) for x in _containers((*args, *kwargs.values()))}
+            shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
+            self._keep(key, guards, make_replay(effects, shape, tensors))
+        except Refusal as refusal:
+            self._refused(key, refusal)
+            if effects.refusal is None and effects.ended:
+                engine.end_step()
+            engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
         return result
+
+    def _guards(self, roots: Sequence[Any], entered: Entered, tracer: Tracer, key: Any, tensors: Sequence[Any],
+                args: tuple, kwargs: dict[str, Any]) -> Guards:
+        """The guards of the call that was just captured; they hold."""
+        guards = Guards(roots, entered, tracer)
+        if entered.uncomputed:
+            raise Unsettled("it reads a tensor that was not computed yet")
+        key_now, tensors_now = signature(args, kwargs)
+        if key != key_now or not all(map(is_, tensors, tensors_now)):
+            raise Unsettled("it changes an argument, or a mode that it runs in")
+        if not guards.hold():
+            name = guards.checks.difference()
+            raise Unsettled(f"it changes {name!r}, which it reads{place_of(name, tracer.globals)}" if name else
+                            "it changes something that it reads (an attribute, a container, a variable)")
+        if {id(x.storage) for x in guards.tensors} & {id(x.storage) for x in tensors}:
+            raise Refusal("an argument shares memory with a tensor that the function knows already")
+        return guards
+
+    def _keep(self, key: Any, guards: Guards, replay: Replay) -> None:
+        kept = self._entries.setdefault(key, [])
+        kept.insert(0, (guards, replay))
+        del kept[_VARIANTS:]
+        while len(self._entries) > _SIGNATURES:
+            del self._entries[next(iter(self._entries))]
+
+    def _refused(self, key: Any, refusal: Refusal) -> None:
+        self._attempts[key] += 1
+        if not isinstance(refusal, Unsettled) or self._attempts[key] >= _ATTEMPTS:
+            self._recorded[key] = str(refusal)
+        if len(self._recorded) > _SIGNATURES:
+            del self._recorded[next(iter(self._recorded))]
+            self._attempts.clear()
 
 
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
@@ -107,7 +163,7 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     Raises Refusal for an argument that cannot be compared.
     """
     tensors: list[Any] = []
-    key: list[Any] = [mode.enabled, mode.inference, epoch(), config.key()]
+    key: list[Any] = [mode.enabled, mode.inference, creation._default_device, config.key()]
     if autocast_state.dtypes is not None:
         key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
     for value in args:
@@ -126,11 +182,11 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
                 return
             if other.storage is value.storage:
                 raise Refusal("two arguments share memory")
-        if not is_contiguous(value):
-            raise Refusal("an argument is not contiguous")
+        if value.part is not None:
+            raise Refusal("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
         key.append(value.type)
-        key.append((value.leaf is not None, value.requires_grad, type(value)))  # type: ignore[attr-defined]
+        key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__))
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         key.append((type(value), repr(value) if isinstance(value, float) else value))
     elif isinstance(value, (list, tuple)):
@@ -138,15 +194,21 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
         for item in value:
             _describe(item, key, tensors)
     elif isinstance(value, dict):
-        key.append((dict, len(value)))
+        key.append((type(value), len(value)))
         for name, item in value.items():
-            key.append(name)
+            _describe(name, key, tensors)
             _describe(item, key, tensors)
-    elif isinstance(value, Tree) or callable(value) or type(value).__module__.startswith("genesis."):
-        key.append((type(value), id(value)))
+    elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
         key.append(_Held(value))
     else:
         raise Refusal(f"an argument is a {type(value).__name__}, which cannot be compared")
+
+
+def _containers(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, dict, tuple)):
+            yield value
+            yield from _containers(value.values() if isinstance(value, dict) else value)
 
 
 class _Held:
@@ -192,7 +254,6 @@ def _compiled_module(module: Any) -> Any:
     """The module itself, with its call compiled."""
     whole = type(module).__call__
     compiled = CompiledFunction(functools.wraps(module.forward)(lambda *args, **kwargs: whole(module, *args, **kwargs)))
-    compiled._function.forward = module.forward  # type: ignore[attr-defined]
     kind = type(module)
     fast = type(kind.__name__, (kind,), {"__call__": lambda self, *args, **kwargs: compiled(*args, **kwargs),
                                          "__module__": kind.__module__, "__qualname__": kind.__qualname__})

@@ -1,289 +1,317 @@
 """What a captured call depended on besides its arguments, and whether that still holds.
 
-A tracer notes which of the user's code objects ran, on which modules and objects. From their
-names follow the globals, closure variables and attributes they can have read; each becomes a
-guard if its value can be compared, and a refusal if not. Guards are checked right after the
-capture as well: one that fails then was changed by the call itself, which no replay would do.
+From the code objects that ran follow the globals, closures and attributes that they can have read
+(`genesis.reads`); whatever those lead to is guarded as it was before the call (`genesis.snapshot`),
+or refused if it cannot be compared. Guards are checked right after the capture as well: one that
+fails then was changed by the call itself, which no replay would do.
+
+Checking is comparing by identity, in few calls: see `Checks`.
 """
 
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import types
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from genesis.ir.source import Source
-from genesis.ir.types import Device, DType
+from genesis import session
+from genesis.checks import Checks
+from genesis.nn.modules.tree import Tree
+from genesis.optim.optimizer import Optimizer
+from genesis.random import Generator
+from genesis.reads import Reads, inner, reads
 from genesis.recording import TensorBase
+from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Snapshot
+from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
-_PACKAGE = str(Path(__file__).resolve().parent)
-_LIBRARY = (str(Path(types.__file__).resolve().parent),)
-_SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), range)
-_FIXED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType, DType, Device,
-          types.WrapperDescriptorType)
-_MISSING = object()
-
-PURE_BUILTINS = frozenset({
-    "len", "isinstance", "issubclass", "getattr", "hasattr", "max", "min", "sum", "abs", "sorted", "all", "any", "divmod",
-    "pow", "round", "repr", "chr", "ord", "hash", "id", "iter", "next", "callable", "format", "bin", "hex", "vars",
-    "__build_class__", "prod", "cast",
-})
-_PURE_OWNERS = (str, bytes, tuple, int, float, frozenset, range, dict, list, set, types.ModuleType, types.MappingProxyType)
-_PURE_MODULES = frozenset({"math", "operator", "itertools", "_operator", "builtins", "functools", "_functools"})
-_IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "setattr", "delattr", "__import__",
-                              "globals", "locals", "breakpoint"})
-
-
-class Tracer:
-    """Follows one call: which of the user's functions ran, and whether one called something impure."""
-
-    def __init__(self, ignored: Callable[..., Any]):
-        self.codes: dict[types.CodeType, types.FrameType] = {}
-        self.objects: dict[int, Any] = {}
-        self.globals: dict[types.CodeType, dict[str, Any]] = {}
-        self.refusal: str | None = None
-        self._ignored = ignored
-
-    def __enter__(self) -> Tracer:
-        self._before = sys.getprofile()
-        sys.setprofile(self._event)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        sys.setprofile(self._before)
-
-    def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        if event == "call":
-            code = frame.f_code
-            if not _is_user_code(code):
-                return
-            local = frame.f_locals
-            for name in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
-                self._see(local.get(name))
-            if code not in self.globals:
-                self.globals[code] = frame.f_globals
-            for name in code.co_freevars:
-                self._see(local.get(name))
-        elif event == "c_call" and _is_user_code(frame.f_code) and not _is_pure(arg):
-            self._refuse(f"it calls {getattr(arg, '__qualname__', arg)}", frame)
-
-    def _see(self, value: Any) -> None:
-        if value is not None and not isinstance(value, (*_SIMPLE, *_FIXED, TensorBase)):
-            self.objects.setdefault(id(value), value)
-
-    def _refuse(self, reason: str, frame: types.FrameType) -> None:
-        if self.refusal is None:
-            self.refusal = f"{reason} at {Source(frame.f_code, frame.f_lasti)}"
-
-
-def _is_user_code(code: types.CodeType) -> bool:
-    name = code.co_filename
-    if name.startswith(_PACKAGE):
-        return name.startswith(f"{_PACKAGE}/models/")
-    if code.co_qualname.startswith("__create_fn__"):  # what the dataclass decorator generates
-        return False
-    return not name.startswith("<frozen") and not name.startswith(_LIBRARY)
-
-
-def _is_pure(function: Any) -> bool:
-    """A C function that only looks at its arguments, or changes a container (which guards on that container see)."""
-    name = getattr(function, "__name__", "")
-    owner = getattr(function, "__self__", None)
-    if owner is None or isinstance(owner, types.ModuleType):
-        module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
-        if name in _IMPURE_BUILTINS:
-            return False
-        return name in PURE_BUILTINS or module in _PURE_MODULES or (module or "").startswith("genesis")
-    if isinstance(owner, type):
-        return True
-    return isinstance(owner, _PURE_OWNERS)
+_REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+_DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
+_NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
+_FIXED_MODULES = frozenset({"typing", "types", "re", "abc", "dataclasses", "__future__"})
+_FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
 
 
 class Refusal(Exception):
     """Something that the call read cannot be guarded."""
 
 
-Guard = Callable[[], bool]
+class Unsettled(Refusal):
+    """Something was not as it will be the next time: worth another capture."""
+
+
+class Entered:
+    """The snapshot of a call that is about to run, taken when each code object is entered.
+
+    Attributes:
+        world: the snapshot.
+        found: the globals that were looked up: (namespace, name, value).
+        uncomputed: tensors that existed and were not in memory yet.
+    """
+
+    def __init__(self, *roots: Any):
+        self.world = Snapshot()
+        self.world.add(*roots)
+        self.found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self.uncomputed: list[Any] = []
+        self._looked_at = 0
+
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Note the globals that the code names."""
+        self._globals(reads(code), namespace)
+        running = session.active()
+        written = () if running is None else running.writes
+        new, self._looked_at = self.world.tensors[self._looked_at:], len(self.world.tensors)
+        self.uncomputed += [x for x in new if not x.storage.settled and x.storage not in written]
+
+    def _globals(self, what: Reads, namespace: dict[str, Any]) -> None:
+        for chain in what.chains:
+            space: Mapping[str, Any] = namespace
+            for name in chain:
+                value = self._look(space, name)
+                if not isinstance(value, types.ModuleType):
+                    break
+                space = vars(value)
+            else:
+                self._escaped(value, what)
+        for name in what.imports:
+            self._escaped(sys.modules.get(name), what)
+
+    def _look(self, space: Mapping[str, Any], name: str) -> Any:
+        key = (id(space), name)
+        if key not in self.found:
+            value = space.get(name, MISSING)
+            self.found[key] = (space, name, value)
+            self.world.add(value)
+        return self.found[key][2]
+
+    def _escaped(self, module: Any, what: Reads) -> None:
+        if isinstance(module, types.ModuleType) and not is_library_module(module.__name__) and (
+                not module.__name__.startswith("genesis.")):
+            for name in what.names:
+                self._look(vars(module), name)
 
 
 class Guards:
     """Conditions under which a captured call would do the same again.
 
+    Raises Refusal if that cannot be said.
+
     Attributes:
-        checks: functions that return False when something changed.
-        tensors: tensors that the call can have read other than as arguments, by id.
+        tensors: tensors that the call can have read other than as arguments.
     """
 
-    def __init__(self, function: Callable[..., Any], tracer: Tracer):
-        self.checks: list[Guard] = []
-        self.tensors: dict[int, Any] = {}
-        self._names: set[str] = set()
-        self._seen: set[int] = set()
+    def __init__(self, roots: Iterable[Any], entered: Entered, tracer: Tracer):
+        self.checks = Checks()
+        self.tensors: list[Any] = []
+        self._world = entered.world
+        self._ran = tracer.globals
         self._functions: set[types.CodeType] = set()
-        for code in tracer.globals:
-            self._names.update(code.co_names)
-            for constant in code.co_consts:
-                if isinstance(constant, types.CodeType):
-                    self._names.update(constant.co_names)
-        known = [getattr(function, "__func__", function)]
-        for target in known:
-            if isinstance(target, types.FunctionType):
-                self._function(target)
-        for value in tracer.objects.values():
-            self._object(value, "an argument or closure")
-        inner = {c for code in tracer.globals for c in code.co_consts if isinstance(c, types.CodeType)}
-        for code, names in tracer.globals.items():
-            self._globals(code, names)
-            if code.co_freevars and code not in self._functions and code not in inner and not _class_cell_only(code):
-                raise Refusal(f"the closure of {code.co_qualname} cannot be looked into")
+        self._seen: set[int] = set()
+        self._stack: list[tuple[Any, str]] = [(root, "the function") for root in roots]
+        each = [reads(code) for code in tracer.globals]
+        self._names = frozenset().union(*(x.names for x in each))
+        self._uncertain = frozenset().union(*(x.uncertain for x in each))
+        self._computed = any(x.computed for x in each)
+        self._globals(entered)
+        for code, namespace in tracer.globals.items():
+            self._lookups(code, namespace, reads(code))
+        while self._stack:
+            self._visit(*self._stack.pop())
+        self._all_found()
+        if not entered.world.complete:
+            raise Refusal("it can reach too many objects to compare them")
+        self.checks.finish()
 
     def hold(self) -> bool:
         """True if nothing that was guarded changed."""
-        return all(check() for check in self.checks)
+        return self.checks.hold()
 
-    def _function(self, function: types.FunctionType) -> None:
-        code = function.__code__
-        if code in self._functions:
+    def knows(self, value: Any) -> bool:
+        """True for an object that existed before the call and was looked into."""
+        return id(value) in self._seen
+
+    # Globals
+
+    def _globals(self, entered: Entered) -> None:
+        spaces: dict[int, tuple[Mapping[str, Any], dict[str, Any], set[str]]] = {}
+        for space, name, value in entered.found.values():
+            _, present, absent = spaces.setdefault(id(space), (space, {}, set()))
+            if value is MISSING:
+                absent.add(name)
+                if name in vars(builtins):
+                    self.checks.entries(vars(builtins), {name: getattr(builtins, name)})
+            else:
+                present[name] = value
+        for space, present, absent in spaces.values():
+            self.checks.entries(space, present)
+            self.checks.absent(space, absent)
+
+    def _lookups(self, code: types.CodeType, namespace: dict[str, Any], what: Reads) -> None:
+        for chain in what.chains:
+            space, value = namespace, MISSING
+            for at, name in enumerate(chain):
+                value = space.get(name, MISSING)
+                if not isinstance(value, types.ModuleType):
+                    self._stack.append((value, ".".join(chain[:at + 1])))
+                    break
+                space = vars(value)
+            else:
+                self._used_module(value, ".".join(chain))
+        for name in what.imports:
+            self._used_module(sys.modules.get(name), name)
+
+    def _used_module(self, module: Any, what: str) -> None:
+        name = getattr(module, "__name__", "?")
+        if name in PURE_MODULES or name == "genesis" or name.startswith("genesis."):
             return
-        self._functions.add(code)
-        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                value = cell.cell_contents
-            except ValueError:
-                continue
-            self._value(lambda cell=cell: cell.cell_contents, value, f"the closure variable {name}")
-        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self._value(lambda value=value: value, value, "a default argument")
+        if is_library_module(name) or not isinstance(module, types.ModuleType):
+            raise Refusal(f"the module {what} is used as a value")
+        for attribute in self._names:
+            inside = vars(module).get(attribute, MISSING)
+            if inside is not MISSING and not isinstance(inside, types.ModuleType):
+                self._stack.append((inside, f"{what}.{attribute}"))
 
-    def _globals(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        for name in dict.fromkeys(_global_names(code)):
-            value = namespace.get(name, _MISSING)
-            if value is _MISSING:
-                if not hasattr(builtins, name):
-                    continue
-                self.checks.append(lambda space=namespace, name=name: name not in space)
-                continue
-            self._value(lambda space=namespace, name=name: space.get(name, _MISSING), value, f"the global {name}")
-            if isinstance(value, types.ModuleType) and not value.__name__.startswith(("genesis", "numpy", "torch", "math")):
-                for attribute in self._names:
-                    inner = getattr(value, attribute, _MISSING)
-                    if inner is not _MISSING:
-                        self._value(lambda m=value, a=attribute: getattr(m, a, _MISSING), inner,
-                                    f"{name}.{attribute}")
+    # Objects
 
-    def _value(self, get: Callable[[], Any], value: Any, what: str) -> None:
-        """Guard one value that can be looked up again."""
-        if isinstance(value, _SIMPLE):
+    def _visit(self, value: Any, what: str) -> None:
+        if value is MISSING or isinstance(value, SIMPLE) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, TensorBase):
+            self.tensors.append(value)
+            self.checks.tensor(value, self._world.of(value))
+        elif isinstance(value, type):
+            self._class(value, what)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, what)
+        elif isinstance(value, types.ModuleType):
+            self._used_module(value, what)
+        elif isinstance(value, Tree):
+            self._tree(value, what)
+        elif isinstance(value, Optimizer):
+            self._optimizer(value, what)
+        elif isinstance(value, CompiledBase):
+            self._stack.append((value.function, what))
+        elif isinstance(value, _NATIVE):
+            if isinstance(value, types.BuiltinFunctionType) and not is_pure(value):
+                self._impure(value, what)
+        elif not isinstance(value, Generator):
+            self._instance(value, what)
+
+    def _impure(self, value: Any, what: str) -> None:
+        """A C function that is called by user code shows in the trace; only one that C code may call is refused."""
+        if getattr(value, "__name__", "") not in vars(builtins):
+            raise Refusal(f"{what} may give another value each time")
+
+    def _instance(self, value: Any, what: str) -> None:
+        copy = self._world.of(value)
+        if isinstance(value, (list, dict, set, tuple, frozenset)):
+            self.checks.container(value, copy)
+            items = (*copy, *copy.values()) if isinstance(copy, dict) else copy
+            self._stack.extend((x, f"an element of {what}") for x in items)
+        elif copy is MISSING:
             kind = type(value)
-            self.checks.append(lambda: type(now := get()) is kind and (now == value or now is value))
-        elif isinstance(value, tuple):
-            self.checks.append(lambda: get() is value)
-            for item in value:
-                self._value(lambda item=item: item, item, what)
-        elif isinstance(value, TensorBase):
-            self.tensors[id(value)] = value
-            leaf, detached, kind = value.leaf, value.detached, value.type
-            self.checks.append(lambda: (now := get()) is value and now.leaf == leaf and now.detached == detached
-                               and now.type is kind)
-        elif isinstance(value, (list, dict, set)):
-            self._container(get, value, what)
-        else:
-            self.checks.append(lambda: get() is value)
-            if isinstance(value, types.FunctionType) and _is_user_code(value.__code__):
-                self._function(value)
-            elif not isinstance(value, _FIXED):
-                self._object(value, what)
-
-    def _container(self, get: Callable[[], Any], value: Any, what: str) -> None:
-        if id(value) in self._seen:
-            return
-        self._seen.add(id(value))
-        items = list(value.items()) if isinstance(value, dict) else list(value)
-        copy = type(value)(value)
-        self.checks.append(lambda: (now := get()) is value and len(now) == len(copy) and _same_items(now, copy))
-        for item in items:
-            for part in item if isinstance(value, dict) else (item,):
-                self._value(lambda part=part: part, part, f"an element of {what}")
-
-    def _object(self, value: Any, what: str) -> None:
-        """Guard what the code's names can read of an object."""
-        if id(value) in self._seen or isinstance(value, (*_SIMPLE, *_FIXED, TensorBase)):
-            return
-        if isinstance(value, (list, dict, set, tuple)):
-            self._value(lambda: value, value, what)
-            return
-        self._seen.add(id(value))
-        if isinstance(value, types.MethodType):
-            self._object(value.__self__, what)
-            return
-        kind = type(value)
-        attributes = getattr(value, "__dict__", None)
-        if kind.__module__.startswith("genesis."):
-            self._framework_object(value)
-            return
-        if attributes is None and not hasattr(kind, "__slots__"):
             if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
                 raise Refusal(f"{what} is an iterator, which a call uses up")
-            if kind.__module__ == "builtins":
+            if kind.__module__ not in _FIXED_MODULES and (kind.__module__, kind.__name__) not in _FIXED:
+                raise Refusal(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
+        elif isinstance(copy, tuple):  # a method, partial, property: made of these
+            self._stack.extend((x, what) for x in copy)
+            if isinstance(value, functools.partial):
+                self.checks.attributes(value, {"func": copy[0], "args": copy[1], "keywords": copy[2]})
+        else:
+            self._attributes(value, copy, what)
+        if not is_library_module(type(value).__module__):
+            self._stack.append((type(value), what))
+
+    def _attributes(self, value: Any, copy: dict[str, Any], what: str, skip: Iterable[str] = ()) -> None:
+        everything = self._computed or (type(value).__module__.startswith("genesis.") and not isinstance(value, Tree))
+        named = {k: v for k, v in copy.items() if (everything or k in self._names) and k not in skip}
+        inside = getattr(value, "__dict__", None)
+        slots = {k: v for k, v in named.items() if inside is None or (k not in inside and hasattr(type(value), k))}
+        for name in slots:
+            del named[name]
+        self.checks.attributes(value, slots)
+        if inside is not None:
+            self.checks.entries(inside, named)
+            hidden = {k for kind in type(value).__mro__ for k in vars(kind)}
+            missing = (self._names & hidden | self._uncertain) - copy.keys() - set(skip)
+            self.checks.absent(inside, missing, slowly=isinstance(value, Tree))
+        self._stack.extend((x, f"the attribute {name}") for name, x in (*named.items(), *slots.items()))
+
+    def _function(self, function: types.FunctionType, what: str) -> None:
+        code = function.__code__
+        if is_user_code(code) and code not in self._ran:
+            return
+        self._functions.add(code)
+        contents, defaults, keywords, own = self._world.of(function)
+        for cell, value in zip(function.__closure__ or (), contents, strict=True):
+            self.checks.cell(cell, value)
+        variables = zip(code.co_freevars, contents, strict=True)
+        self._stack.extend((x, f"the closure variable {name}") for name, x in variables)
+        if is_user_code(code):
+            self.checks.attributes(function, {"__code__": code, "__defaults__": defaults})
+            self.checks.container(function.__kwdefaults__ or {}, keywords)
+            self._attributes(function, own, what)
+        self._stack.extend((x, "a default argument") for x in (*(defaults or ()), *keywords.values()))
+
+    def _class(self, kind: type, what: str) -> None:
+        module = kind.__module__
+        if is_library_module(module):
+            if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return
-            raise Refusal(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
-        parts = getattr(value, "_modules", None)
-        if parts is not None:
-            self._framework_object(value)
-        for name in self._names:
-            inner = (attributes or {}).get(name, _MISSING)
-            if inner is _MISSING and hasattr(kind, "__slots__"):
-                inner = getattr(value, name, _MISSING) if name in kind.__slots__ else _MISSING
-            if inner is not _MISSING:
-                self._value(lambda o=value, n=name: getattr(o, n, _MISSING), inner, f"the attribute {name}")
-
-    def _framework_object(self, value: Any) -> None:
-        """Modules are guarded by their epoch; their tensors are known, other attributes looked at by name."""
-        walk = getattr(value, "modules", None)
-        modules = list(walk()) if callable(walk) else []
-        for module in modules:
-            if id(module) in self._seen and module is not value:
+            raise Refusal(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
+        if module.startswith("genesis.") and not issubclass(kind, Tree):
+            return
+        below: set[str] = set()
+        for each in reversed(kind.__mro__):
+            if is_library_module(each.__module__):
                 continue
-            self._seen.add(id(module))
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    self.tensors[id(tensor)] = tensor
-            for name, inner in list(vars(module).items()):
-                if name in self._names and not name.startswith("_") and isinstance(inner, (list, dict, set)):
-                    self._container(lambda m=module, n=name: getattr(m, n, _MISSING), inner, f"the attribute {name}")
-                elif name in self._names and isinstance(inner, types.FunctionType) and _is_user_code(inner.__code__):
-                    self._function(inner)
-                elif name in self._names and not isinstance(inner, (*_SIMPLE, *_FIXED, TensorBase)) and not hasattr(
-                        inner, "_modules") and not name.startswith("_"):
-                    self._object(inner, f"the attribute {name}")
+            copy = self._world.of(each)
+            ours = each.__module__.startswith("genesis.") and not each.__module__.startswith("genesis.models")
+            named = {k: v for k, v in copy.items() if k in ("forward", "__call__") or (not ours and k not in _DATA and (
+                k in self._names or self._computed or isinstance(v, types.FunctionType)))}
+            self.checks.entries(vars(each), named)
+            self.checks.absent(vars(each), (below | self._uncertain) - copy.keys() - set(_DATA))
+            below |= named.keys()
+            self._stack.extend((x, f"the class attribute {name}") for name, x in named.items() if not ours)
+        if type(kind) is not type:
+            self._stack.append((type(kind), what))
 
+    # Objects of the framework
 
-def _same_items(now: Any, copy: Any) -> bool:
-    if isinstance(now, dict):
-        return all(k in copy and (v is copy[k] or _plainly_equal(v, copy[k])) for k, v in now.items())
-    if isinstance(now, set):
-        return now == copy
-    return all(a is b or _plainly_equal(a, b) for a, b in zip(now, copy, strict=True))
+    def _tree(self, module: Any, what: str) -> None:
+        copy = self._world.of(module)
+        self._stack.append((type(module), what))
+        if type(module).__module__.startswith("genesis.nn."):
+            self.checks.slowly(vars(module), {k: v for k, v in copy.items() if k != "_transient"})
+        else:
+            self._attributes(module, copy, what, skip=(*_REGISTRIES, "_transient", "training", "_compiled_call"))
+            self.checks.slowly(vars(module), {k: copy[k] for k in (*_REGISTRIES, "training") if k in copy})
+        for name in _REGISTRIES:
+            registry = copy.get(name)
+            if registry is not None:
+                held = self._world.of(registry)
+                self.checks.slowly_all(registry, held)
+                self._stack.extend((x, f"the attribute {key}") for key, x in held.items())
 
+    def _optimizer(self, optimizer: Any, what: str) -> None:
+        """Options that are numbers of the plan may change; parameters and what selects the program may not."""
+        if "param_groups" in self._names:
+            self._stack.append((optimizer.param_groups, what))
+        elif "state" in self._names or "defaults" in self._names or "__dict__" in self._names:
+            raise Refusal(f"it looks into the state of {what}")
+        self._stack.append((type(optimizer), what))
+        self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
 
-def _plainly_equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and isinstance(a, _SIMPLE) and a == b
+    def _all_found(self) -> None:
+        """Every function of the user's that ran must have been found on the way, or made by one that ran."""
+        made = inner(self._ran)
+        for code in self._ran:
+            if code not in self._functions and code not in made:
+                raise Refusal(f"the function {code.co_qualname} is reached in a way that cannot be followed")
 
-
-def _global_names(code: types.CodeType) -> Iterable[str]:
-    """Names that the code (and code nested in it) looks up as globals."""
-    import dis
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
-
-
-def _class_cell_only(code: types.CodeType) -> bool:
-    """True for a method whose only free variable is the cell behind super()."""
-    return set(code.co_freevars) <= {"__class__"}

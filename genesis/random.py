@@ -30,8 +30,7 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over with this seed (taken modulo 2^63)."""
-        if session.current is not None:
-            session.current.refuse("a generator was seeded")
+        _refuse("a generator was seeded")
         with self._lock:
             self._seed, self._draws = int(seed) % 2**63, 0
         return self
@@ -43,14 +42,17 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed."""
+        _refuse("a generator's seed was read")
         return self._seed
 
     def get_state(self) -> tuple[int, int]:
         """Seed and number of draws so far."""
+        _refuse("a generator's state was read")
         return self._seed, self._draws
 
     def set_state(self, state: tuple[int, int]) -> Generator:
         """Go back to a state that `get_state` gave."""
+        _refuse("a generator was set")
         with self._lock:
             self._seed, self._draws = state
         return self
@@ -61,6 +63,12 @@ class Generator:
             draw = self._draws
             self._draws = draw + 1
             return self._seed, draw
+
+
+def _refuse(reason: str) -> None:
+    """A compiled function that does this is recorded at each call."""
+    if session.current is not None and (running := session.active()) is not None:
+        running.refuse(reason)
 
 
 default_generator = Generator()

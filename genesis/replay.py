@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any, Protocol
 
 from genesis import engine
 from genesis.capture import build_graph, capture
-from genesis.guards import Refusal
+from genesis.guards import Refusal, Unsettled
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
-from genesis.recording import FREED, TensorBase, operand, over, read, wrap
+from genesis.recording import operand, over, read, wrap
+from genesis.results import Result
 from genesis.session import Session
-from genesis.storage import Cell, Storage, View, live_pending
+from genesis.storage import Cell, Storage, live_pending, pending, touched
+
+_grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
+_node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
+_OURS = 3
+"""References to a gradient that nobody else holds: its owner's, the replay's list's, the call's that counts."""
+
 
 
 class Replay(Protocol):
@@ -28,84 +35,16 @@ class Replay(Protocol):
         """Do it again on these tensor arguments; returns what the function would."""
 
 
-def make_replay(effects: Session, result: Any, tensors: Sequence[Any]) -> Replay:
+def make_replay(effects: Session, shape: Result, tensors: Sequence[Any]) -> Replay:
     """The replay of a call that was just captured. When it ended a step, the step runs here."""
-    shape = _Result(result, tensors)
+    arguments = {id(x) for x in tensors}
+    if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
+        raise Refusal("it looks at or sets the gradient of an argument")
     if effects.ended:
         return StepReplay(effects, shape, tensors)
     if effects.grads:
         raise Refusal("it sets gradients without ending a step")
     return CallReplay(effects, shape, tensors)
-
-
-# What the function returned
-
-@dataclass(frozen=True)
-class _Out:
-    """A returned tensor: `source` is ("argument", i), ("storage", it) or ("fresh", j)."""
-
-    source: tuple[str, Any]
-    type: Any
-    part: View | None
-    leaf: int | None
-    detached: bool
-
-
-class _Result:
-    """The structure of a result, with the tensors in it described."""
-
-    def __init__(self, result: Any, tensors: Sequence[Any]):
-        self._arguments = {id(x): i for i, x in enumerate(tensors)}
-        self._argument_storages = {id(x.storage) for x in tensors}
-        self.fresh: list[Storage] = []
-        self.tree = self._describe(result)
-
-    def _describe(self, value: Any) -> Any:
-        if isinstance(value, TensorBase):
-            return self._tensor(value)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return (type(value), [self._describe(x) for x in value])
-        if type(value) in (list, tuple):
-            return (type(value), [self._describe(x) for x in value])
-        if type(value) is dict:
-            return (dict, {k: self._describe(x) for k, x in value.items()})
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return ("constant", value)
-        raise Refusal(f"it returns a {type(value).__name__}")
-
-    def _tensor(self, x: Any) -> Any:
-        if id(x) in self._arguments:
-            return _Out(("argument", self._arguments[id(x)]), x.type, None, None, False)
-        storage = x.storage
-        if id(storage) in self._argument_storages:
-            raise Refusal("it returns a view of an argument")
-        if storage.cell is not None:
-            raise Refusal("it returns a tensor over memory that existed before")
-        if storage not in self.fresh:
-            self.fresh.append(storage)
-        if x.leaf is not None and x.leaf != FREED:
-            raise Refusal("it returns a new leaf that requires grad")
-        return _Out(("fresh", self.fresh.index(storage)), x.type, x.part, x.leaf, x.detached)
-
-    def build(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:
-        """The result over these storages and arguments."""
-        return self._build(self.tree, fresh, tensors)
-
-    def _build(self, tree: Any, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:
-        if isinstance(tree, _Out):
-            where, which = tree.source
-            if where == "argument":
-                return tensors[which]
-            made = over(fresh[which], tree.type, tree.part)
-            made.leaf, made.detached, made.is_view = tree.leaf, tree.detached, tree.part is not None
-            return made
-        kind, parts = tree
-        if kind == "constant":
-            return parts
-        if kind is dict:
-            return {k: self._build(x, fresh, tensors) for k, x in parts.items()}
-        built = [self._build(x, fresh, tensors) for x in parts]
-        return kind(*built) if hasattr(kind, "_fields") else kind(built)
 
 
 # What it read
@@ -146,7 +85,7 @@ def _refresh(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> lis
 class CallReplay:
     """A call that only computes (and writes): one `call` node over its memories and numbers."""
 
-    def __init__(self, effects: Session, shape: _Result, tensors: Sequence[Any]):
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any]):
         self._shape = shape
         self._written = [s for s in effects.writes if s.cell is not None]
         nodes = [s.node for s in shape.fresh] + [s.node for s in self._written]
@@ -194,22 +133,28 @@ def _watching(order: Sequence[Node]) -> dict[Storage, int]:
         if node.op is control.watch and node.inputs[0].buffer is not None:
             owner = node.inputs[0].buffer.owner
             storage = owner() if owner is not None else None
-            if storage is not None:
-                if found.setdefault(storage, node.attrs[0]) != node.attrs[0]:
-                    raise Refusal("two tensors over one memory require grad")
+            if storage is not None and found.setdefault(storage, node.attrs[0]) != node.attrs[0]:
+                raise Refusal("two tensors over one memory require grad")
     return found
 
 
 class StepReplay:
-    """A call that ended a training step: its plan, run over the same memories again."""
+    """A call that ended a training step: its plan, run over the same memories again.
 
-    def __init__(self, effects: Session, shape: _Result, tensors: Sequence[Any]):
+    What stays from call to call (parameters, optimizer state, gradients that nobody else holds) is
+    checked in a few C loops, and not at all when no storage was touched since the last replay.
+    """
+
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any]):
         self._shape = shape
-        self._checks = effects.checks
-        self._entry_grads = [(x, grad) for x, grad in effects.entry_grads.values()]
+        entry = list(effects.entry_grads.values())
+        self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
         gradients = [x for x, _ in effects.grads.values()]
         self._cleared = [x for x in gradients if x._grad is None]
-        self._graded = [x for x in gradients if x._grad is not None and x._grad.storage.cell is None]
+        graded = [x for x in gradients if x._grad is not None and x._grad.storage.cell is None]
+        new = {id(x) for x in graded}
+        if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
+            raise Refusal("it gives a tensor a gradient that was computed before")
         live = live_pending()
         devices = {s.type.device for s in live}
         wanted = list(shape.fresh)
@@ -217,64 +162,121 @@ class StepReplay:
             raise Refusal("its step is on several devices")
         flush = engine.prepare(wanted, live, devices.pop())
         assert flush is not None
-        expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in self._graded}
+        expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
         captured = flush.captured
-        arguments = {x.storage: i for i, x in enumerate(tensors)}
-        sources: list[Any] | None = None
-        reason = ""
+        sources: list[Any] | Refusal
         try:
             sources = _sources(captured.cells, tensors)
         except Refusal as refusal:
-            reason = str(refusal)
+            sources = refusal
         self._compiled = engine.run(flush)
-        if sources is None:
-            raise Refusal(reason)
+        if isinstance(sources, Refusal):
+            raise sources
         if leaked or flush.snapshots:
-            raise Refusal("a tensor that it makes stays alive elsewhere")
-        self._fixed = [(i, s, s.cell.memory) for i, s in enumerate(sources) if s.__class__ is not int]  # type: ignore[union-attr]
-        self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
-        self._memories = [None] * len(sources)
-        for i, _, memory in self._fixed:
-            self._memories[i] = memory
-        self._updated = [arguments.get(s, s) for s in flush.updates]
+            raise Unsettled("a tensor that it makes stays alive elsewhere")
+        self._take_over(flush, sources, graded, tensors)
         self._numbers = list(captured.numbers)
         self._live = _live_positions(effects, captured.number_nodes)
+
+    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+        """Note the memories of the plan that just ran."""
+        arguments = {x.storage: i for i, x in enumerate(tensors)}
+        self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
+        self._fixed = [sources[i] for i in self._at]
+        self._cells: list[Cell] = [s.cell for s in self._fixed]
+        self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
+        self._memories: list[Any] = [None] * len(sources)
+        for i, cell in zip(self._at, self._cells, strict=True):
+            self._memories[i] = cell.memory
+        targets = [arguments.get(s, s) for s in flush.updates]
+        self._written_arguments = [t for t in targets if t.__class__ is int]
+        self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         position = {id(s): i for i, s in enumerate(flush.outputs)}
-        self._results = [(position[id(s)], s.type) for s in shape.fresh]
-        self._gradients = [(x, position[id(x._grad.storage)], x._grad.type) for x in self._graded]
+        self._results = [(position[id(s)], s.type) for s in self._shape.fresh]
+        self._graded = graded
+        self._grads = [x._grad for x in graded]
+        self._grad_storages = [x.storage for x in self._grads]
+        self._grad_cells = [s.cell for s in self._grad_storages]
+        self._grad_positions = [position[id(s)] for s in self._grad_storages]
+        self._touched = -1
 
     def ready(self, tensors: Sequence[Any]) -> bool:
-        """True if gradients and optimizers are as they were at the captured call's start."""
-        return (all(x._grad is grad for x, grad in self._entry_grads) and all(check() for check in self._checks))
+        """True if gradients are as they were at the captured call's start."""
+        return all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
+        if pending:
+            live = live_pending()
+            if live:  # what reads content that is about to be overwritten
+                engine.flush(live)
         memories = self._memories
-        if live_pending():
-            engine.end_step()
-        for index, storage, memory in self._fixed:
-            if storage.cell.memory is not memory or not storage.settled:
-                engine.flush([storage])
-                memories[index] = storage.cell.memory
-                self._fixed = [(i, s, s.cell.memory) for i, s, _ in self._fixed]
         for index, argument in self._given:
-            x = tensors[argument]
-            memories[index] = engine.memory_of(x if x.part is None else x.detach().clone())  # type: ignore[call-overload]
-        numbers = _refresh(self._numbers, self._live)
-        outputs = self._compiled.run(memories, numbers)
-        for target in self._updated:
-            storage = tensors[target].storage if target.__class__ is int else target
-            storage._node = None
-            storage.version += 1
-            cell = storage.cell
-            if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
-                storage.cell = Cell(cell.memory)
-                storage.cell.owner = cell.owner
-                cell.memory = None
+            memories[index] = engine.memory_of(tensors[argument])
+        untouched = self._touched == touched[0]
+        if not untouched:
+            self._refresh_memories()
+        outputs = self._compiled.run(memories, _refresh(self._numbers, self._live))
+        self._advance(tensors, untouched)
         for x in self._cleared:
             x._grad = None
-        for x, index, kind in self._gradients:
-            x._grad = over(Storage(kind, None, Cell(outputs[index])), kind, None)
+        if self._graded:
+            self._set_gradients(outputs)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
+        self._touched = touched[0]
         return self._shape.build(fresh, tensors)
+
+    def _refresh_memories(self) -> None:
+        """Settle what was written, and find the memories where they are now."""
+        if any(map(_node_of, self._fixed)):
+            waiting = [s for s in self._fixed if not s.settled]
+            if waiting:
+                engine.flush(waiting)
+        if not all(map(is_, map(_cell_of, self._fixed), self._cells)):
+            self._cells = [s.cell for s in self._fixed]
+            for i, cell in zip(self._at, self._cells, strict=True):
+                self._memories[i] = cell.memory
+
+    def _advance(self, tensors: Sequence[Any], untouched: bool) -> None:
+        """The written storages have new content."""
+        if untouched and not self._written_arguments:
+            for storage in self._updated:
+                storage.version += 1
+            return
+        self._cells = []  # hold on to no content
+        for argument in self._written_arguments:
+            _overwritten(tensors[argument].storage)
+        for storage in self._updated:
+            _overwritten(storage)
+        self._cells = [s.cell for s in self._fixed]
+        touched[0] += 1
+
+    def _set_gradients(self, outputs: Sequence[Any]) -> None:
+        """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
+        touched[0] += 1
+        held, cells = self._grad_storages, self._grad_cells
+        if (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
+                and not any(map(_node_of, held)) and not any(map(_outside_of, held))
+                and set(map(getrefcount, self._grads)) == set(map(getrefcount, held)) == set(map(getrefcount, cells))
+                == {_OURS}):
+            for cell, index in zip(cells, self._grad_positions, strict=True):
+                cell.memory = outputs[index]
+            return
+        for at, (x, index) in enumerate(zip(self._graded, self._grad_positions, strict=True)):
+            kind = self._grads[at].type
+            cell = Cell(outputs[index])
+            storage = Storage(kind, None, cell)
+            storage.persistent = True
+            x._grad = self._grads[at] = over(storage, kind, None)
+            self._grad_storages[at], self._grad_cells[at] = storage, cell
+
+
+def _overwritten(storage: Storage) -> None:
+    """Its memory was written to; whoever reads the old content must not see the new one."""
+    storage._node = None
+    storage.version += 1
+    cell = storage.cell
+    if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
+        new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
+        new.owner, cell.memory = storage._reference, None  # type: ignore[union-attr]

@@ -6,6 +6,7 @@ so that a replay can do it again. None of them does anything here when no captur
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,9 +23,9 @@ class Session:
         numbers: (nodes, again): numbers that a replay asks for anew.
         grads: tensors whose `.grad` was set, with what it was before.
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
-        checks: conditions under which a replay does the same.
         ended: an optimizer ended a step.
         refusal: why the call cannot be replayed, or None.
+        thread: the thread that runs it; what others do is none of its effects.
     """
 
     def __init__(self) -> None:
@@ -32,9 +33,9 @@ class Session:
         self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
         self.grads: dict[int, tuple[Any, Any]] = {}
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
-        self.checks: list[Callable[[], bool]] = []
         self.ended = False
         self.refusal: str | None = None
+        self.thread = threading.get_ident()
 
     def note_grad_read(self, tensor: Any) -> None:
         """`.grad` was looked at; a replay needs the same answer unless the call itself set it before."""
@@ -53,7 +54,22 @@ class Session:
 
 
 current: Session | None = None
-"""The running capture's session."""
+"""The running capture's session, in whatever thread that runs. See `active`."""
+
+rebound_epoch = 0
+"""Grows when a tensor that exists is made to look at other memory, or to want gradients or not."""
+
+
+def rebound() -> None:
+    """A tensor became another one: a new epoch."""
+    global rebound_epoch
+    rebound_epoch += 1
+
+
+def active() -> Session | None:
+    """The session of the capture that runs in this thread, or None."""
+    found = current
+    return found if found is None or found.thread == threading.get_ident() else None
 
 
 def enter(session: Session | None) -> Session | None:
@@ -69,11 +85,12 @@ def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:
     They are equal to no other number, so that a replay can tell them from the user's.
     """
     values = again()
-    if current is None:
+    session = active()
+    if session is None:
         return [number(value) for value in values]
     nodes = []
     for value in values:
         model = number(value)
         nodes.append(unique(leaves.number, (), model.attrs, model.type))
-    current.numbers.append((nodes, again))
+    session.numbers.append((nodes, again))
     return nodes

@@ -17,6 +17,11 @@ from genesis.ir.ops import control, leaves, movement
 from genesis.ir.types import TensorType
 
 
+touched = [0]
+"""How often any storage was read into the program, written, settled or shared: what holds only while storages
+are left alone holds while this stays."""
+
+
 class Cell:
     """One content of one memory. Overwriting the memory ends it: `memory` becomes None, or the
     copy that was kept because somebody still needs the old content.
@@ -83,6 +88,7 @@ class Storage:
         if self.error is not None:
             raise self.error
         assert self.cell is not None
+        touched[0] += 1
         outside, through = self._outside, None
         if outside is not None:
             through = outside.through
@@ -120,12 +126,13 @@ class Storage:
     def write(self, node: Node) -> None:
         """Give the storage another content; its memory follows at the next flush."""
         self._node = node
+        touched[0] += 1
         if self._outside is not None:
             self._outside.through = None
         self.version += 1
         self.error = None
-        if session.current is not None:
-            session.current.writes[self] = None
+        if session.current is not None and (running := session.active()) is not None:
+            running.writes[self] = None
         if not self._queued:
             self._queued = True
             pending.append(self._reference)
@@ -134,6 +141,7 @@ class Storage:
 
     def settle(self, cell: Cell, keep: Node | None = None) -> None:
         """The content is in the cell's memory now. `keep` is the node to differentiate through."""
+        touched[0] += 1
         self.cell, self._node, self._queued = cell, keep, False
         cell.owner = self._reference
         if self._outside is not None:
@@ -150,6 +158,7 @@ class Storage:
 
     def share(self, owner: Any) -> None:
         """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content."""
+        touched[0] += 1
         if self._outside is None:
             self._outside = _Outside()
         owners = self._outside.owners

@@ -160,12 +160,14 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
             if not self.is_leaf:
                 raise failure("requires_grad_", "you can only change requires_grad flags of leaf variables",
                               [("tensor", self)], hint="use detach()")
+            session.rebound()
             self.leaf = None
             return self
         if not self.type.dtype.is_floating_point:
             raise failure("requires_grad_", "only tensors of floating-point dtype can require gradients",
                           [("tensor", self)], hint="cast it with .float() first")
         from genesis.recording import new_leaf
+        session.rebound()
         self.leaf, self.detached = new_leaf(self), False
         return self
 
@@ -182,8 +184,8 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
-        if session.current is not None:
-            session.current.note_grad_read(self)
+        if session.current is not None and (running := session.active()) is not None:
+            running.note_grad_read(self)
         return self._grad
 
     @grad.setter
@@ -191,8 +193,8 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         if value is not None and (value.type.shape != self.type.shape or value.type.device is not self.type.device):
             raise failure("grad", "assigned grad has data of a different shape or device",
                           [("tensor", self), ("grad", value)])
-        if session.current is not None:
-            session.current.note_grad_written(self)
+        if session.current is not None and (running := session.active()) is not None:
+            running.note_grad_written(self)
         self._grad = value
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -222,6 +224,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     def detach_(self) -> Any:
         """Stop gradients through this tensor from now on. Returns itself."""
+        session.rebound()
         self.leaf, self.detached = None, True
         return self
 
@@ -232,6 +235,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        session.rebound()
         self.storage, self.type, self.part = value.storage, value.type, value.part
 
     # Moving and casting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -26,6 +27,26 @@ def changed() -> None:
     _epoch += 1
 
 
+class Registry(dict):
+    """A dictionary whose changes make a new epoch."""
+
+    __slots__ = ()
+
+
+def _noticed(name: str) -> Any:
+    plain = getattr(dict, name)
+
+    @functools.wraps(plain)
+    def change(self: Registry, *args: Any, **kwargs: Any) -> Any:
+        changed()
+        return plain(self, *args, **kwargs)
+    return change
+
+
+for _name in ("__setitem__", "__delitem__", "__ior__", "pop", "popitem", "clear", "update", "setdefault"):
+    setattr(Registry, _name, _noticed(_name))
+
+
 class Tree:
     """A node with parameters, buffers and children, each under its name as an attribute.
 
@@ -41,7 +62,7 @@ class Tree:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An instance with an empty registry."""
         self = object.__new__(cls)
-        self.__dict__.update(_parameters={}, _buffers={}, _transient=set(), _modules={})
+        self.__dict__.update(_parameters=Registry(), _buffers=Registry(), _transient=set(), _modules=Registry())
         return self
 
     # Attributes

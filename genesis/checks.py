@@ -1,0 +1,222 @@
+"""Guards as lists to compare: what was looked up where, and what it was.
+
+A check of a hundred values is a few C loops over them, comparing by identity; values that are not
+identical are compared again, as equal plain values. What only changes through Genesis itself (a
+module's attributes, which memory a tensor looks at) is looked at only when an epoch has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
+from typing import Any
+
+from genesis import session
+from genesis.nn.modules.tree import epoch
+from genesis.snapshot import MISSING, SIMPLE, tensor_identity
+
+_contents = attrgetter("cell_contents")
+
+
+class Checks:
+    """Conditions on places that can be looked up again. Fill it, then `finish`."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
+        self._attributes: list[tuple[Any, dict[str, Any]]] = []
+        self._absent: list[tuple[Any, frozenset[str]]] = []
+        self._slowly_absent: list[tuple[Any, frozenset[str]]] = []
+        self._cells: list[tuple[Any, Any]] = []
+        self._containers: list[tuple[Any, tuple]] = []
+        self._sets: list[tuple[Any, Any]] = []
+        self._slow: list[tuple[Mapping[Any, Any], dict[Any, Any], bool]] = []
+        self._tensors: list[tuple[Any, tuple]] = []
+        self._more: list[Callable[[], bool]] = []
+        self._module_epoch = self._tensor_epoch = -1
+
+    # Filling
+
+    def entries(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """These keys have these values."""
+        if values:
+            self._places.setdefault(id(space), (space, {}))[1].update(values)
+
+    def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
+        """None of these keys is there; `slowly` for a module's attributes."""
+        if names:
+            (self._slowly_absent if slowly else self._absent).append((space.keys(), frozenset(names)))
+
+    def attributes(self, value: Any, values: dict[str, Any]) -> None:
+        """These attributes have these values, or no value for MISSING."""
+        for name in [name for name, x in values.items() if x is MISSING]:
+            del values[name]
+            self._more.append(partial(_lacks, value, name))
+        if values:
+            self._attributes.append((value, values))
+
+    def cell(self, cell: Any, value: Any) -> None:
+        """A closure variable has this value, or none for MISSING."""
+        if value is MISSING:
+            self._more.append(lambda: _is_empty(cell))
+            return
+        self._cells.append((cell, value))
+
+    def container(self, value: Any, copy: Any) -> None:
+        """A list or dictionary has these items, in this order; a set has these elements."""
+        if isinstance(value, dict):
+            self._containers.append((value, tuple(copy)))
+            self._containers.append((value.values(), tuple(copy.values())))
+        elif isinstance(value, (set, frozenset)):
+            self._sets.append((value, frozenset(copy)))
+        elif isinstance(value, list):
+            self._containers.append((value, copy))
+
+    def tensor(self, x: Any, identity: tuple) -> None:
+        """A tensor looks at the same memory, and gradients flow as they did."""
+        self._tensors.append((x, identity))
+
+    def slowly(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """As `entries`, of a module."""
+        self._slow.append((space, values, False))
+
+    def slowly_all(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """A module's registry has these entries and no others."""
+        self._slow.append((space, values, True))
+
+    def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:
+        """Groups have the same parameters and flags; parameters that were at the same step still are."""
+        groups = copy["param_groups"]
+        self.container(groups, world.of(groups))
+        self.entries(vars(optimizer), {"param_groups": groups, "state": copy["state"]})
+        for group in world.of(groups):
+            options = world.of(group)
+            self.entries(group, {"params": options["params"]})
+            self.container(options["params"], world.of(options["params"]))
+            self._more.append(_flags(group, options))
+            states = [copy["state"][p] for p in options["params"] if "step" in copy["state"].get(p, ())]
+            if states:
+                self._more.append(_steps(states, [world.of(state)["step"] for state in states]))
+
+    def finish(self) -> None:
+        """Lay out what to compare; nothing is added afterwards."""
+        getters: list[tuple[Callable[[Any], tuple], Any]] = []
+        expected: list[Any] = []
+        for space, values in self._places.values():
+            getters.append((_getter(itemgetter, list(values)), space))
+            expected += values.values()
+        for value, named in self._attributes:
+            getters.append((_getter(attrgetter, list(named)), value))
+            expected += named.values()
+        expected += [value for _, value in self._cells]
+        expected += [item for _, items in self._containers for item in items]
+        self._getters = getters
+        self._cell_list = [cell for cell, _ in self._cells]
+        self._lists = [value for value, _ in self._containers]
+        self._lengths = [len(items) for _, items in self._containers]
+        self._expected = tuple(expected)
+
+    # Checking
+
+    def hold(self) -> bool:
+        """True if everything is as it was."""
+        try:
+            now = chain(chain.from_iterable([get(x) for get, x in self._getters]), map(_contents, self._cell_list),
+                        chain.from_iterable(self._lists))
+            if not all(map(is_, now, self._expected)) and not self._equal():
+                return False
+        except (KeyError, AttributeError, ValueError, RuntimeError):
+            return False
+        if [len(x) for x in self._lists] != self._lengths:
+            return False
+        for keys, names in self._absent:
+            if not keys.isdisjoint(names):
+                return False
+        for now, before in self._sets:
+            if now != before:
+                return False
+        for check in self._more:
+            if not check():
+                return False
+        if self._module_epoch != epoch():
+            at = epoch()
+            if not all(_same_entries(*entry) for entry in self._slow):
+                return False
+            if not all(keys.isdisjoint(names) for keys, names in self._slowly_absent):
+                return False
+            self._module_epoch = at
+        if self._tensor_epoch != session.rebound_epoch:
+            at = session.rebound_epoch
+            if not all(all(map(is_, tensor_identity(x)[:3], known[:3])) and tensor_identity(x)[3:] == known[3:]
+                       for x, known in self._tensors):
+                return False
+            self._tensor_epoch = at
+        return True
+
+    def difference(self) -> str:
+        """The name of something that is not as it was, '' when that is not known."""
+        for space, values in self._places.values():
+            for name, value in values.items():
+                if not same(space.get(name, MISSING), value):
+                    return name
+        for keys, names in (*self._absent, *self._slowly_absent):
+            for name in sorted(names):
+                if name in keys:
+                    return name
+        return ""
+
+    def _equal(self) -> bool:
+        now = [*chain.from_iterable([get(x) for get, x in self._getters]), *map(_contents, self._cell_list),
+               *chain.from_iterable(self._lists)]
+        return len(now) == len(self._expected) and all(map(same, now, self._expected))
+
+
+def _lacks(value: Any, name: str) -> bool:
+    return not hasattr(value, name)
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is MISSING
+    except ValueError:
+        return True
+
+
+def same(a: Any, b: Any) -> bool:
+    """The same object, or equal plain values of one type (0.0 and -0.0 are two values)."""
+    return a is b or (type(a) is type(b) and (
+        (isinstance(a, SIMPLE) and (a == b or (a != a and b != b)) and (type(a) is not float or repr(a) == repr(b)))
+        or (type(a) is tuple and len(a) == len(b) and all(map(same, a, b)))))
+
+
+def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool) -> bool:
+    if whole and (len(space) != len(values) or list(space) != list(values)):
+        return False
+    return all(name in space and same(space[name], value) for name, value in values.items())
+
+
+def _getter(kind: Any, names: list[str]) -> Callable[[Any], tuple]:
+    if len(names) > 1:
+        return kind(*names)  # type: ignore[no-any-return]
+    get = kind(*names)
+    return lambda x: (get(x),)
+
+
+def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:
+    """Flags and None are part of the program, and so is whether a number that can switch something off is 0."""
+    flags = {k: v for k, v in options.items() if v is None or isinstance(v, (bool, str))}
+    momentum = bool(options.get("momentum"))
+
+    def check() -> bool:
+        return all(group.get(k) is v or group.get(k) == v for k, v in flags.items()) and (
+            bool(group.get("momentum")) is momentum) and group.keys() == options.keys()
+    return check
+
+
+def _steps(states: list[dict[str, Any]], steps: list[Any]) -> Callable[[], bool]:
+    get = itemgetter("step")
+    if len(set(steps)) == 1:
+        return lambda: len(set(map(get, states))) == 1
+    offsets = [step - steps[0] for step in steps]
+    return lambda: [state["step"] - states[0]["step"] for state in states] == offsets

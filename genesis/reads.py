@@ -1,0 +1,99 @@
+"""What a code object can look up: its globals, the attribute chains on them, names of attributes."""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from genesis.ir.source import Source
+
+_ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+_LINKS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
+_STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+_COMPUTED = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "dir", "__getattribute__"})
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Names in a code object and in the code nested in it.
+
+    Attributes:
+        chains: a global's name, then attributes that are read of it right away: `a.b.c` is ("a", "b", "c").
+        imports: modules that the code imports itself.
+        names: all attributes that it reads or writes, and its strings, which getattr may use.
+        uncertain: those of `names` that may be missing now and there later: written ones, and strings.
+        computed: attributes are looked up under names that are computed.
+    """
+
+    chains: tuple[tuple[str, ...], ...]
+    imports: tuple[str, ...]
+    names: frozenset[str]
+    uncertain: frozenset[str]
+    computed: bool
+
+
+@lru_cache(maxsize=4096)
+def reads(code: types.CodeType) -> Reads:
+    """See `Reads`."""
+    chains: dict[tuple[str, ...], None] = {}
+    imports: dict[str, None] = {}
+    names: set[str] = set()
+    uncertain: set[str] = set()
+    for each in _nested(code):
+        chain: tuple[str, ...] = ()
+        names.update(each.co_names)
+        strings = set(_strings(each.co_consts))
+        names |= strings
+        uncertain |= strings
+        for instruction in dis.get_instructions(each):
+            kind, name = instruction.opname, instruction.argval
+            if chain and kind in _LINKS:
+                chain = (*chain, name)
+            elif kind not in ("CACHE", "EXTENDED_ARG"):
+                chains[chain] = None
+                chain = (name,) if kind in _ROOTS else ()
+            if kind in _STORES:
+                uncertain.add(name)
+            elif kind == "IMPORT_NAME":
+                imports[name] = None
+        chains[chain] = None
+    chains.pop((), None)
+    return Reads(tuple(chains), tuple(imports), frozenset(names), frozenset(uncertain), not _COMPUTED.isdisjoint(names))
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+def inner(codes: Iterable[types.CodeType]) -> set[types.CodeType]:
+    """Code of functions, lambdas, comprehensions and classes that these define."""
+    return {each for code in codes for each in _nested(code) if each is not code}
+
+
+def _strings(constants: Iterable[Any]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, str):
+            if constant.isidentifier():
+                yield constant
+        elif isinstance(constant, (tuple, frozenset)):
+            yield from _strings(constant)
+
+
+def place_of(name: str, codes: Iterable[types.CodeType]) -> str:
+    """" at file:line function" of the first place that writes the name, or else names it; '' if there is none."""
+    found = ""
+    for code in codes:
+        for instruction in dis.get_instructions(code):
+            if instruction.argval == name and isinstance(name, str):
+                where = f" at {Source(code, instruction.offset)}"
+                if instruction.opname.startswith(("STORE_", "DELETE_")):
+                    return where
+                found = found or where
+    return found

@@ -1,0 +1,99 @@
+"""What a captured function returned, described so that a replay returns the same over new memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from genesis.guards import Refusal
+from genesis.recording import FREED, TensorBase, over
+from genesis.storage import Storage, View
+
+
+@dataclass(frozen=True)
+class _Out:
+    """A returned tensor: the argument number `argument`, or one over the new storage number `fresh`."""
+
+    argument: int | None
+    fresh: int
+    type: Any
+    part: View | None
+    leaf: int | None
+    detached: bool
+    is_view: bool
+
+
+class Result:
+    """The structure of a result.
+
+    Attributes:
+        fresh: the storages that the call made for it.
+    """
+
+    def __init__(self, result: Any, tensors: Sequence[Any], knows: Callable[[Any], bool]):
+        self._arguments = {id(x): i for i, x in enumerate(tensors)}
+        self._argument_storages = {id(x.storage) for x in tensors}
+        self._knows = knows
+        self._at: dict[int, int] = {}
+        self._outs: list[_Out] = []
+        self.fresh: list[Storage] = []
+        self.tree = self._describe(result)
+        self._single = isinstance(result, TensorBase)
+
+    def _describe(self, value: Any) -> Any:
+        if isinstance(value, TensorBase):
+            if id(value) not in self._at:
+                self._outs.append(self._tensor(value))
+                self._at[id(value)] = len(self._outs) - 1
+            return self._at[id(value)]
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            return ("constant", value)
+        if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
+            raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
+        if (isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields"))) or type(value) is list:
+            self._at[id(value)] = -1
+            return (type(value), [self._describe(x) for x in value])
+        if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):
+            self._at[id(value)] = -1
+            return (dict, {k: self._describe(x) for k, x in value.items()})
+        raise Refusal(f"it returns a {type(value).__name__}")
+
+    def _tensor(self, x: Any) -> _Out:
+        if id(x) in self._arguments:
+            return _Out(self._arguments[id(x)], 0, x.type, None, None, False, False)
+        storage = x.storage
+        if id(storage) in self._argument_storages:
+            raise Refusal("it returns a view of an argument")
+        if storage.cell is not None:
+            raise Refusal("it returns a tensor over memory that existed before")
+        if x.leaf is not None and x.leaf != FREED:
+            raise Refusal("it returns a new leaf that requires grad")
+        if x._grad is not None:
+            raise Refusal("it returns a tensor with a gradient")
+        if storage not in self.fresh:
+            self.fresh.append(storage)
+        return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, x.detached, x.is_view)
+
+    def build(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:
+        """The result over these storages and arguments."""
+        made = []
+        for out in self._outs:
+            if out.argument is not None:
+                made.append(tensors[out.argument])
+                continue
+            x = over(fresh[out.fresh], out.type, out.part)
+            x.leaf, x.detached, x.is_view = out.leaf, out.detached, out.is_view
+            made.append(x)
+        return made[0] if self._single else self._build(self.tree, made)
+
+    def _build(self, tree: Any, made: Sequence[Any]) -> Any:
+        if tree.__class__ is int:
+            return made[tree]
+        kind, parts = tree
+        if kind == "constant":
+            return parts
+        if kind is dict:
+            return {k: self._build(x, made) for k, x in parts.items()}
+        built = [self._build(x, made) for x in parts]
+        return kind(*built) if hasattr(kind, "_fields") else kind(built)

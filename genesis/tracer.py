@@ -1,0 +1,124 @@
+"""Who runs during a capture: the user's code objects, and calls that no guard can stand for."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from genesis.ir.source import Source
+
+_PACKAGE = str(Path(__file__).resolve().parent)
+_LIBRARY = str(Path(types.__file__).resolve().parent)
+_SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")
+
+PURE_MODULES = frozenset({
+    "math", "cmath", "operator", "_operator", "itertools", "functools", "_functools", "typing", "types", "dataclasses",
+    "contextlib", "enum", "abc", "_abc", "collections", "_collections", "collections.abc", "_collections_abc",
+    "numbers", "copy", "__future__", "re", "string", "keyword",
+})
+"""Modules of the standard library whose functions give the same for the same, and change only what they are given."""
+
+_PURE_BUILTINS = frozenset({
+    "len", "isinstance", "issubclass", "getattr", "hasattr", "max", "min", "sum", "abs", "sorted", "all", "any",
+    "divmod", "pow", "round", "repr", "chr", "ord", "hash", "iter", "next", "callable", "format", "bin", "hex", "oct",
+    "ascii", "vars", "dir", "__build_class__",
+})
+_PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, list, set, slice,
+                types.MappingProxyType, types.GeneratorType)
+_READS_STATE = ("/utils/", "/cuda.py", "/cli/")
+_READS_STATE_NAMES = frozenset({"set_default_device", "set_rng_state", "get_rng_state", "initial_seed",
+                                "Generator.get_state", "Generator.set_state", "Generator.initial_seed"})
+_HARMLESS = frozenset({"is_available", "device_count", "current_device", "is_initialized"})
+
+
+class Tracer:
+    """Follows one call.
+
+    Attributes:
+        globals: the user's code objects that ran, with their global names.
+        refusal: the first call that rules out a replay, or None.
+
+    Args:
+        entered: told each of the user's code objects before its first line runs.
+    """
+
+    def __init__(self, entered: Callable[[types.CodeType, dict[str, Any]], None]):
+        self.globals: dict[types.CodeType, dict[str, Any]] = {}
+        self.refusal: str | None = None
+        self._entered = entered
+
+    def __enter__(self) -> Tracer:
+        self._before = sys.getprofile()
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(self._before)
+
+    def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if event == "call":
+            if is_user_code(code):
+                if code not in self.globals:
+                    self.globals[code] = frame.f_globals
+                    self._entered(code, frame.f_globals)
+            elif frame.f_back is not None and is_user_code(frame.f_back.f_code) and not _is_known_function(frame):
+                self._refuse(f"it calls {code.co_qualname}", frame.f_back)
+        elif event == "c_call" and is_user_code(code) and not is_pure(arg):
+            self._refuse(f"it calls {getattr(arg, '__qualname__', arg)}", frame)
+
+    def _refuse(self, reason: str, frame: types.FrameType) -> None:
+        if self.refusal is None:
+            self.refusal = f"{reason} at {Source(frame.f_code, frame.f_lasti)}"
+
+
+def is_user_code(code: types.CodeType) -> bool:
+    """True unless the code is Genesis's own (its models count as the user's) or the standard library's."""
+    name = code.co_filename
+    if name.startswith(_PACKAGE):
+        return name.startswith(f"{_PACKAGE}/models/")
+    if code.co_qualname.startswith("__create_fn__"):  # what the dataclass decorator generates
+        return False
+    return not name.startswith("<frozen") and (not name.startswith(_LIBRARY) or name.startswith(_SITE))
+
+
+def is_library_module(name: str) -> bool:
+    """True for a module of the standard library, or numpy, torch: nothing in it is a user's setting."""
+    top = name.partition(".")[0]
+    return (top in sys.stdlib_module_names and top != "__main__") or top in ("numpy", "torch")
+
+
+def _is_known_function(frame: types.FrameType) -> bool:
+    code = frame.f_code
+    name = code.co_filename
+    if name.startswith(_PACKAGE):
+        inside = name[len(_PACKAGE):]
+        return code.co_qualname not in _READS_STATE_NAMES and (
+            not any(part in inside for part in _READS_STATE) or code.co_name in _HARMLESS)
+    if code.co_qualname.startswith("__create_fn__"):
+        return True
+    return str(frame.f_globals.get("__name__", "")) in PURE_MODULES
+
+
+def is_pure(function: Any) -> bool:
+    """A C function that only looks at its arguments, or changes a container (which guards on that container see)."""
+    name = getattr(function, "__name__", "")
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None) or ""
+    if isinstance(owner, types.ModuleType):
+        module = owner.__name__
+        return name in _PURE_BUILTINS if module == "builtins" else module in PURE_MODULES
+    if owner is None:
+        if module == "builtins":
+            return name in _PURE_BUILTINS
+        if module:
+            return module in PURE_MODULES or module.startswith("genesis")
+        kind = getattr(function, "__objclass__", None)  # a method of a type: list.append
+        return kind in _PURE_OWNERS or kind in (object, type)
+    if isinstance(owner, type):
+        return owner in _PURE_OWNERS or owner in (object, type) or issubclass(owner, _PURE_OWNERS)
+    kind = type(owner)
+    return issubclass(kind, _PURE_OWNERS) or name in ("__init_subclass__", "__init__", "__new__", "__getattribute__")
