@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genesis.cli.stages import StageError, stage_named
     if not Path(arguments.script).is_file():
         return _refuse(f"there is no file {arguments.script}")
-    plans, status = _plans_of(arguments.script, arguments.rest)
+    plans, status = plans_of(arguments.script, arguments.rest)
     if not plans:
         return status or _refuse("the script computed nothing with Genesis, so there is no plan to show")
     if arguments.plan is not None and not 1 <= arguments.plan <= len(plans):
@@ -51,13 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     shown: list[dict[str, Any]] = []
     for number in numbers:
         try:
-            program = _program(plans[number - 1], arguments.target)
+            found = program(plans[number - 1], arguments.target)
             if arguments.json:
-                shown.append({"plan": number, "of": len(plans), "target": program.target, "stage": stage.name,
-                              "value": stage.data(program)})
+                shown.append({"plan": number, "of": len(plans), "target": found.target, "stage": stage.name,
+                              "value": stage.data(found)})
             else:
-                print(f"# plan {number} of {len(plans)}, for {program.target}: {stage.name}, {stage.doc}")
-                print(stage.text(program))
+                print(f"# plan {number} of {len(plans)}, for {found.target}: {stage.name}, {stage.doc}")
+                print(stage.text(found))
         except StageError as error:
             return _refuse(str(error))
     if arguments.json:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
+def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
     """(all plans that were built while the script ran, 1 if it failed else 0)."""
     from genesis import engine
     plans: list[Any] = []
@@ -85,7 +85,8 @@ def _plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
         sys.argv, sys.path = argv, path
 
 
-def _program(compiled: Any, target: str | None) -> Any:
+def program(compiled: Any, target: str | None) -> Any:
+    """A plan's program as it was compiled, or as it would be for another backend."""
     from genesis.cli.inspect import program_for, program_of
     ran_on = compiled.plan.device.type
     return program_of(compiled) if target in (None, ran_on) else program_for(compiled, target or ran_on)

@@ -1,0 +1,83 @@
+"""Run a script and say why its ops are in the kernels they are in, and why two of them are not in one.
+
+Each kernel's reason comes first, then the fusions that were tried and refused, by reason, with the lines of the
+script on both sides. By default for CUDA, which needs no GPU: the CPU fuses nothing.
+
+    genesis why train.py
+    genesis why train.py --op softmax -- --steps 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from genesis.cli.dump import plans_of, program
+from genesis.cli.inspect import Program, name_of
+from genesis.ir.node import Node
+
+HELP = "run a script and say why its ops were fused, or not"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("script", help="the Python file to run")
+    parser.set_defaults(rest=[])  # the script's own arguments, after --
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda", help="the backend (default: %(default)s)")
+    parser.add_argument("--op", help="only kernels and refusals that this op takes part in")
+    parser.add_argument("--plan", type=int, metavar="N", help="the N-th plan that the script made (default: the last)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the script, print. 0: printed; 1: the script failed; 2: nothing to show."""
+    if not Path(arguments.script).is_file():
+        print(f"genesis why: there is no file {arguments.script}", file=sys.stderr)
+        return 2
+    plans, status = plans_of(arguments.script, arguments.rest)
+    number = arguments.plan or len(plans)
+    if not 1 <= number <= len(plans):
+        print(f"genesis why: the script made {len(plans)} plans; there is no plan {number}", file=sys.stderr)
+        return status or 2
+    found = program(plans[number - 1], arguments.target)
+    print(f"# plan {number} of {len(plans)}, for {found.target}")
+    print("\n".join([*_together(found, arguments.op), "", *_apart(found, arguments.op)]))
+    return status
+
+
+def _together(found: Program, op: str | None) -> list[str]:
+    """A line for each kernel: what it is, why, and from which lines."""
+    lines = []
+    for group in found.schedule.groups:
+        if op is None or any(node.op.name == op for node in group.nodes):
+            lines.append(f"{name_of(group)}: {group.reason}")
+            lines += [f"    {place}" for place in dict.fromkeys(_line(node) for node in group.nodes if node.source)]
+    return lines or [f"no kernel has an op named {op}"]
+
+
+def _apart(found: Program, op: str | None) -> list[str]:
+    """The refused fusions: how often each reason, and between which ops and lines."""
+    refusals: Counter[tuple[str, str]] = Counter()
+    for refusal in found.schedule.refusals:
+        if op in (None, refusal.producer.op.name, refusal.consumer.op.name):
+            refusals[refusal.why, f"{_named(refusal.producer)} → {_named(refusal.consumer)}"] += 1
+    if not refusals:
+        return ["no fusion was refused"]
+    lines, last = [], ""
+    for (why, pair), count in sorted(refusals.items()):
+        if why != last:
+            lines.append(f"not fused, because {why}:")
+            last = why
+        lines.append(f"    {pair}" + (f"  ({count} times)" if count > 1 else ""))
+    return lines
+
+
+def _named(node: Node) -> str:
+    return f"{node.op.name}{f' ({_line(node)})' if node.source else ''}"
+
+
+def _line(node: Any) -> str:
+    text = getattr(node.source, "text", "")
+    return f"{node.source}: {text}" if text else str(node.source)
