@@ -189,7 +189,8 @@ def build(group: Group) -> Kernel:
     builder = _Builder(group)
     with _deep_recursion():
         for node in group.outputs:
-            builder.store(node)
+            if node.type.numel:
+                builder.store(node)
     return builder.kernel()
 
 
@@ -217,7 +218,7 @@ def _deep_recursion() -> Iterator[None]:
 
 
 _EMPTY = {"sum": 0, "prod": 1, "any": False, "all": True, "max": 0, "min": 0, "argmax": 0, "argmin": 0}
-"""What a reduction of no element gives. A maximum of none is an error when recorded, unless there is no result either."""
+"""What a reduction of no element gives. Maxima of no element exist only where there is no result either."""
 
 
 class _Builder:

@@ -75,8 +75,9 @@ class _Lowerer:
             self._group(group)
             for value, place in after_group.get(at, ()):
                 self._copy(self._value(value), place)
+        held = {place: node for node, place in memory.places.items()}  # what is in a place at the end
         for source, target in memory.after:
-            self._copy(self._place(source), target)
+            self._copy(self._value(held[source]) if source in held else self._place(source), target)
         return tuple(self.calls), tuple(self.registers)
 
     def _register(self, key: object, start: Register) -> int:

@@ -16,7 +16,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, literal, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
-from genesis.ir.types import bool_, int64
+from genesis.ir.types import bool_, cpu, int64
 from genesis.ops.common import axis_in, cast, expand, result_type
 from genesis.ops.shape import permute, reshape, select, sliced, unsqueeze
 from genesis.recording import TensorBase, assign, emit, read, wrap
@@ -160,6 +160,8 @@ def _rows(p: IndexPlan) -> Node:
     """Row numbers into the indexed dimensions made one."""
     rows: Node | None = None
     for axis, index in zip(p.axes, p.indices, strict=True):
+        if index.type.device is cpu:  # as torch does; on another GPU it is an error
+            index = index.to(p.base.type.device)
         part = _wrapped(index, p.base.type.shape[axis])
         rows = part if rows is None else rows * p.base.type.shape[axis] + part
     assert rows is not None

@@ -1,4 +1,4 @@
-"""One program on the CPU and on CUDA; the CPU's values, which the registry's tests hold to a reference, are the oracle."""
+"""One program on the CPU and on CUDA; the CPU, which the registry's tests hold to references, is the oracle."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ def parts(result: Any) -> list[Any]:
 
 def check(program: Program, *arrays: Any, tolerance: float | None = None) -> list[Any]:
     """The program gives the CPU's values on CUDA; returns its tensors there."""
-    here, there = (parts(program(*tensors(arrays, device))) for device in ("cpu", "cuda"))
-    genesis.eval(*there)
-    for position, (x, y) in enumerate(zip(here, there, strict=True)):
+    here = parts(program(*tensors(arrays, "cpu")))
+    genesis.eval(here)
+    wanted = list(map(engine.host_copy, here))
+    there = parts(program(*tensors(arrays, "cuda")))
+    genesis.eval(there)
+    for position, (want, y) in enumerate(zip(wanted, there, strict=True)):
         assert y.device.type == "cuda", f"result {position} is on {y.device}"
-        same(y, array(x), tolerance, f"result {position}")
+        same(y, want, tolerance, f"result {position}")
     return there
 
 
@@ -71,7 +74,8 @@ def ramp(y: Any) -> Any:
 def same(tensor: Any, want: np.ndarray, tolerance: float | None = None, about: str = "") -> None:
     """The tensor has this dtype and shape and these values; floating ones to rounding, NaN and infinity alike."""
     got = array(tensor)
-    assert got.dtype == want.dtype and got.shape == want.shape, f"{about}: {got.dtype}{got.shape}, {want.dtype}{want.shape}"
+    assert got.dtype == want.dtype and got.shape == want.shape, (
+        f"{about}: {got.dtype}{got.shape}, {want.dtype}{want.shape}")
     if not tensor.is_floating_point():
         np.testing.assert_array_equal(got, want, err_msg=about)
         return

@@ -16,7 +16,7 @@ from genesis.ir import OPS, Device, Node, literal, tensor_type
 from genesis.ir.graph import Graph
 from genesis.ir.node import make
 from genesis.ir.ops import leaves
-from genesis.ir.ops.samples import Array, Case
+from genesis.ir.ops.samples import Case
 from genesis.ir.types import DType
 from tests.ops import test_registry as registry
 

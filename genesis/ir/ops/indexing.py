@@ -23,13 +23,15 @@ from genesis.ir.ops.samples import (
 from genesis.ir.types import TensorType, int32
 
 
-def _integer(index: TensorType) -> None:
+def _check_index(x: TensorType, index: TensorType) -> None:
     if index.dtype.kind != "int":
         raise IndexError(f"an index must have an integer dtype, not {index.dtype!r}")
+    if index.device is not x.device:
+        raise RuntimeError(f"the index is on {index.device}, the tensor on {x.device}")
 
 
 def _take_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
-    _integer(index)
+    _check_index(x, index)
     return x.with_shape(x.shape[:axis] + index.shape + x.shape[axis + 1:])
 
 
@@ -101,7 +103,7 @@ index_copy = Op("index_copy", "index", _rows_type, attrs=("axis",),
 
 
 def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
-    _integer(index)
+    _check_index(x, index)
     if index.ndim != x.ndim or any(i > x.shape[d] for d, i in enumerate(index.shape) if d != axis):
         raise RuntimeError(f"index of shape {index.shape} does not fit {x.shape} along dimension {axis}")
     return x.with_shape(index.shape)
@@ -109,7 +111,7 @@ def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
 
 def _scatter_type(base: TensorType, index: TensorType, source: TensorType, axis: int) -> TensorType:
     _gather_type(base, index, axis)
-    if source.shape != index.shape or source.dtype is not base.dtype:
+    if source is not base.with_shape(index.shape):
         raise RuntimeError(f"source {source} does not fit the index of shape {index.shape} and base {base}")
     return base
 
