@@ -14,7 +14,7 @@ from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.recording import FREED, TensorBase, emit, read, watched, wrap
+from genesis.recording import FREED, TensorBase, crossings, emit, read, watched, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -61,11 +61,16 @@ def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None,
     if inputs is not None:
         chosen = {id(x) for x in ([inputs] if isinstance(inputs, TensorBase) else inputs)}
         wanted = {number: leaf for number, leaf in wanted.items() if id(leaf) in chosen}
-    if not wanted:
+    seed = _seed(tensor, gradient)
+    arrived = [number for number in leaves_below if number in crossings]
+    if not wanted and not arrived:
         return
-    found = _record_grad([root], [_seed(tensor, gradient)], [leaves_below[n] for n in wanted], create_graph)
-    for leaf, node in zip(wanted.values(), found, strict=True):
+    found = _record_grad([root], [seed], [leaves_below[n] for n in (*wanted, *arrived)], create_graph)
+    for leaf, node in zip(wanted.values(), found, strict=False):
         _accumulate(leaf, node, create_graph)
+    for number, node in zip(arrived, found[len(wanted):], strict=True):  # goes on where the tensor was moved from
+        origin = crossings[number]
+        backward(origin, wrap(node).to(origin.device), retain_graph, create_graph, inputs)
     if not (create_graph if retain_graph is None else retain_graph):
         _free(tensor)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, Op, make, number
-from genesis.ir.ops import control
+from genesis.ir.ops import control, movement
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
 from genesis.storage import Cell, Storage, View, compute_now, volatile
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
-_leaf_numbers = itertools.count(1)
+leaf_numbers = itertools.count(1)
 watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 """The leaf tensors that want gradients, by the number in their `watch` nodes."""
+
+crossings: dict[int, Tensor] = {}
+"""Tensors that were moved to another device, by the number in the `watch` node of the copy there."""
 
 FREED = 0
 """The leaf number that stands for a graph whose backward has run."""
@@ -64,7 +67,7 @@ def set_tensor_class(cls: type[TensorBase]) -> None:
 
 def new_leaf(tensor: Any) -> int:
     """A number for a tensor that wants gradients."""
-    leaf = next(_leaf_numbers)
+    leaf = next(leaf_numbers)
     watched[leaf] = tensor
     return leaf
 
@@ -77,7 +80,8 @@ def read(tensor: TensorBase) -> Node:
         node = storage._leaf()
     if tensor.leaf is not None:
         if mode.enabled:
-            node = make(control.watch, (node,), (tensor.leaf,))
+            part = tensor.part
+            return make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
     elif node.needs_grad and (tensor.detached or not mode.enabled):
         node = make(control.stop_gradient, (node,))
     return node if tensor.part is None else tensor.part.read(node)
@@ -142,8 +146,11 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
     return wrap(node)
 
 
-def assign(tensor: TensorBase, node: Node) -> None:
-    """Write a value of the tensor's own type through it, into its storage."""
+def assign(tensor: TensorBase, node: Node, replaces: bool = False) -> None:
+    """Write a value of the tensor's own type through it, into its storage.
+
+    `replaces`: the value is not computed from the content, which then gets a gradient of 0.
+    """
     storage = tensor.storage
     if tensor.leaf is not None and mode.enabled:
         what = "a view of a leaf" if tensor.is_view else "a leaf"
@@ -160,7 +167,14 @@ def assign(tensor: TensorBase, node: Node) -> None:
     if hidden:
         whole = make(control.stop_gradient, (whole,))
     if tensor.part is not None:
-        node = tensor.part.write(whole, node)
+        try:
+            node = tensor.part.write(whole, node)
+        except RuntimeError as error:
+            raise failure("in-place write", str(error), [("tensor", tensor)],
+                          hint="write to a clone() of the tensor") from None
+    if replaces and not hidden:
+        shape = node.type.shape
+        node = make(movement.assign, (whole, node), ((0,) * len(shape), shape, (1,) * len(shape)))
     if hidden:  # what the content was computed from keeps its gradient
         if before.op is control.overwritten:
             before = before.inputs[0]

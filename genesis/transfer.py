@@ -7,20 +7,23 @@ then moved is never computed where it was made. Anything else is computed and co
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from genesis import engine
 from genesis.capture import computed, walk
+from genesis.gradmode import mode
 from genesis.ir.node import Node, make
-from genesis.ir.ops import leaves
+from genesis.ir.ops import control, leaves
 from genesis.ir.types import Device, TensorType, tensor_type
-from genesis.recording import wrap, wrap_memory
+from genesis.recording import crossings, leaf_numbers, wrap, wrap_memory
 
 
 def transfer(tensor: Any, device: Device) -> Any:
     """A copy of the tensor on another device."""
     storage = tensor.storage
-    if storage.cell is None and storage.error is None and not storage.exported:
+    connect = mode.enabled and tensor.requires_grad
+    if not connect and storage.cell is None and storage.error is None and not storage.exported:
         node = relocated(storage.node, device)
         if node is not None:
             return wrap(node if tensor.part is None else tensor.part.read(node))
@@ -29,7 +32,20 @@ def transfer(tensor: Any, device: Device) -> Any:
     memory = engine.allocate(kind.nbytes, device)
     if kind.nbytes:
         memory.copy_from_host(source)
-    return wrap_memory(memory, kind)
+    moved = wrap_memory(memory, kind)
+    return _connected(moved, tensor) if connect else moved
+
+
+def _connected(moved: Any, origin: Any) -> Any:
+    """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
+    number = next(leaf_numbers)
+    storage = moved.storage
+    node = make(control.watch, (storage.node,), (number,))
+    node.buffer = storage.cell
+    storage.settle(storage.cell, node)
+    crossings[number] = origin
+    weakref.finalize(node, crossings.pop, number, None)
+    return moved
 
 
 def relocated(node: Node, device: Device) -> Node | None:
