@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
 TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
-           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session")
+           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session", "genesis.transfer")
 AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan",)  # data only: what lowering makes and the runtime runs
 
@@ -32,7 +32,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.capture": ("genesis.ir", "genesis.storage"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture", *TENSORS),
+    # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
+    **dict.fromkeys(("genesis.autograd", "genesis.transfer"),
+                    ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
     "genesis.amp": ("genesis.ir",),
 }
 # Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.

@@ -41,8 +41,8 @@ def parse(text: str) -> Graph:
     """The graph with this text.
 
     >>> graph = parse('''
-    ... graph(%x: f32[4]) {
-    ...   %y: f32[4] = mul(%x, 2.0)   # train.py:3
+    ... graph(%x: f32[4,7,9]) {
+    ...   %y: f32[4,7,9] = mul(%x, 2.5)   # train.py:3
     ...   return %y
     ... }''')
     >>> graph.outputs[0].op, str(graph.outputs[0].source)
