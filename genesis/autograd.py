@@ -116,11 +116,14 @@ def _free(tensor: Any) -> None:
     node = storage._node
     if tensor.part is not None or node is None or not node.needs_grad or node.op is control.watch:
         return
+    tensor.leaf = FREED
+    if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
+        storage.settle(storage.cell)
+        return
     value = make(control.stop_gradient, (node,))
     if node.buffer is not None:
         value.buffer = node.buffer
     storage._node = value
-    tensor.leaf = FREED
 
 
 def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_graph: bool | None = None,

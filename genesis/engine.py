@@ -20,8 +20,9 @@ from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
-from genesis.ir.types import Device, TensorType, cpu, tensor_type
+from genesis.ir.types import Device, cpu
 from genesis.recording import TensorBase
+from genesis.saving import Usage, note_use, save_for_backward
 from genesis.storage import Cell, Storage, live_pending
 
 _lock = threading.RLock()
@@ -80,6 +81,7 @@ class Flush:
         updates: storages whose memory is overwritten with their new content.
         snapshots: those of `updates` whose old content is copied first.
         live: all uncomputed storages, which a failure may leave without their content.
+        saved: nodes whose values are kept for a backward, and who is to know about them.
     """
 
     device: Device
@@ -88,6 +90,7 @@ class Flush:
     snapshots: list[Storage]
     live: list[Storage]
     captured: Captured
+    saved: tuple[list[Node], Usage | None]
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
@@ -102,7 +105,8 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     outputs += kept
     captured = capture([s.node for s in outputs], [(s.cell, s.node) for s in updates],  # type: ignore[misc]
                        [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
-    return Flush(device, outputs, updates, snapshots, live, captured)
+    note_use(captured.known)
+    return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured))
 
 
 def run(flush: Flush) -> Compiled:
@@ -117,14 +121,19 @@ def run(flush: Flush) -> Compiled:
     except BaseException as error:
         _fail(error, outputs, updates, flush.live)
         raise
-    copies = dict(zip(flush.snapshots, results[len(outputs):], strict=True))
+    saved, usage = flush.saved
+    for node, memory in zip(saved, results[len(outputs):], strict=False):
+        usage.keep(node, memory)  # type: ignore[union-attr]
+    copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
     for storage in updates:
         old = storage.cell
         new = Cell(old.memory)  # type: ignore[union-attr]
         old.memory = copies.get(storage)  # type: ignore[union-attr]
         _settle(storage, new)
     for storage, memory in zip(outputs, results, strict=False):
-        _settle(storage, Cell(memory))
+        cell = Cell(memory)
+        cell.usage = usage
+        _settle(storage, cell)
     return compiled
 
 

@@ -16,7 +16,6 @@ from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves, movement
 from genesis.ir.types import TensorType
 
-
 touched = [0]
 """How often any storage was read into the program, written, settled or shared: what holds only while storages
 are left alone holds while this stays."""
@@ -26,13 +25,15 @@ class Cell:
     """One content of one memory. Overwriting the memory ends it: `memory` becomes None, or the
     copy that was kept because somebody still needs the old content.
 
-    `owner` is a weak reference to the storage whose leaf was read, for compile's capture."""
+    `owner` is a weak reference to the storage whose leaf was read, for compile's capture. `usage` is
+    told when a backward reads the content (see `genesis.saving`)."""
 
-    __slots__ = ("__weakref__", "memory", "owner")
+    __slots__ = ("__weakref__", "memory", "owner", "usage")
 
     def __init__(self, memory: Any):
         self.memory = memory
         self.owner: weakref.ref[Storage] | None = None
+        self.usage: Any = None
 
 
 class Storage:
@@ -86,7 +87,7 @@ class Storage:
 
     def _leaf(self) -> Node:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         assert self.cell is not None
         touched[0] += 1
         outside, through = self._outside, None
@@ -228,16 +229,28 @@ Step = tuple[Any, tuple]
 
 class View:
     """A part of a storage: strides and offset in elements, as torch reports them, and the
-    movement ops that select it from the whole."""
+    movement ops that select it from the whole.
 
-    __slots__ = ("offset", "steps", "strides")
+    `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
+    """
 
-    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[Step, ...]):
-        self.strides, self.offset, self.steps = strides, offset, steps
+    __slots__ = ("leaf_steps", "offset", "steps", "strides")
+
+    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[Step, ...], leaf_steps: int = 0):
+        self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
 
     def read(self, whole: Node) -> Node:
         """The part, given the whole."""
         for op, attrs in self.steps:
+            whole = make(op, (whole,), attrs)
+        return whole
+
+    def watch(self, whole: Node, leaf: int) -> Node:
+        """The part, given the whole, as part of the leaf tensor with this number."""
+        for op, attrs in self.steps[:self.leaf_steps]:
+            whole = make(op, (whole,), attrs)
+        whole = make(control.watch, (whole,), (leaf,))
+        for op, attrs in self.steps[self.leaf_steps:]:
             whole = make(op, (whole,), attrs)
         return whole
 
@@ -261,7 +274,7 @@ def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
         return make(movement.assign, (parent, part), attrs)
     if op is movement.expand:
         raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
-                           "memory location; clone() the tensor before writing to it")
+                           "memory location")
     raise RuntimeError(f"cannot write through {op.name}")
 
 

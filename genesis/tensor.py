@@ -30,6 +30,7 @@ from genesis.ops.math import MathMethods, to_dtype
 from genesis.ops.reduction import ReductionMethods
 from genesis.ops.shape import ShapeMethods, strides_of
 from genesis.recording import FREED, over, read, set_tensor_class
+from genesis.storage import View
 
 
 class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, LinalgMethods, CreationMethods):
@@ -168,7 +169,9 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
                           [("tensor", self)], hint="cast it with .float() first")
         from genesis.recording import new_leaf
         session.rebound()
-        self.leaf, self.detached = new_leaf(self), False
+        self.leaf, self.detached, self.is_view = new_leaf(self), False, False
+        if self.part is not None:  # others may look at other parts of the storage
+            self.part = View(self.part.strides, self.part.offset, self.part.steps, len(self.part.steps))
         return self
 
     @property

@@ -184,8 +184,8 @@ def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:
     except TypeError:
         raise failure(op, f"a dimension must be an int, not {dim!r}", error=TypeError) from None
     if not -limit <= index < limit:
-        raise failure(op, f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {index})",
-                      error=IndexError)
+        raise failure(op, "Dimension out of range (expected to be in range of "
+                      f"[{-limit}, {limit - 1}], but got {index})", error=IndexError)
     return index + limit if index < 0 else index
 
 

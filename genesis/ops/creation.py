@@ -26,6 +26,18 @@ def device_from(device: DeviceLike) -> Device:
     """A device from what a user writes: None, "cpu", "cuda", "cuda:1", 1 or a device."""
     if device is None:
         return _default_device
+    if device is cpu or device == "cpu":
+        return cpu
+    try:
+        return _gpu_from(device)
+    except RuntimeError as error:
+        raise failure("device", f"{device} cannot be used: {error}") from None
+
+
+def _gpu_from(device: Device | str | int) -> Device:
+    """The GPU meant, if there is a driver for one."""
+    from genesis.runtime.cuda_driver import driver
+    driver()
     if isinstance(device, Device):
         return device
     if isinstance(device, int):
@@ -138,7 +150,8 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
 asarray = as_tensor
 
 
-def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: DeviceLike, requires_grad: bool) -> Tensor:
+def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: DeviceLike,
+              requires_grad: bool) -> Tensor:
     node = leaves.full(shape, value, dtype or default_dtype("float"), device_from(device))
     return finish(wrap(node), requires_grad)
 
@@ -300,7 +313,7 @@ class CreationMethods(TensorBase):
 
     def _fill_with(self: Any, result: Tensor) -> Tensor:
         from genesis.recording import read
-        assign(self, read(result))
+        assign(self, read(result), replaces=True)
         return self
 
     def zero_(self: Any) -> Tensor:

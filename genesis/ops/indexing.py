@@ -52,6 +52,13 @@ class IndexPlan:
     indices: tuple[Tensor, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Switch:
+    """A bool as an index: a new dimension of which all or nothing is taken."""
+
+    index: Tensor
+
+
 def plan(input: Tensor, key: Any) -> IndexPlan:
     """How `input[key]` runs."""
     items = _items(input, key)
@@ -59,6 +66,10 @@ def plan(input: Tensor, key: Any) -> IndexPlan:
     for item in items:
         if item is None:
             base = unsqueeze(base, axis)
+            axis += 1
+        elif isinstance(item, _Switch):
+            base = unsqueeze(base, axis)
+            advanced.append((axis, item.index))
             axis += 1
         elif isinstance(item, slice):
             base = _slice(base, axis, item)
@@ -83,6 +94,7 @@ def plan(input: Tensor, key: Any) -> IndexPlan:
 def _items(input: Tensor, key: Any) -> list[Any]:
     """The key as one item for each dimension (and one for each None)."""
     import numpy as np
+
     from genesis.ops.creation import tensor
     given = list(key) if isinstance(key, tuple) else [key]
     items: list[Any] = []
@@ -93,9 +105,10 @@ def _items(input: Tensor, key: Any) -> list[Any]:
                 item = item.to(int64)
         elif isinstance(item, range):
             item = tensor(list(item), device=input.type.device)
+        if isinstance(item, TensorBase) and item.type.dtype is bool_ and item.type.ndim == 0:
+            item = bool(item)
         if isinstance(item, (bool, np.bool_)):
-            items.append(None)
-            items.extend(_mask_indices(tensor([bool(item)], device=input.type.device)))
+            items.append(_Switch(*_mask_indices(tensor([bool(item)], device=input.type.device))))
         elif isinstance(item, TensorBase) and item.type.dtype is bool_:
             items.extend(_mask_indices(item))
         elif isinstance(item, TensorBase) and item.type.dtype.kind == "float":
@@ -103,7 +116,7 @@ def _items(input: Tensor, key: Any) -> list[Any]:
                           error=IndexError)
         else:
             items.append(item)
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    used = sum(1 for item in items if item is not None and item is not Ellipsis and not isinstance(item, _Switch))
     if used > input.type.ndim:
         raise failure("indexing", f"too many indices for tensor of dimension {input.type.ndim}", [("input", input)],
                       error=IndexError)
@@ -218,7 +231,8 @@ def _value_node(target: Tensor, value: Any, shape: tuple[int, ...]) -> Node:
             value, device=device)
     if value.type.device is not device:
         if value.type.ndim:
-            raise failure("assignment", f"expected all tensors on one device, but found {device} and {value.type.device}",
+            raise failure("assignment",
+                          f"expected all tensors on one device, but found {device} and {value.type.device}",
                           [("tensor", target), ("value", value)], hint="move the value with .to(device)")
         value = value.to(device)
     node = cast(read(value), dtype)
@@ -227,23 +241,26 @@ def _value_node(target: Tensor, value: Any, shape: tuple[int, ...]) -> Node:
     try:
         return expand(node, shape)
     except RuntimeError:
-        raise failure("assignment", f"shape mismatch: value tensor of shape {list(value.type.shape)} cannot be broadcast "
-                      f"to indexing result of shape {list(shape)}", [("tensor", target), ("value", value)]) from None
+        raise failure("assignment", f"shape mismatch: value tensor of shape {list(value.type.shape)} cannot be "
+                      f"broadcast to indexing result of shape {list(shape)}",
+                      [("tensor", target), ("value", value)]) from None
 
 
 def write_value(target: Tensor, value: Any) -> None:
     """Write a tensor or number through a view, cast and broadcast."""
-    assign(target, _value_node(target, value, target.type.shape))
+    assign(target, _value_node(target, value, target.type.shape), replaces=True)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Indices of the elements that are not 0: (count, ndim), or a tensor for each dimension. Reads the values."""
     import numpy as np
+
     from genesis.ops.creation import from_host
     found = np.nonzero(input.detach().cpu().numpy())
     if as_tuple:
         return tuple(from_host(part.astype(np.int64), input.type.device) for part in found)
-    return from_host(np.stack(found, axis=1).astype(np.int64) if found else np.zeros((0, 0), np.int64), input.type.device)
+    rows = np.stack(found, axis=1).astype(np.int64) if found else np.zeros((0, 0), np.int64)
+    return from_host(rows, input.type.device)
 
 
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -291,7 +308,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """The value where the mask is true, else the input."""
     from genesis.ops.math import where
     if result_type(input, value) is not input.type.dtype and input.type.dtype.kind != "float":
-        raise failure("masked_fill", f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",
+        raise failure("masked_fill",
+                      f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",
                       [("input", input)])
     return where(mask, value, input)
 

@@ -34,8 +34,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     if not shape_a or not shape_b:
         raise failure("matmul", "both arguments to matmul need to be at least 1D", named, hint="use * for numbers")
     if a.type.dtype is not b.type.dtype:
-        raise failure("matmul", f"expected both to have one dtype, but got {a.type.dtype!r} and {b.type.dtype!r}", named,
-                      hint="cast one with .to(dtype)")
+        raise failure("matmul", f"expected both to have one dtype, but got {a.type.dtype!r} and {b.type.dtype!r}",
+                      named, hint="cast one with .to(dtype)")
     rows_a = shape_a if len(shape_a) > 1 else (1, *shape_a)
     rows_b = shape_b if len(shape_b) > 1 else (*shape_b, 1)
     if rows_a[-1] != rows_b[-2]:
@@ -53,7 +53,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         product = emit(contraction.matmul, (_shaped(a, (count, rows_a[-1])), _shaped(b, rows_b)))
     else:
         left, right = _shaped(a, rows_a), _shaped(b, rows_b)
-        product = emit(contraction.matmul, (expand(left, (*batch, *rows_a[-2:])), expand(right, (*batch, *rows_b[-2:]))))
+        left, right = expand(left, (*batch, *rows_a[-2:])), expand(right, (*batch, *rows_b[-2:]))
+        product = emit(contraction.matmul, (left, right))
     return wrap(_shaped(product, result))
 
 

@@ -152,7 +152,7 @@ def neg(input: Tensor) -> Tensor:
 
 def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1, element by element."""
-    return pointwise_op(p.sign, input)
+    return pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone()
 
 
 def floor(input: Tensor) -> Tensor:
@@ -287,7 +287,7 @@ def add(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
 
 def sub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
     """input - alpha · other."""
-    if result_type(input, other) is bool_:
+    if any(x.type.dtype is bool_ if isinstance(x, TensorBase) else type(x) is bool for x in (input, other)):
         raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
                       hint="use ^ or logical_xor")
     return pointwise_op(p.sub, input, other if alpha == 1 else mul(other, alpha))
@@ -327,6 +327,8 @@ def pow(input: Value, exponent: Value) -> Tensor:
         if exponent == 1:
             return wrap(x)
         return wrap(emit(p.pow, (x, literal(exponent))))
+    if type(exponent) is bool and isinstance(input, TensorBase) and input.type.dtype is bool_:
+        return bitwise_or(input, not exponent)
     return pointwise_op(p.pow, input, exponent)
 
 
@@ -438,7 +440,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """True where |input - other| ≤ atol + rtol · |other|, or both are equal."""
-    close = bitwise_or(eq(input, other), le(abs(sub(input, other)), abs(other) * rtol + atol) & isfinite(sub(input, other)))
+    apart = sub(input, other)
+    close = bitwise_or(eq(input, other), le(abs(apart), abs(other) * rtol + atol) & isfinite(apart))
     return bitwise_or(close, isnan(input) & isnan(other)) if equal_nan else close
 
 

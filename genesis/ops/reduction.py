@@ -9,7 +9,7 @@ from genesis.amp.policy import state as autocast
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite as c
 from genesis.ir.ops import reduction as r
-from genesis.ir.types import DType, int64
+from genesis.ir.types import DType, int64, uint8
 from genesis.ops.common import Axis, axes_in, axis_in, cast, default_dtype
 from genesis.recording import TensorBase, emit, read, wrap
 
@@ -127,14 +127,19 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return _arg(r.argmin, input, dim, keepdim)
 
 
+def _truth(op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
+    found = _reduce(op, input, dim, keepdim)
+    return wrap(cast(read(found), uint8)) if input.type.dtype is uint8 else found  # torch's one exception
+
+
 def any(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """True if any element over `dim` is not 0."""
-    return _reduce(r.any, input, dim, keepdim)
+    return _truth(r.any, input, dim, keepdim)
 
 
 def all(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """True if every element over `dim` is not 0."""
-    return _reduce(r.all, input, dim, keepdim)
+    return _truth(r.all, input, dim, keepdim)
 
 
 def var(input: Tensor, dim: Axis = None, *, correction: float = 1, unbiased: bool | None = None,
@@ -177,6 +182,8 @@ def norm(input: Tensor, p: Any = 2.0, dim: Axis = None, keepdim: bool = False) -
 
 def logsumexp(input: Tensor, dim: Axis, keepdim: bool = False) -> Tensor:
     """log Σ exp(x) over `dim`, with the maximum taken out first."""
+    if input.type.dtype.kind != "float":
+        input = wrap(cast(read(input), default_dtype("float")))
     peak = amax(input, dim, keepdim=True).detach()
     peak = peak.masked_fill(peak.isinf(), 0.0)
     total = sum((input - peak).exp(), dim, keepdim=True).log() + peak

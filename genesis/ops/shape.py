@@ -40,7 +40,8 @@ def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tu
     steps = ((op, attrs),) if before is None else (*before.steps, (op, attrs))
     start = offset if before is None else before.offset + offset
     kind = input.type
-    result = over(input.storage, tensor_type(shape, kind.dtype, kind.device), View(strides, start, steps))
+    part = View(strides, start, steps, 0 if before is None else before.leaf_steps)
+    result = over(input.storage, tensor_type(shape, kind.dtype, kind.device), part)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     return result
 
@@ -70,7 +71,7 @@ def _viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple
     """Strides that show the same memory in another shape, or None where only a copy can."""
     if 0 in new:
         return row_major(new)
-    runs: list[tuple[int, int]] = []  # maximal runs of dimensions that are contiguous among themselves: (elements, step)
+    runs: list[tuple[int, int]] = []  # (elements, step) of each run of dimensions that are contiguous among themselves
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
@@ -270,7 +271,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     shape = input.type.shape
     axis = axis_in("select", dim, len(shape))
     if not shape or not -shape[axis] <= index < shape[axis]:
-        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)], error=IndexError)
+        raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
+                      error=IndexError)
     return squeeze(narrow(input, axis, index % shape[axis], 1), axis)
 
 
@@ -286,7 +288,8 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
     else:
         sections = list(split_size_or_sections)
         if sum(sections) != size:
-            raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}", [("input", input)])
+            raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}",
+                          [("input", input)])
     parts, at = [], 0
     for length in sections:
         parts.append(narrow(input, axis, at, length))

@@ -82,12 +82,18 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
-            for group in self.param_groups:
-                for parameters in self._alike(group):
-                    gradients = [p.grad for p in parameters]
-                    self.update(group, parameters, [-g for g in gradients] if group["maximize"] else gradients)
-        engine.end_step()
+        counts = [(state, state["step"]) for state in self.state.values() if type(state.get("step")) is int]
+        try:
+            with no_grad():
+                for group in self.param_groups:
+                    for parameters in self._alike(group):
+                        gradients = [p.grad for p in parameters]
+                        self.update(group, parameters, [-g for g in gradients] if group["maximize"] else gradients)
+            engine.end_step()
+        except BaseException:  # tensors keep their last content by themselves
+            for state, count in counts:
+                state["step"] = count
+            raise
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -196,7 +196,8 @@ def a_gradient_shown_as_an_array(T, nn, optim, np):
 
 @program
 def integers_bools_and_doubles(T, nn, optim, np):
-    arrays = [np.arange(3), np.array([True, False]), np.array([1.5]), np.arange(4, dtype=np.uint8), np.zeros((0, 2), np.float32)]
+    arrays = [np.arange(3), np.array([True, False]), np.array([1.5]), np.arange(4, dtype=np.uint8),
+              np.zeros((0, 2), np.float32)]
     out = []
     for a in arrays:
         x = T.from_numpy(a)

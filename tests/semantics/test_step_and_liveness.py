@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import types
+import weakref
 
 import pytest
 from torch_programs import check
 
 import genesis
 from genesis import engine, nn, optim
-from genesis.ir.node import Node
+from genesis.ir import node
+from genesis.runtime import cpu_storage
 
 PROGRAMS = []
 
@@ -188,7 +190,8 @@ def a_parameter_tied_in_two_modules(T, nn, optim, np):
         loss.backward()
         opt.step()
         losses.append(loss.item())
-    return losses, net.table.weight, net.head.weight is net.table.weight, len(list(net.parameters())), net.head.weight.grad
+    tied = net.head.weight is net.table.weight, len(list(net.parameters()))
+    return losses, tied, net.table.weight, net.head.weight.grad
 
 
 @program
@@ -501,19 +504,11 @@ def test_accumulated_gradients_keep_their_memory():
 def live_nodes() -> int:
     """Nodes that are alive."""
     gc.collect()
-    return sum(type(x) is Node for x in gc.get_objects()) if gc.is_tracked(Node) else len(_table())
-
-
-def _table():
-    from genesis.ir import node
-    return node._table
+    return len(node._table)
 
 
 def live_bytes(monkeypatch) -> types.SimpleNamespace:
     """Counts host memory that storages hold: `now` is a function."""
-    import weakref
-
-    from genesis.runtime import cpu_storage
     alive = {}
     original = cpu_storage.allocate
 
@@ -528,6 +523,7 @@ def live_bytes(monkeypatch) -> types.SimpleNamespace:
     return types.SimpleNamespace(now=lambda: (gc.collect() and 0) or sum(alive.values()))
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 @pytest.mark.parametrize("keep", ["the loss's value", "logits and loss"])
 def test_an_evaluation_loop_without_no_grad_piles_nothing_up(keep, monkeypatch):
     task = Task()
@@ -545,6 +541,7 @@ def test_an_evaluation_loop_without_no_grad_piles_nothing_up(keep, monkeypatch):
     assert nodes[-1] == nodes[2] and sizes[-1] == sizes[2]
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_a_training_loop_piles_nothing_up(monkeypatch):
     task = Task()
     memory = live_bytes(monkeypatch)
@@ -557,6 +554,7 @@ def test_a_training_loop_piles_nothing_up(monkeypatch):
     assert logits.shape == (6, 3) and loss.item() > 0
 
 
+@pytest.mark.usefixtures("only_new_garbage")
 def test_a_running_total_of_losses_piles_nothing_up():
     task = Task()
     total, nodes = genesis.zeros(()), []

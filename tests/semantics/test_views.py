@@ -65,8 +65,9 @@ def diagonal_blocks(T, nn, optim, np):
 @program
 def every_kind_of_view_writes_through(T, nn, optim, np):
     results = []
-    for make in [lambda x: x.view(4, 3), lambda x: x.reshape(2, 6), lambda x: x.permute(1, 0), lambda x: x.t(), lambda x: x.T,
-                 lambda x: x.transpose(0, 1), lambda x: x.squeeze(), lambda x: x.unsqueeze(1), lambda x: x.flatten(),
+    for make in [lambda x: x.view(4, 3), lambda x: x.reshape(2, 6), lambda x: x.permute(1, 0), lambda x: x.t(),
+                 lambda x: x.T, lambda x: x.transpose(0, 1), lambda x: x.squeeze(), lambda x: x.unsqueeze(1),
+                 lambda x: x.flatten(),
                  lambda x: x.narrow(1, 1, 2), lambda x: x.select(0, 2), lambda x: x[1], lambda x: x[:, 2],
                  lambda x: x[0:2, 1:], lambda x: x[..., None], lambda x: x[::2, ::3], lambda x: x.split(2)[1],
                  lambda x: x.chunk(2, 1)[1], lambda x: x.unbind(1)[3], lambda x: x.movedim(0, 1), lambda x: x.detach(),
@@ -83,8 +84,9 @@ def every_kind_of_view_writes_through(T, nn, optim, np):
 def copies_do_not_write_through(T, nn, optim, np):
     results = []
     for make in [lambda x: x.t().reshape(12), lambda x: x.t().contiguous(), lambda x: x[[0, 2]], lambda x: x[x > 3],
-                 lambda x: x.clone(), lambda x: x.repeat(2, 1), lambda x: x.flip(0), lambda x: x.tril(), lambda x: x + 0,
-                 lambda x: T.cat([x]), lambda x: T.stack([x]), lambda x: x.index_select(0, T.tensor([1]))]:
+                 lambda x: x.clone(), lambda x: x.repeat(2, 1), lambda x: x.flip(0), lambda x: x.tril(),
+                 lambda x: x + 0, lambda x: T.cat([x]), lambda x: T.stack([x]),
+                 lambda x: x.index_select(0, T.tensor([1]))]:
         x = T.arange(12).float().view(3, 4)
         v = make(x)
         v.add_(100)
