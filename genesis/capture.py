@@ -177,7 +177,22 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
 
 def build_graph(captured: Captured) -> Graph:
     """The captured program over `input` and `scalar` nodes."""
-    inputs = [make(leaves.input, (), (i, type)) for i, type in enumerate(captured.memory_types)]
+    inputs = _inputs(captured)
+    index_of = {cell: i for i, cell in enumerate(captured.cells)}
+    built = build_nodes(captured)
+    outputs = tuple(built[node] for node in captured.outputs)
+    kept = tuple(inputs[index_of[cell]] for cell, _ in captured.snapshots)
+    updates = tuple((inputs[index_of[cell]], built[node]) for cell, node in captured.updates)
+    return Graph(tuple(inputs), outputs + kept, updates, len(captured.numbers))
+
+
+def _inputs(captured: Captured) -> list[Node]:
+    return [make(leaves.input, (), (i, type)) for i, type in enumerate(captured.memory_types)]
+
+
+def build_nodes(captured: Captured) -> dict[Node, Node]:
+    """For each captured node its node over `input` and `scalar` nodes."""
+    inputs = _inputs(captured)
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
     built: dict[Node, Node] = {}
     watches: dict[Any, int] = {}
@@ -205,7 +220,4 @@ def build_graph(captured: Captured) -> Graph:
             with located(node.source):
                 made = make(control.known, (made, inputs[index_of[node.buffer]]))
         built[node] = made
-    outputs = tuple(built[node] for node in captured.outputs)
-    kept = tuple(inputs[index_of[cell]] for cell, _ in captured.snapshots)
-    updates = tuple((inputs[index_of[cell]], built[node]) for cell, node in captured.updates)
-    return Graph(tuple(inputs), outputs + kept, updates, count)
+    return built

@@ -30,8 +30,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
     "genesis.capture": ("genesis.ir", "genesis.storage"),
+    "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
-    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture", *TENSORS),
+    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture",
+                       "genesis.saving", *TENSORS),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     **dict.fromkeys(("genesis.autograd", "genesis.transfer"),

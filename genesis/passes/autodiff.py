@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from genesis.ir.graph import Graph, rewrite_nodes, substitute, topological
 from genesis.ir.node import Node, located, make
 from genesis.ir.ops import control, movement, pointwise
-from genesis.ir.ops.leaves import zeros_like
+from genesis.ir.ops.leaves import full, zeros_like
 
 
 def autodiff(graph: Graph) -> Graph:
@@ -117,3 +117,28 @@ def _fitted(g: Node | None, x: Node) -> Node | None:
     if g.type.dtype is not x.type.dtype:
         g = pointwise.cast(g, dtype=x.type.dtype)
     return g if g.type.shape == x.type.shape else movement.expand(g, shape=x.type.shape)
+
+
+def read_by_backward(outputs: Sequence[Node]) -> set[Node]:
+    """The values of the outputs' program that differentiating it by all its `watch` nodes reads.
+
+    Views count as what they show, and what costs next to nothing to compute again is left out.
+    """
+    forward = set(topological(outputs))
+    leaves = [node for node in forward if node.op is control.watch]
+    seeds = [full(y.type.shape, 1, y.type.dtype, y.type.device) for y in outputs]
+    backward = [node for node in topological(gradients(outputs, seeds, leaves)) if node not in forward]
+    read = {_shown(x) for node in backward for x in node.inputs if x in forward}
+    return {x for x in read if x.op.kind != "leaf" and type(x.type) is not tuple and not x.type.weak and not _cheap(x)}
+
+
+def _shown(x: Node) -> Node:
+    """What a view or a marker shows."""
+    while x.op in (control.watch, control.stop_gradient) or (x.op.kind == "movement" and len(x.inputs) == 1):
+        x = x.inputs[0]
+    return x
+
+
+def _cheap(x: Node) -> bool:
+    """Pointwise ops on inputs and numbers alone, such as a parameter in another dtype."""
+    return x.op.kind == "pointwise" and all(_shown(y).op.kind == "leaf" for y in x.inputs)

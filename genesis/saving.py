@@ -1,0 +1,92 @@
+"""What a flush keeps for a backward that may come.
+
+Reading a loss before its backward computes the forward. What the backward will read of it is kept
+in memory then, as eager torch keeps it, until the tensors that need it die. If it died unused the
+last time the same program ran (an evaluation loop), only the result is kept the next time, and a
+backward that comes after all computes the forward again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+
+from genesis.capture import Captured, build_nodes
+from genesis.ir.node import Node
+from genesis.ir.ops import control
+from genesis.passes.autodiff import read_by_backward
+from genesis.storage import Cell
+
+
+class Usage:
+    """What became of the values saved by one program's last run.
+
+    Attributes:
+        used: a backward read them.
+        skip: they died unused, so save none the next time.
+    """
+
+    __slots__ = ("_saved", "skip", "used")
+
+    def __init__(self) -> None:
+        self.used, self.skip = False, False
+        self._saved: list[weakref.ref[Cell]] = []
+
+    def look_back(self) -> None:
+        """Judge the last run's values, and forget them."""
+        if self._saved and not self.used and all(cell() is None for cell in self._saved):
+            self.skip = True
+        self._saved, self.used = [], False
+
+    def keep(self, node: Node, memory: object) -> None:
+        """The node's value is in memory from now on, for as long as the node lives."""
+        cell = Cell(memory)
+        cell.usage = self
+        node.buffer = cell
+        self._saved.append(weakref.ref(cell))
+
+
+_usages: dict[tuple, Usage] = {}
+_positions: dict[tuple, tuple[int, ...]] = {}
+
+
+def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
+    """Make the program return what a backward of its outputs would read.
+
+    Returns the nodes of the added outputs, and who is to know about them. Programs that hold their
+    own backward, and those without gradients, stay as they are.
+    """
+    wanted = [node for node in captured.outputs if node.needs_grad and node.op is not control.watch]
+    if not wanted or any(node.op is control.grad for node in captured.order):
+        return [], None
+    usage = _usages.setdefault(captured.key, Usage())
+    usage.look_back()
+    if usage.skip:
+        return [], usage
+    positions = _positions.get(captured.key)
+    if positions is None:
+        positions = _positions[captured.key] = _positions_read(captured, wanted)
+    saved = [captured.order[position] for position in positions]
+    captured.outputs = [*captured.outputs, *saved]
+    captured.key = (*captured.key, "saved", positions)
+    return saved, usage
+
+
+def _positions_read(captured: Captured, wanted: list[Node]) -> tuple[int, ...]:
+    """Where in the program's order the values are that a backward of the wanted ones reads."""
+    built = build_nodes(captured)
+    read = read_by_backward([built[node] for node in wanted])
+    kept = set(captured.outputs)
+    found: dict[Node, int] = {}
+    for position, node in enumerate(captured.order):
+        if built.get(node) in read and node not in kept and node.inputs and node.buffer is None:
+            found.setdefault(built[node], position)
+    return tuple(found.values())
+
+
+def note_use(known: Iterable[Node]) -> None:
+    """A backward differentiates through these computed nodes."""
+    for node in known:
+        usage = node.buffer.usage
+        if usage is not None:
+            usage.used, usage.skip = True, False
