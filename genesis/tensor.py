@@ -26,7 +26,8 @@ from genesis.ops.common import default_dtype
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.linalg import LinalgMethods
-from genesis.ops.math import MathMethods, to_dtype
+from genesis.ops.math import to_dtype
+from genesis.ops.operators import MathMethods
 from genesis.ops.reduction import ReductionMethods
 from genesis.ops.shape import ShapeMethods, strides_of
 from genesis.recording import FREED, over, read, set_tensor_class
