@@ -160,6 +160,10 @@ class Checks:
             for name, value in values.items():
                 if not same(space.get(name, MISSING), value):
                     return name
+        for space, values, _ in self._slow:
+            for name, value in values.items():
+                if not same(space.get(name, MISSING), value):
+                    return name
         for keys, names in (*self._absent, *self._slowly_absent):
             for name in sorted(names):
                 if name in keys:

@@ -116,7 +116,7 @@ class CompiledFunction(CompiledBase):
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
-            self._keep(key, guards, make_replay(effects, shape, tensors))
+            self._keep(key, guards, make_replay(effects, shape, tensors, entered.world.tensors))
         except Refusal as refusal:
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
@@ -168,9 +168,9 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
         key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
     for value in args:
         _describe(value, key, tensors)
-    for name in sorted(kwargs):
+    for name, value in kwargs.items():
         key.append(name)
-        _describe(kwargs[name], key, tensors)
+        _describe(value, key, tensors)
     return tuple(key), tensors
 
 

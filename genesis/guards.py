@@ -240,6 +240,8 @@ class Guards:
             self.checks.entries(inside, named)
             hidden = {k for kind in type(value).__mro__ for k in vars(kind)}
             missing = (self._names & hidden | self._uncertain) - copy.keys() - set(skip)
+            if isinstance(value, Tree):
+                missing |= {"forward"} - copy.keys()
             self.checks.absent(inside, missing, slowly=isinstance(value, Tree))
         self._stack.extend((x, f"the attribute {name}") for name, x in (*named.items(), *slots.items()))
 
@@ -289,6 +291,7 @@ class Guards:
         self._stack.append((type(module), what))
         if type(module).__module__.startswith("genesis.nn."):
             self.checks.slowly(vars(module), {k: v for k, v in copy.items() if k != "_transient"})
+            self.checks.absent(vars(module), {"forward"} - copy.keys(), slowly=True)
         else:
             self._attributes(module, copy, what, skip=(*_REGISTRIES, "_transient", "training", "_compiled_call"))
             self.checks.slowly(vars(module), {k: copy[k] for k in (*_REGISTRIES, "training") if k in copy})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any, Protocol
 
 from genesis import engine
-from genesis.capture import build_graph, capture
+from genesis.capture import Captured, build_graph, capture
 from genesis.guards import Refusal, Unsettled
 from genesis.ir.node import Node, make
-from genesis.ir.ops import control
+from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
 from genesis.recording import operand, over, read, wrap
 from genesis.results import Result
@@ -35,31 +36,74 @@ class Replay(Protocol):
         """Do it again on these tensor arguments; returns what the function would."""
 
 
-def make_replay(effects: Session, shape: Result, tensors: Sequence[Any]) -> Replay:
-    """The replay of a call that was just captured. When it ended a step, the step runs here."""
+def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], known: Iterable[Any]) -> Replay:
+    """The replay of a call that was just captured. When it ended a step, the step runs here.
+
+    Args:
+        effects: what the call did.
+        shape: what it returned.
+        tensors: its arguments that are tensors.
+        known: the other tensors that it can have read, whose identity is guarded.
+    """
     arguments = {id(x) for x in tensors}
     if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
         raise Refusal("it looks at or sets the gradient of an argument")
-    if effects.ended:
-        return StepReplay(effects, shape, tensors)
-    if effects.grads:
-        raise Refusal("it sets gradients without ending a step")
-    return CallReplay(effects, shape, tensors)
+    gradients = [x for _, x in (*effects.grads.values(), *effects.entry_grads.values()) if x is not None]
+    allowed = {x.storage for x in (*tensors, *known, *gradients)}
+    if any(s.cell is not None and s not in allowed for s in effects.writes):
+        raise Refusal("it writes to a tensor that it made from values")
+    made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
+    with _computing_anew([s.node for s in made], {s._node for s in allowed if s._node is not None}):
+        if effects.ended:
+            return StepReplay(effects, shape, tensors, allowed)
+        if effects.grads:
+            raise Refusal("it sets gradients without ending a step")
+        return CallReplay(effects, shape, tensors, allowed)
+
+
+@contextmanager
+def _computing_anew(roots: Iterable[Node], known: set[Node]) -> Iterator[None]:
+    """Inside, nodes that the call recorded and that are in memory, because an equal one was computed before, have
+    to be computed: another call has other memory below them."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    hidden: list[tuple[Node, Any]] = []
+    while stack:
+        node = stack.pop()
+        if node in seen or node in known or node.op is leaves.data:
+            continue
+        seen.add(node)
+        stack.extend(node.inputs)
+        if node.buffer is not None:
+            hidden.append((node, node.buffer))
+            node.buffer = None
+    try:
+        yield
+    finally:
+        for node, buffer in hidden:
+            if node.buffer is None:
+                node.buffer = buffer
 
 
 # What it read
 
-def _sources(cells: Sequence[Cell], tensors: Sequence[Any]) -> list[Any]:
+def _sources(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
     """For each memory of the program where a replay finds it: an argument's number, or a storage."""
     arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
     found: list[Any] = []
-    for cell in cells:
+    for cell, kind in zip(captured.cells, captured.memory_types, strict=True):
         if cell in arguments:
             found.append(arguments[cell])
             continue
         owner = cell.owner() if cell.owner is not None else None
-        if owner is None or owner.cell is not cell:
-            raise Refusal("it reads a tensor whose memory nobody holds")
+        if owner is None:  # made from values by the call itself: a constant
+            found.append(Storage(kind, None, cell))
+            cell.owner = found[-1]._reference
+            continue
+        if owner.cell is not cell:
+            raise Unsettled("it reads a tensor that was overwritten since")
+        if owner not in allowed:
+            raise Refusal("it reads a tensor that is reached in a way that cannot be followed")
         if owner._node is not None and owner._node.needs_grad and owner._node.inputs:
             raise Refusal("it reads a tensor that was computed outside and requires grad")
         found.append(owner)
@@ -85,14 +129,14 @@ def _refresh(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> lis
 class CallReplay:
     """A call that only computes (and writes): one `call` node over its memories and numbers."""
 
-    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any]):
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage]):
         self._shape = shape
         self._written = [s for s in effects.writes if s.cell is not None]
         nodes = [s.node for s in shape.fresh] + [s.node for s in self._written]
         captured = capture(nodes, [], [])
         self._graph = build_graph(captured)
         self._gradient = [node.needs_grad for node in nodes]
-        self._sources = _sources(captured.cells, tensors)
+        self._sources = _sources(captured, tensors, allowed)
         self._leaves = _watching(captured.order)
         arguments = {id(x.storage): i for i, x in enumerate(tensors)}
         self._targets = [arguments.get(id(s), s) for s in self._written]
@@ -145,7 +189,7 @@ class StepReplay:
     checked in a few C loops, and not at all when no storage was touched since the last replay.
     """
 
-    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any]):
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage]):
         self._shape = shape
         entry = list(effects.entry_grads.values())
         self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
@@ -167,7 +211,7 @@ class StepReplay:
         captured = flush.captured
         sources: list[Any] | Refusal
         try:
-            sources = _sources(captured.cells, tensors)
+            sources = _sources(captured, tensors, allowed)
         except Refusal as refusal:
             sources = refusal
         self._compiled = engine.run(flush)

@@ -9,6 +9,7 @@ from typing import Any
 from genesis.guards import Refusal
 from genesis.recording import FREED, TensorBase, over
 from genesis.storage import Storage, View
+from genesis.tensor import Size
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Result:
             return ("constant", value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
             raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
-        if (isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields"))) or type(value) is list:
+        if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._at[id(value)] = -1
             return (type(value), [self._describe(x) for x in value])
         if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):

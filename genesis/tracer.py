@@ -12,6 +12,7 @@ from genesis.ir.source import Source
 
 _PACKAGE = str(Path(__file__).resolve().parent)
 _LIBRARY = str(Path(types.__file__).resolve().parent)
+_NUMERIC = ("-packages/numpy/", "-packages/torch/")  # what Genesis itself calls
 _SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")
 
 PURE_MODULES = frozenset({
@@ -80,9 +81,17 @@ def is_user_code(code: types.CodeType) -> bool:
     name = code.co_filename
     if name.startswith(_PACKAGE):
         return name.startswith(f"{_PACKAGE}/models/")
-    if code.co_qualname.startswith("__create_fn__"):  # what the dataclass decorator generates
+    if _is_generated(code):
+        return False
+    if any(part in name for part in _NUMERIC):
         return False
     return not name.startswith("<frozen") and (not name.startswith(_LIBRARY) or name.startswith(_SITE))
+
+
+def _is_generated(code: types.CodeType) -> bool:
+    """True for the methods that dataclasses and named tuples make."""
+    return code.co_qualname.startswith("__create_fn__") or (
+        code.co_filename == "<string>" and code.co_name == "<lambda>" and code.co_varnames[:1] == ("_cls",))
 
 
 def is_library_module(name: str) -> bool:
@@ -98,7 +107,7 @@ def _is_known_function(frame: types.FrameType) -> bool:
         inside = name[len(_PACKAGE):]
         return code.co_qualname not in _READS_STATE_NAMES and (
             not any(part in inside for part in _READS_STATE) or code.co_name in _HARMLESS)
-    if code.co_qualname.startswith("__create_fn__"):
+    if _is_generated(code):
         return True
     return str(frame.f_globals.get("__name__", "")) in PURE_MODULES
 

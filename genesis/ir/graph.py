@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,3 +97,18 @@ def substitute(graph: Graph, replaced: Mapping[Node, Node]) -> Graph:
     """The graph with its roots looked up in `replaced`."""
     return Graph(graph.inputs, tuple(replaced[n] for n in graph.outputs),
                  tuple((state, replaced[n]) for state, n in graph.updates), graph.numbers)
+
+
+def apply(graph: Graph, operands: Sequence[Node]) -> tuple[Node, ...]:
+    """The graph's outputs with its inputs, then its numbers, replaced by the operands."""
+    from genesis.ir.ops import leaves
+
+    def rule(node: Node) -> Node | None:
+        if node.op is leaves.input:
+            return operands[node["index"]]
+        if node.op is leaves.scalar:
+            return operands[len(graph.inputs) + node["index"]]
+        return None
+
+    replaced = rewrite_nodes(graph.nodes, rule)
+    return tuple(replaced[node] for node in graph.outputs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from genesis.ir.graph import Graph, rewrite_nodes, substitute
+from genesis.ir.graph import Graph, apply, rewrite_nodes, substitute
 from genesis.ir.node import Node
-from genesis.ir.ops import control, leaves
+from genesis.ir.ops import control
 
 
 def inline(graph: Graph) -> Graph:
@@ -19,22 +19,9 @@ def inline(graph: Graph) -> Graph:
 
     def rule(node: Node) -> Node | None:
         if node.op is control.call:
-            results[node] = _body(node["graph"], node.inputs)
+            results[node] = apply(node["graph"], node.inputs)
         elif node.op is control.item and node.inputs[0] in results:
             return results[node.inputs[0]][node["index"]]
         return None
 
     return inline(substitute(graph, rewrite_nodes(graph.nodes, rule)))
-
-
-def _body(graph: Graph, operands: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The graph's outputs with its inputs, then its numbers, replaced by the operands."""
-    def rule(node: Node) -> Node | None:
-        if node.op is leaves.input:
-            return operands[node["index"]]
-        if node.op is leaves.scalar:
-            return operands[len(graph.inputs) + node["index"]]
-        return None
-
-    replaced = rewrite_nodes(graph.nodes, rule)
-    return tuple(replaced[node] for node in graph.outputs)

@@ -50,5 +50,10 @@ def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:
     return tuple(node.type for node in graph.outputs)
 
 
-call = Op("call", "control", _call_type, attrs=("graph",), differentiable=True,
+def _call_body(*operands: Any, graph: Any) -> tuple[Any, ...]:
+    from genesis.ir.graph import apply
+    return apply(graph, operands)
+
+
+call = Op("call", "control", _call_type, attrs=("graph",), differentiable=True, decompose=_call_body,
           doc="A compiled function applied to memory and numbers: the inline pass puts its graph here.")

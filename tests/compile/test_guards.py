@@ -1,0 +1,357 @@
+"""What a function reads besides its arguments: a replay never uses a value that has changed since."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import os
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from calls import Pair, ramp
+
+import genesis
+
+FACTOR = 2.0
+SETTINGS = {"scale": 2.0, "inner": {"depth": [1, 2]}}
+TABLE = [1.0, 2.0]
+WEIGHTS = [ramp(2), ramp(2, start=3)]
+ARRAY = np.ones(2, np.float32)
+config = types.ModuleType("config_of_this_test")
+config.scale = 2.0  # type: ignore[attr-defined]
+
+
+class Options:
+    scale = 2.0
+    table = [1.0, 2.0]
+
+    def __init__(self) -> None:
+        self.bias = 1.0
+
+    @property
+    def shifted(self) -> float:
+        return self.bias + 10
+
+    def apply(self, x: Any) -> Any:
+        return x * self.scale + self.bias
+
+    @classmethod
+    def of_class(cls, x: Any) -> Any:
+        return x * cls.scale
+
+    @staticmethod
+    def of_nobody(x: Any, power: float = 2.0) -> Any:
+        return x ** power
+
+
+class Slots:
+    __slots__ = ("bias", "other")
+
+    def __init__(self) -> None:
+        self.bias = 1.0
+
+
+@dataclasses.dataclass
+class Inner:
+    rate: float = 0.5
+    sizes: tuple = (1, 2)
+
+
+@dataclasses.dataclass
+class Config:
+    inner: Inner = dataclasses.field(default_factory=Inner)
+    name: str = "a"
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def helper(x: Any, power: int = 2) -> Any:
+    return x ** power
+
+
+def check(function: Any, change: Any, undo: Any = None, *, replayed: bool = True) -> Pair:
+    """Replayed before the change and after it has been seen; right in between."""
+    pair = Pair(function)
+    x = ramp(2)
+    if replayed:
+        pair.settle(x)
+    before = pair.same(x)
+    change()
+    try:
+        after = pair.same(x)
+        assert before != after, "the test must change the result"
+        if replayed:
+            pair.settle(x)
+        assert pair.same(x) == after
+    finally:
+        if undo is not None:
+            undo()
+    pair.same(x)
+    if not replayed:
+        assert pair.compiled.hits == 0 and pair.refused
+    return pair
+
+
+def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = globals()
+    check(lambda x: x * FACTOR, lambda: monkeypatch.setitem(here, "FACTOR", 3.0), monkeypatch.undo)
+    check(lambda x: helper(x) + 0, lambda: monkeypatch.setitem(here, "helper", lambda x: x + 1), monkeypatch.undo)
+    check(lambda x: helper(x), lambda: monkeypatch.setattr(helper, "__defaults__", (3,)), monkeypatch.undo)
+    check(lambda x: x * len(TABLE), lambda: TABLE.append(1.0), TABLE.pop)
+    check(lambda x: x * TABLE[1], lambda: TABLE.__setitem__(1, 7.0))
+    check(lambda x: x * SETTINGS["scale"], lambda: monkeypatch.setitem(SETTINGS, "scale", 7.0), monkeypatch.undo)
+    depth = SETTINGS["inner"]["depth"]  # type: ignore[index]
+    check(lambda x: x * SETTINGS["inner"]["depth"][0], lambda: depth.__setitem__(0, 7))
+    check(lambda x: x * len(list(SETTINGS)), lambda: monkeypatch.setitem(SETTINGS, "new", 7), monkeypatch.undo)
+    check(lambda x: (x, list(SETTINGS)), lambda: SETTINGS.update(scale=SETTINGS.pop("scale")))
+
+
+def test_a_global_that_shadows_a_builtin() -> None:
+    check(lambda x: x * max(1, 2), lambda: globals().__setitem__("max", min), lambda: globals().pop("max"))
+
+
+def test_attributes_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    check(lambda x: x * config.scale, lambda: monkeypatch.setattr(config, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: (lambda c: x * c.scale)(config), lambda: setattr(config, "scale", 5.0))
+    check(lambda x: x * hasattr(config, "extra"), lambda: setattr(config, "extra", 1), lambda: delattr(config, "extra"))
+    check(lambda x: genesis.nn.functional.relu(x - 1.5),
+          lambda: monkeypatch.setattr(genesis.nn.functional, "relu", lambda x: x), monkeypatch.undo)
+
+
+def test_globals_of_library_types() -> None:
+    name = "GENESIS_TEST_VALUE"
+    change, undo = lambda: os.environ.update({name: "ab"}), lambda: os.environ.pop(name)
+    check(lambda x: x * float(ARRAY[0]), lambda: ARRAY.fill(3), replayed=False)
+    check(lambda x: x * len(os.environ.get(name, "")), change, undo, replayed=False)
+    check(lambda x: x * len(os.getenv(name, "")), change, undo, replayed=False)
+
+
+def test_tensors_in_a_list() -> None:
+    check(lambda x: x + WEIGHTS[0], lambda: WEIGHTS.__setitem__(0, ramp(2, start=9)))
+    check(lambda x: x + WEIGHTS[0], lambda: WEIGHTS[0].add_(1))
+    check(lambda x: x + WEIGHTS[0], lambda: setattr(WEIGHTS[0], "data", ramp(2, start=5)))
+    check(lambda x: (x + WEIGHTS[0]).requires_grad and 1, lambda: WEIGHTS[0].requires_grad_(),
+          lambda: WEIGHTS[0].requires_grad_(False))
+
+
+def test_a_closure_s_variables() -> None:
+    scale, items, offset = 2.0, [1.0], 0.0
+
+    def change(value: float) -> None:
+        nonlocal scale
+        scale = value
+    check(lambda x: x * scale, lambda: change(3.0))
+    check(lambda x: x + items[0], lambda: items.__setitem__(0, 5.0))
+    check(lambda x: x + sum(items), lambda: items.append(5.0))
+    inner = lambda x: x + offset  # noqa: E731
+    pair = Pair(lambda x: inner(x))
+    pair.settle(ramp(2))
+    offset = 4.0
+    assert not pair.replays(ramp(2))
+    pair.settle(ramp(2))
+
+
+def test_a_tensor_in_a_closure_that_is_not_computed_yet() -> None:
+    base = ramp(2)
+    later = base * 2  # pending
+    pair = Pair(lambda x: x + later)
+    for _ in range(4):
+        pair.same(ramp(2))
+        base.add_(1)
+    assert pair.compiled.hits >= 2
+
+
+def test_a_pending_tensor_that_a_called_function_s_module_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = ramp(2)
+    monkeypatch.setattr(config, "later", base * 2, raising=False)
+    other = types.FunctionType((lambda x: x + config.later).__code__, {"config": config})  # type: ignore[attr-defined]
+    pair = Pair(lambda x: other(x))
+    for _ in range(4):
+        pair.same(ramp(2))
+        base.add_(1)
+
+
+def test_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options()
+    patch = monkeypatch.setattr
+    check(lambda x: x + options.bias, lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(lambda x: x + options.shifted, lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(lambda x: x * options.scale, lambda: patch(Options, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: x * type(options).scale, lambda: patch(Options, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: x * options.scale, lambda: patch(options, "scale", 3.0, raising=False), monkeypatch.undo)
+    check(lambda x: x * options.table[0], lambda: Options.table.__setitem__(0, 9.0))
+    check(options.apply, lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(options.apply, lambda: patch(Options, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: options.apply(x), lambda: patch(Options, "apply", lambda self, x: x * 9), monkeypatch.undo)
+    check(lambda x: options.apply(x), lambda: patch(options, "apply", lambda x: x * 9, raising=False), monkeypatch.undo)
+    check(Options.of_class, lambda: patch(Options, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: Options.of_nobody(x), lambda: patch(Options.of_nobody, "__defaults__", (3.0,)), monkeypatch.undo)
+    check(lambda x: x * getattr(options, "sca" + "le"), lambda: patch(Options, "scale", 3.0), monkeypatch.undo)
+    check(lambda x: x + getattr(options, "bi" + "as"), lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(lambda x: x + options.__dict__["bias"], lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(lambda x: x + vars(options)["bias"], lambda: patch(options, "bias", 3.0), monkeypatch.undo)
+    check(lambda x: x * hasattr(options, "extra"), lambda: patch(options, "extra", 1, raising=False), monkeypatch.undo)
+    check(lambda x: x * hasattr(options, "extra"), lambda: patch(Options, "extra", 1, raising=False), monkeypatch.undo)
+
+
+def test_slots() -> None:
+    slots = Slots()
+    check(lambda x: x + slots.bias, lambda: setattr(slots, "bias", 3.0))
+    check(lambda x: x * hasattr(slots, "other"), lambda: setattr(slots, "other", 3.0))
+
+
+def test_nested_dataclasses() -> None:
+    settings = Config()
+    check(lambda x: x * settings.inner.rate, lambda: setattr(settings.inner, "rate", 3.0))
+    check(lambda x: x * settings.inner.rate, lambda: setattr(settings, "inner", Inner(8.0)))
+    check(lambda x: x * settings.inner.sizes[0], lambda: setattr(settings.inner, "sizes", (7, 8)))
+    check(lambda x: x * (1 if settings.name == "a" else 2), lambda: setattr(settings, "name", "b"))
+
+
+def test_an_enum() -> None:
+    box = types.SimpleNamespace(color=Color.RED)
+    check(lambda x: x * (1 if box.color is Color.RED else 2), lambda: setattr(box, "color", Color.BLUE))
+    check(lambda x: x * box.color.value, lambda: setattr(box, "color", Color.RED))
+
+
+def test_functions_that_hold_state() -> None:
+    def counted(x: Any, seen: list = [1.0]) -> Any:  # noqa: B006
+        return x * seen[0] + getattr(counted, "offset", 0)
+    check(counted, lambda: counted.__defaults__[0].__setitem__(0, 5.0))  # type: ignore[index]
+    check(lambda x: counted(x), lambda: setattr(counted, "offset", 7))
+
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def around(x: Any) -> Any:
+            return function(x) * scale[0]
+        return around
+    scale = [2.0]
+    check(decorated(helper), lambda: scale.__setitem__(0, 9.0))
+    partial = functools.partial(helper, power=2)
+    check(lambda x: partial(x), lambda: partial.keywords.__setitem__("power", 3))
+    check(functools.partial(lambda s, x: x * s[0], scale), lambda: scale.__setitem__(0, 1.0))
+    no_grad = genesis.no_grad()(lambda x: x * scale[0])
+    check(no_grad, lambda: scale.__setitem__(0, 4.0))
+
+
+def test_a_callable_object() -> None:
+    class Scaled:
+        def __init__(self, factor: float):
+            self.factor = factor
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.factor
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("dynamic"):
+                return self.factor
+            raise AttributeError(name)
+    scaled = Scaled(2.0)
+    check(scaled, lambda: setattr(scaled, "factor", 3.0))
+    check(lambda x: scaled(x), lambda: setattr(scaled, "factor", 4.0))
+    check(lambda x: x * scaled.dynamic_factor, lambda: setattr(scaled, "factor", 5.0))
+    check(lambda x: scaled(x), lambda: setattr(Scaled, "__call__", lambda self, x: x - 1))
+
+
+def test_a_cache_of_another_function_is_not_trusted() -> None:
+    scale = [2.0]
+
+    @functools.lru_cache
+    def cached(n: int) -> float:
+        return scale[0] * n
+    pair = Pair(lambda x: x * cached(1))
+    for _ in range(3):
+        pair.same(ramp(2))
+    scale[0] = 5.0
+    cached.cache_clear()
+    pair.same(ramp(2))
+
+
+def test_a_cached_property() -> None:
+    class Lazy:
+        def __init__(self) -> None:
+            self.n = 2.0
+
+        @functools.cached_property
+        def factor(self) -> float:
+            return self.n
+    lazy = Lazy()
+    check(lambda x: x * lazy.factor, lambda: setattr(lazy, "factor", 7.0))
+
+
+def test_a_cache_that_the_first_call_fills() -> None:
+    class Rotary:
+        def __init__(self) -> None:
+            self.table: Any = None
+
+        def __call__(self, x: Any) -> Any:
+            if self.table is None:
+                self.table = genesis.arange(2) * 3.0
+            return x + self.table
+    rotary = genesis.compile(Rotary())
+    assert [rotary(ramp(2)).tolist() for _ in range(5)] == [[1.0, 5.0]] * 5
+    assert rotary.hits >= 2
+
+
+def test_a_weak_reference_is_not_looked_through() -> None:
+    import weakref
+    options = Options()
+    reference = weakref.ref(options)
+    check(lambda x: x + reference().bias, lambda: setattr(options, "bias", 5.0), replayed=False)
+
+
+def test_map_over_a_changing_function() -> None:
+    import random
+    draws = Pair(lambda x: x * list(map(random.seed, [1]))[:0].__len__() + 1)
+    for _ in range(3):
+        draws.same(ramp(2))
+    assert draws.compiled.hits == 0
+
+
+def test_an_equal_expression_that_was_computed_before() -> None:
+    x = ramp(2)
+    y = x * 2
+    later = y + 1  # holds on to y's node
+    y.tolist()
+    compiled = genesis.compile(lambda x: x * 2)
+    assert compiled(x).tolist() == [2.0, 4.0]
+    assert compiled(ramp(2, start=5)).tolist() == [10.0, 12.0]
+    y.zero_()
+    assert compiled(ramp(2, start=6)).tolist() == [12.0, 14.0]
+    assert compiled.hits == 2 and later.tolist() == [3.0, 5.0]
+
+
+def test_a_loss_that_was_computed_before() -> None:
+    w = ramp(2).requires_grad_()
+    x = ramp(2)
+    before = (w * x).sum()
+    before.item()
+    compiled = genesis.compile(lambda x: (w * x).sum())
+    assert [compiled(x).item(), compiled(ramp(2, start=5)).item(), before.item()] == [5.0, 17.0, 5.0]
+    compiled(ramp(2, start=5)).backward()
+    assert w.grad.tolist() == [5.0, 6.0] and compiled.hits == 2
+
+
+def test_constants_made_inside() -> None:
+    def function(x: Any) -> Any:
+        table = genesis.tensor([1.0, 2.0])
+        return x + table, genesis.zeros(2), genesis.ones(2) * x
+
+    def counts(x: Any) -> Any:
+        total = genesis.tensor([0.0, 0.0])
+        total += x
+        return total, total * 2
+    for each in (function, counts):
+        pair = Pair(each)
+        for i in range(4):
+            kept = pair.same(ramp(2, start=i))
+        pair.compiled(ramp(2, start=3))[1].add_(5)
+        assert pair.same(ramp(2, start=3)) == kept
+    pair = Pair(function)
+    pair.settle(ramp(2))

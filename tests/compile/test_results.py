@@ -1,0 +1,133 @@
+"""What a replay returns: new memory each time, in the structure that the function returned."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+from calls import Pair, ramp, values
+
+import genesis
+
+Two = collections.namedtuple("Two", "first second")
+
+
+def test_results_keep_their_values_over_five_calls() -> None:
+    def three(x: Any) -> Any:
+        return x + 1, x * 2, (x - 1).sum()
+    compiled = genesis.compile(three)
+    kept = [compiled(ramp(3, start=i)) for i in range(5)]
+    assert [values(x) for x in kept] == [values(three(ramp(3, start=i))) for i in range(5)]
+    assert compiled.hits == 4
+    kept[0][0].add_(100)
+    assert values(kept[1:]) == values([three(ramp(3, start=i)) for i in range(1, 5)])
+
+
+def test_results_of_a_step_keep_their_values() -> None:
+    w = ramp(3).requires_grad_()
+    optimizer = genesis.optim.SGD([w], lr=0.1)
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        y = w * x
+        loss = (y * y).sum()
+        loss.backward()
+        optimizer.step()
+        return loss, y, w.detach() * 1
+
+    expected, other = [], ramp(3)
+    kept = []
+    for i in range(5):
+        x = ramp(3, start=i) * 0.1
+        y = other * x
+        expected.append([(y * y).sum().item(), y.tolist()])
+        other = other - 0.1 * 2 * y * x
+        expected[-1].append(other.tolist())
+        kept.append(step(x))
+    assert step.hits == 4
+    for ours, theirs in zip(kept, expected, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.tolist() == pytest.approx(b, rel=1e-5)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: None,
+    lambda x: (x, None, 3, 2.5, "name", True),
+    lambda x: [x + 1, [x + 2, (x + 3,)]],
+    lambda x: {"a": x + 1, "b": {"c": [x * 2]}},
+    lambda x: Two(x + 1, Two(x + 2, 3)),
+    lambda x: (x + 1).view(3, 1),
+    lambda x: (lambda y: (y, y[1:], y.view(3, 1)))(x * 2),
+    lambda x: x,
+    lambda x: (x, x.add_(0)),
+    lambda x: (),
+    lambda x: genesis.zeros(2),
+    lambda x: genesis.arange(4) * 2,
+    lambda x: x.shape,
+], ids=range(13))
+def test_structures(function: Any) -> None:
+    pair = Pair(function)
+    pair.settle(ramp(3))
+    pair.same(ramp(3, start=4))
+
+
+def test_the_same_tensor_twice_is_one_tensor() -> None:
+    @genesis.compile
+    def twice(x: Any) -> Any:
+        y = x + 1
+        return y, [y], y[:1]
+    for _ in range(3):
+        a, (b,), part = twice(ramp(2))
+        assert a is b
+        a.mul_(10)
+        assert part.tolist() == [20.0]
+    assert twice.hits == 2
+
+
+@pytest.mark.parametrize("function, reason", [
+    (lambda x: x[1:], "a view of an argument"),
+    (lambda x: x.detach(), "a view of an argument"),
+    (lambda x: {1, 2}, "a set"),
+    (lambda x: (y for y in [x]), "a generator"),
+    (lambda x: lambda: x, "a function"),
+])
+def test_what_cannot_be_made_again_is_recorded(function: Any, reason: str) -> None:
+    compiled = genesis.compile(function)
+    for _ in range(4):
+        compiled(ramp(3))
+    assert compiled.hits == 0 and reason in genesis.explain(compiled)
+
+
+def test_a_returned_view_of_an_argument_shares_its_memory() -> None:
+    compiled = genesis.compile(lambda x: x[1:])
+    for _ in range(3):
+        x = ramp(3)
+        compiled(x).zero_()
+        assert x.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_returned_parameter_is_the_parameter() -> None:
+    layer = genesis.nn.Linear(2, 2)
+    compiled = genesis.compile(lambda: layer.weight)
+    assert all(compiled() is layer.weight for _ in range(3))
+
+
+def test_a_returned_container_of_the_caller_s_is_that_container() -> None:
+    store: dict[str, Any] = {"scale": 2.0}
+    compiled = genesis.compile(lambda items, x: (items, store, x * store["scale"]))
+    items = [1, 2]
+    for _ in range(4):
+        first, second, _ = compiled(items, ramp(2))
+        assert first is items and second is store
+
+
+def test_an_object_is_returned() -> None:
+    class Output:
+        def __init__(self, x: Any):
+            self.x = x
+    compiled = genesis.compile(lambda x: Output(x + 1))
+    for i in range(3):
+        assert compiled(ramp(1, start=i)).x.tolist() == [i + 1.0]
+    assert "returns a Output" in genesis.explain(compiled)
