@@ -50,7 +50,7 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
     active = _influenced(order, wrt)
     received: dict[Node, list[Node | None]] = {}
     for y, seed in zip(outputs, seeds, strict=True):
-        _add(received, y, 0, seed)
+        _add(received, y, 0, _fitted(seed, y) or seed)
     for node in reversed(order):
         if node not in received or node in ends or not any(x in active for x in node.inputs):
             continue

@@ -27,7 +27,7 @@ def _last_shape(node: Node) -> Node | None:
 def _of_constant(node: Node) -> Node | None:
     """A movement of a constant is a constant."""
     x = node.inputs[0]
-    return make(leaves.const, (), (x["value"], node.type)) if x.op is leaves.const and not x.type.weak else None
+    return make(leaves.const, (), (x["value"], node.type)) if x.op is leaves.const else None
 
 
 def _permute(node: Node) -> Node | None:
