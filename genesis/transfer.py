@@ -1,8 +1,9 @@
 """Moving tensors between devices.
 
-A tensor that was not computed yet and comes from constants and random draws alone moves by being
-recorded again on the other device: an op gives the same bits on each, so a model that is made and
-then moved is never computed where it was made. Anything else is computed and copied.
+A CPU tensor that was not computed yet and comes from constants and random draws alone moves by being
+recorded again on the GPU: a seed gives the same draws on each, so a model that is made and then moved is
+never computed where it was made. Anything else is computed where it is and copied. So what comes back from
+a GPU is the very content of the tensor there, and a GPU's work is not done again on the CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from genesis.capture import computed, walk
 from genesis.gradmode import mode
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.ir.types import Device, TensorType, tensor_type
+from genesis.ir.types import Device, TensorType, cpu, tensor_type
 from genesis.recording import crossings, leaf_numbers, wrap, wrap_memory
 
 
@@ -23,7 +24,8 @@ def transfer(tensor: Any, device: Device) -> Any:
     """A copy of the tensor on another device."""
     storage = tensor.storage
     connect = mode.enabled and tensor.requires_grad
-    if not connect and storage.cell is None and storage.error is None and not storage.exported:
+    here = tensor.type.device is cpu
+    if here and not connect and storage.cell is None and storage.error is None and not storage.exported:
         node = relocated(storage.node, device)
         if node is not None:
             return wrap(node if tensor.part is None else tensor.part.read(node))

@@ -123,5 +123,6 @@ def _memory_operands(node: Node) -> tuple[Node, ...]:
     if node.op.name == "matmul":
         return tuple(view.base for view in map(operand_view, node.inputs))
     if node.op.name in OPAQUE:
-        return tuple(x for x in node.inputs if x.op.name != "const")
+        constant_base = OPAQUE[node.op.name] == "scatter" and node.inputs[0].op.name == "const"
+        return node.inputs[1:] if constant_base else node.inputs
     return ()

@@ -78,9 +78,9 @@ class BoundPlan:
             raise
         return self._gpu.end_capture(stream)
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this in the middle of a capture, where the driver allows no more than a launch.
-        if getattr(self, "graph", None) is not None and not sys.is_finalizing():
+        if getattr(self, "graph", None) is not None and not ending():
             self._retire(self.graph)
 
 

@@ -9,6 +9,7 @@ overlaps between two such streams.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from genesis.ir.types import Device
@@ -52,8 +53,8 @@ class Stream:
         event.record(self)
         return event
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and hasattr(self, "handle"):
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
+        if not ending() and hasattr(self, "handle"):
             self._driver.destroy_stream(self.handle)
 
     def __repr__(self) -> str:
@@ -112,8 +113,8 @@ class Event:
             raise RuntimeError("elapsed_time needs two recorded events; call record() on both first")
         return self._driver.elapsed_ms(self.handle, end.handle)
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing() and getattr(self, "handle", None) is not None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending() and getattr(self, "handle", None) is not None:
             self._driver.destroy_event(self.handle)
 
 

@@ -38,10 +38,12 @@ def parts(result: Any) -> list[Any]:
 
 
 def check(program: Program, *arrays: Any, tolerance: float | None = None) -> list[Any]:
-    """The program gives the CPU's values on CUDA; returns its tensors there."""
+    """The program gives the CPU's values on CUDA, from the same seed; returns its tensors there."""
+    genesis.manual_seed(0)
     here = parts(program(*tensors(arrays, "cpu")))
     genesis.eval(here)
     wanted = list(map(engine.host_copy, here))
+    genesis.manual_seed(0)
     there = parts(program(*tensors(arrays, "cuda")))
     genesis.eval(there)
     for position, (want, y) in enumerate(zip(wanted, there, strict=True)):
@@ -54,6 +56,7 @@ def check_gradients(program: Program, *arrays: Any, tolerance: float | None = No
     """Results, and gradients of all floating arguments of a weighted sum of the results, are the CPU's."""
     found = []
     for device in ("cpu", "cuda"):
+        genesis.manual_seed(0)
         leaves = tensors(arrays, device, grad=True)
         results = parts(program(*leaves))
         total = sum((y * ramp(y)).sum() for y in results if y.is_floating_point())

@@ -135,7 +135,7 @@ def _kernel(group: Group, node: Node, lines: list[str], constexprs: dict[str, in
             num_warps: int) -> KernelSource:
     base, index, source = node.inputs
     pointers = {name: _known_as(x, group) for name, x in (("base", base), ("index", index), ("source", source))
-                if x.op.name != "const"}
+                if name != "base" or base.op.name != "const"}
     pointers["out"] = group.outputs[0]
     signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
                  **dict.fromkeys(constexprs, "constexpr")}

@@ -1,0 +1,187 @@
+"""A run that fails changes nothing: what was computed stays, the next run is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.nn import functional as F
+from genesis.runtime.driver import DriverError, DriverOutOfMemory
+from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.memory_pool import MemoryPool
+
+from .compare import array, numbers
+
+
+class Failing:
+    """Lets the n-th allocation of the pool from now on fail, and all after it while it is `on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, driver: HostDriver):
+        self.left: int | None = None
+        self.count = 0
+        allocate, alloc = MemoryPool.allocate, driver.alloc
+
+        def counted(pool: Any, nbytes: int, stream: Any = None) -> Any:
+            self.count += 1
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    pool.empty_cache()
+                    pool._shelves.clear()
+                    return self.starved(pool, nbytes, stream, allocate)
+            return allocate(pool, nbytes, stream)
+
+        def refused(nbytes: int) -> int:
+            if self.left is not None and self.left < 0:
+                raise DriverOutOfMemory("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "injected")
+            return alloc(nbytes)
+        monkeypatch.setattr(MemoryPool, "allocate", counted)
+        monkeypatch.setattr(driver, "alloc", refused)
+
+    @staticmethod
+    def starved(pool: Any, nbytes: int, stream: Any, allocate: Callable) -> Any:
+        """The pool finds nothing in what it has, so it must ask the driver."""
+        find = pool._best_fit
+        pool._best_fit = lambda size, small: None
+        try:
+            return allocate(pool, nbytes, stream)
+        finally:
+            pool._best_fit = find
+
+
+class Training:
+    """A small model, its optimizer, one step."""
+
+    def __init__(self, device: str):
+        genesis.manual_seed(0)
+        self.model = genesis.nn.Sequential(genesis.nn.Linear(4, 6), genesis.nn.GELU(), genesis.nn.Dropout(0.3),
+                                           genesis.nn.Linear(6, 3)).to(device)
+        self.optimizer = genesis.optim.AdamW(self.model.parameters(), lr=0.05)
+        self.x = genesis.tensor(numbers(5, 4), device=device)
+        self.y = genesis.tensor([0, 1, 2, 1, 0], device=device)
+
+    def step(self) -> Any:
+        """One step; the loss, not computed."""
+        loss = F.cross_entropy(self.model(self.x), self.y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def state(self) -> list[np.ndarray]:
+        """Parameters and moments."""
+        moments = [m for p in self.model.parameters() for m in self.optimizer.state[p].values()
+                   if isinstance(m, genesis.Tensor)]
+        return [array(t.detach()) for t in (*self.model.parameters(), *moments)]
+
+
+def same_state(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    return all((x == y).all() for x, y in zip(found, expected, strict=True))
+
+
+def test_out_of_memory_at_every_allocation_of_a_step(host_cuda, monkeypatch):
+    """First steps and repeated ones, where the plan, the graph and the tables are there already."""
+    failing = Failing(monkeypatch, host_cuda)
+    oracle = Training("cuda")
+    expected, draws = [], []
+    for _ in range(4):
+        draws.append(genesis.get_rng_state())
+        oracle.step()
+        expected.append(oracle.state())
+    for done in (0, 1, 3):
+        failed = 0
+        for n in range(60):
+            training = Training("cuda")
+            for _ in range(done):
+                training.step()
+            before = training.state()
+            genesis.set_rng_state(draws[done])
+            failing.left = n
+            try:
+                loss = training.step()
+                loss.item()
+                survived = failing.left >= 0
+            except genesis.cuda.OutOfMemoryError as error:
+                assert "out of memory" in str(error) and "allocated" in str(error)
+                survived = False
+            failing.left = None
+            if survived:
+                assert same_state(training.state(), expected[done])
+                break
+            failed += 1
+            assert same_state(training.state(), before) or same_state(training.state(), expected[done])
+            if same_state(training.state(), before):
+                genesis.set_rng_state(draws[done])
+                training.step()
+                assert same_state(training.state(), expected[done]), f"after failure {n} in step {done}"
+        else:
+            raise AssertionError("the step never got through")
+        assert failed or done
+
+
+def test_what_depends_on_a_failed_run_raises_its_error(host_cuda, monkeypatch):
+    failing = Failing(monkeypatch, host_cuda)
+    x = genesis.tensor(numbers(64), device="cuda")
+    y = x * 2
+    failing.left = 0
+    with pytest.raises(genesis.cuda.OutOfMemoryError):
+        genesis.eval(y)
+    failing.left = None
+    with pytest.raises(genesis.cuda.OutOfMemoryError):
+        y.tolist()
+    np.testing.assert_array_equal(array(x * 2), numbers(64) * 2)
+
+
+def test_an_in_place_write_that_fails_leaves_the_old_content(host_cuda, monkeypatch):
+    failing = Failing(monkeypatch, host_cuda)
+    x = genesis.tensor(numbers(5, 5), device="cuda")
+    x[:] = x.t() @ x
+    failing.left = 0
+    with pytest.raises(genesis.cuda.OutOfMemoryError):
+        genesis.eval(x)
+    failing.left = None
+    np.testing.assert_array_equal(array(x), numbers(5, 5))
+
+
+def test_a_real_shortage(host_cuda):
+    """64 MiB are pretended."""
+    held = engine.allocate(32 << 20, genesis.device("cuda"))
+    with pytest.raises(genesis.cuda.OutOfMemoryError) as caught:
+        genesis.eval(genesis.ones(10 << 20, device="cuda"))
+    message = str(caught.value)
+    assert "CUDA out of memory on cuda:0" in message and "40 MiB" in message and "smaller batch" in message
+    del held
+    assert genesis.ones(4, device="cuda").tolist() == [1] * 4
+
+
+def test_a_kernel_that_fails_names_itself(host_cuda, monkeypatch):
+    x = genesis.tensor(numbers(4), device="cuda")
+
+    def launch(prepared: Any, stream: Any) -> None:
+        if broken:
+            raise DriverError("cuLaunchKernel", "CUDA_ERROR_LAUNCH_FAILED", "injected")
+        works(prepared, stream)
+    broken, works = True, host_cuda.launch
+    monkeypatch.setattr(host_cuda, "launch", launch)
+    with pytest.raises(RuntimeError, match=r"mul.*cuLaunchKernel"):
+        genesis.eval(x * 2)
+    broken = False
+    np.testing.assert_array_equal(array(x * 2), numbers(4) * 2)
+
+
+def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
+    from genesis.runtime import cuda_driver
+
+    class Missing:
+        def __init__(self) -> None:
+            raise RuntimeError(f"CUDA is not available: none here; {cuda_driver.CHECK}")
+    monkeypatch.setattr(cuda_driver, "CudaDriver", Missing)
+    cuda_driver.install(None)
+    with pytest.raises(RuntimeError, match="nvidia-smi"):
+        genesis.eval(genesis.ones(2, device="cuda"))
+    assert not genesis.cuda.is_available()

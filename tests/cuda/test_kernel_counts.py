@@ -1,0 +1,77 @@
+"""What must be one kernel is one kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.nn import functional as F
+
+from .compare import check, launches, numbers
+
+X, W = numbers(6, 40), numbers(40, seed=1)
+
+
+@pytest.mark.parametrize("name, program", {
+    "softmax": lambda x, w: x.softmax(-1),
+    "log_softmax": lambda x, w: x.log_softmax(-1),
+    "softmax of scaled scores": lambda x, w: (x * 0.125).softmax(-1),
+    "layer_norm": lambda x, w: F.layer_norm(x, (40,), w, w),
+    "rms_norm": lambda x, w: F.rms_norm(x, (40,), w),
+    "softmax over the rows": lambda x, w: x.softmax(0),
+    "gelu": lambda x, w: F.gelu(x + w),
+    "dropout and residual": lambda x, w: x + F.dropout(x * w, 0.5),
+    "several reductions of one input": lambda x, w: (x.sum(1), x.amax(1), (x * x).mean(1)),
+    "views between": lambda x, w: ((x.t() + 1).reshape(8, 30) * 2).permute(1, 0),
+    "concat and pad": lambda x, w: F.pad(genesis.cat([x, x * 2], 0), (1, 1)) + 1,
+}.items())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_kernel_forward(cuda, name, program, dtype):
+    genesis.manual_seed(0)
+    x, w = (genesis.tensor(a, device="cuda").to(getattr(genesis, dtype)) for a in (X, W))
+    genesis.eval(x, w)
+    genesis.eval(program(x, w))
+    assert launches() == 1
+
+
+def test_unfused_programs_have_more_kernels(cuda, fuse):
+    check(lambda x, w: F.layer_norm(x, (40,), w, w), X, W, tolerance=1e-5)
+    assert launches() == 1 if fuse else launches() > 5
+
+
+@pytest.mark.parametrize("dtypes", [("float32",), ("float32", "bfloat16")])
+def test_adamw_over_given_gradients_is_at_most_two_launches_a_dtype(cuda, dtypes):
+    shapes = [(4, 3), (3,), (7, 2), (1,), (5,), (2, 2, 2)]
+    parameters = [genesis.tensor(numbers(*shape), device="cuda").to(getattr(genesis, dtype)).detach().requires_grad_()
+                  for dtype in dtypes for shape in shapes]
+    optimizer = genesis.optim.AdamW(parameters, lr=0.1)
+    for _ in range(2):
+        for p in parameters:
+            p.grad = genesis.tensor(numbers(*p.shape, seed=3), device="cuda").to(p.dtype)
+            genesis.eval(p.grad)
+        optimizer.step()
+        assert launches() <= 2 * len(dtypes)
+
+
+def test_sgd_over_given_gradients_is_at_most_two_launches(cuda):
+    parameters = [genesis.tensor(numbers(*shape), device="cuda", requires_grad=True) for shape in [(4, 3), (3,), (7,)]]
+    optimizer = genesis.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    for p in parameters:
+        p.grad = genesis.tensor(numbers(*p.shape, seed=3), device="cuda")
+    optimizer.step()
+    assert launches() <= 2
+
+
+def test_a_repeated_step_builds_no_plan(cuda):
+    model = genesis.nn.Sequential(genesis.nn.Linear(4, 8), genesis.nn.GELU(), genesis.nn.Linear(8, 3)).to("cuda")
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
+    x, y = genesis.tensor(numbers(5, 4), device="cuda"), genesis.tensor([0, 1, 2, 1, 0], device="cuda")
+    plans: list = []
+    with engine.observe(plans.append):
+        for _ in range(4):
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert len(plans) <= 2

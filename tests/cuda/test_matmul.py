@@ -1,0 +1,85 @@
+"""Matrix products of any shape, layout and dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import genesis
+
+from .compare import check, check_gradients, integers, numbers
+
+SHAPES = [
+    ((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((17, 33), (33, 9)),
+    ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (2, 4, 3)), ((2, 3, 4), (4,)),
+    ((1, 3, 4), (2, 4, 5)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 2)),
+    ((2, 0, 3), (2, 3, 1)),
+]
+
+
+def test_shapes(cuda, fuse):
+    arrays = [x for a, b in SHAPES for x in (numbers(*a), numbers(*b, seed=1))]
+    check(lambda *xs: [x @ y for x, y in zip(xs[::2], xs[1::2], strict=True)], *arrays, tolerance=1e-5)
+
+
+def test_gradients(cuda):
+    arrays = [x for a, b in SHAPES for x in (numbers(*a), numbers(*b, seed=1))]
+    check_gradients(lambda *xs: [x @ y for x, y in zip(xs[::2], xs[1::2], strict=True)], *arrays, tolerance=1e-5)
+
+
+def test_views_as_operands(cuda):
+    def program(x, y):
+        return [x.t() @ y, x.t() @ y.t().contiguous().t(), y.t() @ x, x.t()[:, 1:4] @ y[1:4, 1:],
+                x[:, ::2].t() @ y[:, 1:3], x.flip(0).t() @ y, x[:, :1].expand(5, 4).t() @ y, x.reshape(4, 5) @ y,
+                x.reshape(5, 2, 2).permute(1, 2, 0) @ y, genesis.cat([x, x], 1).t() @ y]
+    check(program, numbers(5, 4), numbers(5, 6), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int64", "uint8"])
+def test_dtypes(cuda, dtype):
+    dtype = getattr(genesis, dtype)
+    check(lambda x, y: [x.to(dtype) @ y.to(dtype), x.to(dtype) @ y.to(dtype)[:, 0], x.to(dtype).t() @ x.to(dtype)],
+          integers(0, 5, 4, 19), integers(0, 5, 19, 3))
+
+
+def test_pointwise_around(cuda, fuse):
+    def program(x, y, b):
+        hidden = (x * 2 + 1) @ y.tanh() + b
+        return hidden.relu(), hidden.sum(0), (hidden @ hidden.t()).softmax(-1)
+    check(program, numbers(4, 5), numbers(5, 6), numbers(6), tolerance=1e-5)
+
+
+def test_fronts(cuda):
+    def program(a, b, v, w, batch):
+        return [a.mm(b), batch.bmm(batch.transpose(1, 2)), a.mv(v), v.dot(v), genesis.outer(v, w),
+                genesis.addmm(w, a, b, beta=0.5, alpha=2.0), genesis.nn.functional.linear(a, b.t(), w)]
+    check(program, numbers(2, 3), numbers(3, 4), numbers(3), numbers(4), numbers(2, 3, 5), tolerance=1e-5)
+
+
+def test_one_operand_twice(cuda):
+    check_gradients(lambda x: [x @ x, x @ x.t(), x.t() @ x], numbers(6, 6), tolerance=1e-5)
+
+
+def test_long_inner_dimension(cuda):
+    check(lambda x, y: x @ y, numbers(3, 700), numbers(700, 2), tolerance=1e-5)
+
+
+def test_several_tiles(cuda):
+    """More rows and columns than a tile holds, none a multiple of it."""
+    check(lambda x, y: x @ y, numbers(131, 20), numbers(20, 137), tolerance=1e-5)
+
+
+def test_operands_that_are_in_no_memory(cuda):
+    """Constants, ranges and draws are made where they are read, but a product reads memory."""
+    def program(x):
+        ones, steps = genesis.ones(4, 3, device=x.device), genesis.arange(3.0, device=x.device)
+        return [ones @ steps, x @ ones, ones.t() @ ones, genesis.rand(2, 4, device=x.device) @ ones, (ones * 2) @ x[:3],
+                genesis.eye(4, device=x.device) @ x.t()]
+    check(program, numbers(5, 4), tolerance=1e-5)
+
+
+def test_infinite_values_stay_in_their_rows(cuda):
+    """What pads a tile must not turn infinity into NaN."""
+    x, y = numbers(3, 5), numbers(5, 4)
+    x[1, 2] = np.inf
+    check(lambda x, y: x @ y, x, y, tolerance=1e-5)
