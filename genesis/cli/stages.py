@@ -159,6 +159,7 @@ STAGES = (
     graph_stage("capture", "what the script recorded"),
     graph_stage("grad", "with its derivatives"),
     graph_stage("canonical", "simplified"),
+    graph_stage("matched", "with the forms that the backend has kernels for"),
     graph_stage("legal", "in ops that the backend can run"),
     Stage("groups", "what becomes one kernel, and why", groups_text, groups_data),
     Stage("kernels", "the kernels in order", kernels_text, kernels_data),

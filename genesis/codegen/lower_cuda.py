@@ -13,8 +13,10 @@ from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.place import Place
+from genesis.ir.types import float32
 from genesis.passes.fuse import fuse
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.patterns import flash_refusal
 from genesis.passes.pipeline import Backend
 from genesis.passes.plan_memory import MemoryPlan
 from genesis.passes.split_reductions import split_reductions
@@ -25,7 +27,15 @@ Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
 
 def supports(node: Node) -> bool:
     """True for ops with a kernel, or a line in one."""
+    if node.op.name in FLASH:
+        q, _, v = node.inputs[FLASH[node.op.name]:][:3]
+        return not flash_refusal(q.type, v.type, node["scale"]) and all(
+            x.dtype is float32 for x in node.inputs[FLASH[node.op.name] + 3:])
     return node.op.name in LOWERED
+
+
+FLASH = {"flash_attention": 0, "flash_attention_dq": 1, "flash_attention_dkv": 1}
+"""Attention's ops → where q, k and v start among the operands; they have kernels for some types."""
 
 
 def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
@@ -43,7 +53,7 @@ def group(graph: Graph) -> Schedule:
     return fuse(graph, merge=config.fuse)
 
 
-BACKEND = Backend("cuda", supports, prepare, group, may_overwrite)
+BACKEND = Backend("cuda", supports, prepare, group, may_overwrite, ("flash_attention", "flash_attention_backward"))
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,

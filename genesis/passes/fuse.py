@@ -31,7 +31,7 @@ from genesis.passes.finish_groups import make_groups
 from genesis.passes.foreach import join_equal_groups
 from genesis.passes.groups import Refusal, Schedule, Space
 from genesis.passes.index_map import Expr, flatten, unflatten
-from genesis.passes.memory_values import OPAQUE, MemoryValues, memory_values, weight
+from genesis.passes.memory_values import OPAQUE, MemoryValues, maker, memory_values, weight
 from genesis.passes.reads import coordinates, reads_at, reduction_space
 from genesis.passes.schedule import order_groups
 
@@ -102,6 +102,21 @@ class _Fuser:
         self.known: dict[Node, object] = dict.fromkeys(anchors) | dict.fromkeys(graph.inputs)
         self.wandering = False  # what the last check found: would the merged cluster wander?
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
+        self.join_results()
+
+    def join_results(self) -> None:
+        """The results of one op are one cluster: their kernel writes them all."""
+        first: dict[Node, int] = {}
+        for node in self.values.anchors:
+            if node.op.name != "item":
+                continue
+            own = self.dag.of[node]
+            kept = first.setdefault(maker(node), own)
+            if kept != own:
+                why = self.dag.merge(kept, own, (node,))
+                assert not why, why
+                self.clusters[kept].levels[node] = "whole"
+                del self.clusters[own]
 
     def run(self) -> None:
         """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings.
@@ -283,7 +298,7 @@ def merged_size(first: Cluster, second: Cluster) -> int:
 
 def _alone(node: Node, updates: bool) -> Cluster:
     """A cluster of one node."""
-    kind = OPAQUE.get(node.op.name, "loop")
+    kind = OPAQUE.get(maker(node).op.name, "loop")
     if node.op.kind == "reduction":
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
     return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node), updates=updates)

@@ -26,9 +26,19 @@ WEIGHTS = {
 FREE_WEIGHT = 40
 """The dearest value that is computed again rather than stored (random bits and a few ops on them)."""
 
-OPAQUE = {"matmul": "matmul", "cumsum": "scan", "cumprod": "scan", "index_add": "scatter", "index_copy": "scatter",
-          "scatter_add": "scatter", "scatter": "scatter"}
+OPAQUE = {"matmul": "matmul", "flash_attention": "attention", "flash_attention_dq": "attention_backward",
+          "flash_attention_dkv": "attention_backward", "cumsum": "scan", "cumprod": "scan", "index_add": "scatter",
+          "index_copy": "scatter", "scatter_add": "scatter", "scatter": "scatter"}
 """Ops with a kernel of their own → that kernel's kind."""
+
+
+MATRICES = {"matmul": 2, "flash_attention": 3, "flash_attention_dq": 4, "flash_attention_dkv": 4}
+"""Opaque ops → how many of their first operands their kernel reads through views."""
+
+
+def maker(node: Node) -> Node:
+    """The node whose kernel computes a value: for one result of several, the op that gives them all."""
+    return node.inputs[0] if node.op.name == "item" else node
 
 
 def weight(node: Node) -> int:
@@ -47,6 +57,8 @@ class MemoryValues:
         reads: for each anchor the anchors and inputs it reads, through free nodes.
         name: for each anchor the node that its memory is known by: itself, or an output of the
             program that is a reshape of it.
+
+    An op with several results is no anchor: the `item` nodes of it are, side by side.
     """
 
     anchors: tuple[Node, ...]
@@ -58,16 +70,31 @@ def memory_values(graph: Graph) -> MemoryValues:
     """Tell the anchors of a graph from its free nodes."""
     free = _free_nodes(graph)
     name = _asked_for(graph, free)
-    anchors = tuple(node for node in graph.nodes if node not in free and node.op.name != "input")
+    anchors = _anchors(graph, free)
     below: dict[Node, tuple[Node, ...]] = {}
     reads: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
         found = {} if node.op.kind == "leaf" else dict.fromkeys(p for x in node.inputs for p in below[x])
-        if node in free:
+        if node in free or type(node.type) is tuple:
             below[node] = tuple(found)
         else:
             reads[node], below[node] = tuple(found), (node,)
     return MemoryValues(anchors, {a: reads[a] for a in anchors}, {a: name.get(a, a) for a in anchors})
+
+
+def _anchors(graph: Graph, free: set[Node]) -> tuple[Node, ...]:
+    """Nodes that are not free; the results of one op follow each other, where the op stands."""
+    items: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.name == "item":
+            items.setdefault(node.inputs[0], []).append(node)
+    found: list[Node] = []
+    for node in graph.nodes:
+        if type(node.type) is tuple:
+            found += items.get(node, ())
+        elif node not in free and node.op.name not in ("input", "item"):
+            found.append(node)
+    return tuple(found)
 
 
 def _free_nodes(graph: Graph) -> set[Node]:
@@ -96,7 +123,7 @@ def _cheap_cast(node: Node) -> bool:
         return True
     while source.op.kind == "movement" and len(source.inputs) == 1:
         source = source.inputs[0]
-    return source.op.name == "input" or source.op.name in OPAQUE
+    return source.op.name == "input" or maker(source).op.name in OPAQUE
 
 
 def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
@@ -120,9 +147,9 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
 
 def _memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
-    if node.op.name == "matmul":
-        return tuple(view.base for view in map(operand_view, node.inputs))
+    count = MATRICES.get(node.op.name)
+    if count is not None:
+        return (*(view.base for view in map(operand_view, node.inputs[:count])), *node.inputs[count:])
     if node.op.name in OPAQUE:
-        constant_base = OPAQUE[node.op.name] == "scatter" and node.inputs[0].op.name == "const"
-        return node.inputs[1:] if constant_base else node.inputs
+        return tuple(x for x in node.inputs if x.op.name != "const")
     return ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from genesis.ir.graph import Graph
@@ -13,6 +13,7 @@ from genesis.passes.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from genesis.passes.inline import inline
 from genesis.passes.legalize import legalize
+from genesis.passes.patterns import apply_patterns
 from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
 
 
@@ -26,6 +27,7 @@ class Backend:
         prepare: a last graph pass of its own, before grouping.
         group: its grouping: what becomes one kernel, in which order.
         may_overwrite: whether a kernel may write a result over an operand.
+        patterns: names of the rules of `passes/patterns.py` that it has kernels for.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Backend:
     prepare: Callable[[Graph], Graph]
     group: Callable[[Graph], Schedule]
     may_overwrite: MayOverwrite
+    patterns: tuple[str, ...] = ()
 
 
 Pass = Callable[[Graph, Backend], Graph]
@@ -42,6 +45,7 @@ PASSES: tuple[tuple[str, str, Pass], ...] = (
     ("inline", "capture", lambda graph, backend: inline(graph)),
     ("autodiff", "grad", lambda graph, backend: autodiff(graph)),
     ("canonicalize", "canonical", lambda graph, backend: canonicalize(graph)),
+    ("patterns", "matched", lambda graph, backend: apply_patterns(graph, backend.patterns)[0]),
     ("legalize", "legal", lambda graph, backend: canonicalize(legalize(graph, backend.supports))),
     ("prepare", "prepared", lambda graph, backend: backend.prepare(graph)),
 )
@@ -55,7 +59,9 @@ def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule
         graph = transform(graph, backend)
         verify(graph)
         stages[stage] = graph
+    _, refusals = apply_patterns(stages["canonical"], backend.patterns)
     schedule = backend.group(graph)
+    schedule = replace(schedule, refusals=(*refusals, *schedule.refusals))
     memory = plan_memory(schedule, backend.may_overwrite)
     stages["groups"] = schedule
     stages["memory"] = memory

@@ -14,14 +14,11 @@ from typing import Final
 from genesis.codegen.blocks import power_of_two
 from genesis.codegen.loops import INT32_LIMIT, module
 from genesis.codegen.source import KernelSource
-from genesis.codegen.triton_emitter import expression
+from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
-from genesis.ir.node import Node
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
-from genesis.passes.index_map import Atom, Expr
 from genesis.passes.operand_view import OperandView, operand_view
-from genesis.passes.views import stored_as
 
 INPUT_PRECISION: Final = "ieee"
 """How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
@@ -70,16 +67,11 @@ def emit_matmul(group: Group) -> KernelSource:
                  **dict.fromkeys(constexprs, "constexpr")}
     name = "batched_matmul" if batch > 1 else "matmul"
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
-    memory = {"a": _known_as(a, group), "b": _known_as(b, group), "out": group.outputs[0]}
+    memory = {"a": memory_of(a, group), "b": memory_of(b, group), "out": group.outputs[0]}
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs, (*memory.values(), *sizes.values()),
         (*pointers, *(size for size, value in sizes.items() if value % 16 == 0)),
         grid, tile.num_warps, tile.num_stages, label=name)
-
-
-def _known_as(view: OperandView, group: Group) -> Node:
-    """The group's input that has the operand's memory."""
-    return next(x for x in group.inputs if x is view.base or stored_as(x) is stored_as(view.base))
 
 
 def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int) -> Tile:
@@ -116,16 +108,16 @@ def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: boo
     """The lines that leave Σ_k A·B of the tile in `total`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
-    lines = [f"a_start = {_named(a.batch, 'batch')} + ({_named(a.row, 'i')})[:, None]" if a.row.terms
-             else f"a_start = {_named(a.batch, 'batch')} + tl.zeros([I, 1], tl.int32)",
-             f"b_start = {_named(b.batch, 'batch')} + ({_named(b.column, 'j')})[None, :]" if b.column.terms
-             else f"b_start = {_named(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
+    lines = [f"a_start = {address(a.batch, 'batch')} + ({address(a.row, 'i')})[:, None]" if a.row.terms
+             else f"a_start = {address(a.batch, 'batch')} + tl.zeros([I, 1], tl.int32)",
+             f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
+             else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
              f"total = tl.zeros([I, J], {triton_type(held)})",
              "for start in range(0, depth, K):",
              f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
-        step = f" + ({_named(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
+        step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
         limit = {"a": "(i[:, None] < rows) & (k[None, :] < depth)",
                  "b": "(k[:, None] < depth) & (j[None, :] < columns)"}[name]
         lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}), mask={limit}, other=0)")
@@ -136,13 +128,3 @@ def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: boo
         wider = f".to({triton_type(held)})"
         lines.append(f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)")
     return lines
-
-
-def _named(e: Expr, name: str) -> str:
-    """An address part with its variable called as the kernel calls it."""
-    def renamed(x: Expr) -> Expr:
-        return Expr(x.constant, tuple((Atom(t.kind, name if t.kind == "var" else t.name, t.low, t.high,
-                                            renamed(t.inner) if t.inner is not None else None, t.number), k)
-                                      for t, k in x.terms))
-    text = expression(renamed(e))
-    return text if e.is_atom else f"({text})"

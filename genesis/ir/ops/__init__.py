@@ -5,6 +5,7 @@ from genesis.ir.ops import (  # noqa: F401
     composite,
     contraction,
     control,
+    flash_attention,
     indexing,
     leaves,
     movement,

@@ -1,0 +1,240 @@
+"""Attention without a score matrix in memory (Dao 2023, FlashAttention-2): the forward, and what all kernels share.
+
+A program takes a tile of queries (I) and walks over tiles of keys (J). It keeps the largest score
+and the sum of each row so far, and corrects what it has when a larger score turns up (Milakov and
+Gimelshein 2018). Scores are in base 2: exp2 is the instruction that the GPU has, and the scale takes
+the factor log2 e in.
+
+Tiles that every row sees whole need no mask and are walked first; a second loop, with a mask, takes the
+tiles on the causal diagonal and a last ragged one. Tiles beyond the diagonal are never visited.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from genesis.codegen.blocks import power_of_two
+from genesis.codegen.loops import INT32_LIMIT, module
+from genesis.codegen.source import KernelSource
+from genesis.codegen.templates.operands import address, memory_of
+from genesis.codegen.triton_lowerings import POINTER, triton_type
+from genesis.ir.node import Node
+from genesis.passes.groups import Group
+from genesis.passes.operand_view import OperandView, operand_view
+from genesis.passes.views import stored_as
+
+LOG2_E: Final = math.log2(math.e)
+LN_2: Final = math.log(2)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Queries and keys of a tile, warps, and how many tiles are loaded ahead."""
+
+    i: int
+    j: int
+    num_warps: int
+    num_stages: int
+
+
+TILES: Final[dict[str, tuple[tuple[int, Tile], ...]]] = {
+    # op → (largest head size, tile): the first row that fits
+    "flash_attention": ((64, Tile(64, 64, 4, 3)), (128, Tile(64, 64, 4, 3)), (256, Tile(64, 32, 8, 2))),
+    "flash_attention_dq": ((64, Tile(64, 64, 4, 3)), (128, Tile(64, 64, 4, 2)), (256, Tile(64, 32, 8, 2))),
+    "flash_attention_dkv": ((64, Tile(64, 64, 4, 3)), (128, Tile(64, 64, 8, 2)), (256, Tile(32, 32, 8, 1))),
+}
+
+TILES_VARIABLE: Final = "GENESIS_ATTENTION_TILES"
+"""Environment variable for tuning: "op=i,j,warps,stages;…" replaces the table's rows of these ops."""
+
+
+def tile_for(op: str, head: int) -> Tile:
+    """The tile for a kernel and the larger of its two head sizes."""
+    for row in filter(None, os.environ.get(TILES_VARIABLE, "").split(";")):
+        name, _, numbers = row.partition("=")
+        if name == op:
+            return Tile(*map(int, numbers.split(",")))
+    return next(tile for largest, tile in TILES[op] if head <= largest)
+
+
+class Attention:
+    """An attention group's sizes, operands and names; the lines that every kernel of the family has.
+
+    Attributes:
+        node: the op.
+        queries, keys: lengths.
+        head, value_head: sizes of a query's and of a value's vector; `D` and `E` are their padded sizes.
+        dtype: of the operands, as Triton calls it.
+        wide: whether addresses need 64 bits.
+    """
+
+    def __init__(self, group: Group, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
+        self.group = group
+        self.node = next(n for n in group.nodes if n.op.name in TILES)
+        operands = dict(zip((*matrices, *rows), self.node.inputs, strict=True))
+        q, v = operands["q"], operands["v"]
+        self.queries, self.keys = q.shape[-2], v.shape[-2]
+        self.head, self.value_head = q.shape[-1], v.shape[-1]
+        self.batch = prod(q.shape[:-2])
+        self.dtype = triton_type(q.dtype)
+        self.causal: bool = self.node["causal"]
+        self.scale: float = self.node["scale"]
+        self.views: dict[str, OperandView] = {name: operand_view(operands[name]) for name in matrices}
+        self.memory: dict[str, Node] = {name: memory_of(view, group) for name, view in self.views.items()}
+        for name in rows:
+            self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))
+        larger = max([view.base.type.numel for view in self.views.values()] + [x.type.numel for x in group.outputs])
+        self.wide = larger >= INT32_LIMIT
+        self.tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head)))
+
+    def _fitted(self, tile: Tile) -> Tile:
+        """No tile larger than the matrix; a dot wants at least 16 a side."""
+        def fit(block: int, size: int) -> int:
+            return max(16, min(block, power_of_two(size)))
+        return Tile(fit(tile.i, self.queries), fit(tile.j, self.keys), tile.num_warps, tile.num_stages)
+
+    def output(self, index: int) -> Node | None:
+        """The memory of one of the op's results, None if nobody reads it."""
+        if type(self.node.type) is not tuple:
+            return self.group.outputs[0]
+        for node in self.group.outputs:
+            made = stored_as(node)
+            if made.op.name == "item" and made["index"] == index:
+                return node
+        return None
+
+    @property
+    def integer(self) -> str:
+        """The conversion to 64-bit addresses, where needed."""
+        return ".to(tl.int64)" if self.wide else ""
+
+    def place(self, axis: str, read: str) -> list[str]:
+        """Which tile of queries ("i") or keys ("j") a program has, and where the matrices of its batch start."""
+        length, block = ("queries", "I") if axis == "i" else ("keys", "J")
+        # Under a causal mask the last queries and the first keys have the most work: these programs start first.
+        tile = "tiles - 1 - tl.program_id(0) % tiles" if axis == "i" and self.causal else "tl.program_id(0) % tiles"
+        return [
+            f"tiles = tl.cdiv({length}, {block})",
+            f"tile = {tile}",
+            f"batch = (tl.program_id(0) // tiles){self.integer}",
+            f"{axis} = tile * {block} + tl.arange(0, {block}){self.integer}",
+            "d = tl.arange(0, D)",
+            "e = tl.arange(0, E)",
+            *(f"{name}_at = {name} + {address(self.views[name].batch, 'batch')}" for name in read),
+        ]
+
+    def load(self, name: str, masked: bool) -> str:
+        """The line that loads a tile of q, k, v or g; rows past the end are 0 if they are masked."""
+        view, row = self.views[name], "i" if name in "qg" else "j"
+        column, size, padded = ("d", self.head, self.padded(self.head)) if name in "qk" else (
+            "e", self.value_head, self.padded(self.value_head))
+        parts = [f"({address(view.row, row)})[:, None]" if view.row.terms else f"tl.zeros_like({row})[:, None]",
+                 f"({address(view.column, column)})[None, :]" if view.column.terms
+                 else f"tl.zeros_like({column})[None, :]"]
+        limits = [f"({row} < {'queries' if row == 'i' else 'keys'})[:, None]"] if masked else []
+        limits += [f"({column} < {size})[None, :]"] if padded != size else []
+        mask = f", mask={' & '.join(limits)}, other=0" if limits else ""
+        return f"{name}_tile = tl.load({name}_at + ({' + '.join(parts)}){mask})"
+
+    def load_row(self, name: str, masked: bool, other: str = "0") -> str:
+        """The line that loads a tile of lse or delta."""
+        mask = f", mask=i < queries, other={other}" if masked else ""
+        return f"{name}_row = tl.load({name} + (batch * queries + i){mask})"
+
+    def store(self, name: str, axis: str, value: str) -> str:
+        """The line that stores a tile of a result, contiguous in its own shape."""
+        length = "queries" if axis == "i" else "keys"
+        column, size = ("d", self.head) if name in ("dq", "dk") else ("e", self.value_head)
+        mask = f"({axis} < {length})[:, None]" + (
+            f" & ({column} < {size})[None, :]" if self.padded(size) != size else "")
+        at = f"(batch * {length} + {axis}[:, None]) * {size} + {column}[None, :]"
+        return f"tl.store({name} + ({at}), ({value}).to({self.dtype}), mask={mask})"
+
+    @staticmethod
+    def padded(size: int) -> int:
+        """A head size as a block size."""
+        return max(16, power_of_two(size))
+
+    @property
+    def ragged_keys(self) -> bool:
+        """Does the last tile of keys reach past the end?"""
+        return self.keys % self.tile.j != 0
+
+    @property
+    def ragged_queries(self) -> bool:
+        """Does the last tile of queries reach past the end?"""
+        return self.queries % self.tile.i != 0
+
+    def key_ranges(self) -> list[str]:
+        """Lines for `full`, where the keys end that all rows of tile i see, and `end`, where those of any row do."""
+        whole = "keys // J * J" if self.ragged_keys else "keys"
+        if not self.causal:
+            return [f"full = {whole}", "end = keys"]
+        return [f"full = tl.minimum(tile * I // J * J, {whole})", "end = tl.minimum(tile * I + I, keys)"]
+
+    def visible(self) -> str:
+        """Which scores of a tile (I, J) count, in the second loop over keys."""
+        parts = ["(j[None, :] <= i[:, None])"] if self.causal else []
+        parts += ["(j < keys)[None, :]"] if self.ragged_keys else []
+        return " & ".join(parts)
+
+    def source(self, name: str, lines: list[str], outputs: dict[str, Node | None], axis: str) -> KernelSource:
+        """The finished kernel; `axis` is the one that programs share out."""
+        used = {x: node for x, node in self.memory.items()
+                if any(f"({x} + " in line or f"= {x} + " in line for line in lines)}
+        pointers = {**used, **{x: node for x, node in outputs.items() if node is not None}}
+        sizes = {"queries": self.queries, "keys": self.keys}
+        constexprs = {"I": self.tile.i, "J": self.tile.j, "D": self.padded(self.head),
+                      "E": self.padded(self.value_head)}
+        signature = {**{x: POINTER[node.dtype.name] for x, node in pointers.items()}, **dict.fromkeys(sizes, "i32"),
+                     **dict.fromkeys(constexprs, "constexpr")}
+        tiles = -(-self.queries // self.tile.i) if axis == "i" else -(-self.keys // self.tile.j)
+        return KernelSource(
+            name, module(name, signature, lines), signature, constexprs, (*pointers.values(), *sizes.values()),
+            (*pointers, *(size for size, value in sizes.items() if value % 16 == 0)), (tiles * self.batch, 1, 1),
+            self.tile.num_warps, self.tile.num_stages, label=name)
+
+
+def indented(lines: list[str]) -> list[str]:
+    """The lines as the body of a loop."""
+    return ["    " + line for line in lines]
+
+
+def emit_attention(group: Group) -> KernelSource:
+    """The forward: y = softmax(q·kᵀ·scale)·v and lse = log Σ exp(q·kᵀ·scale), whichever is wanted."""
+    a = Attention(group, ("q", "k", "v"))
+    y, lse = a.output(0), a.output(1)
+    lines = [*a.place("i", "qkv" if y is not None else "qk"), a.load("q", a.ragged_queries),
+             'best = tl.full([I], float("-inf"), tl.float32)', "total = tl.zeros([I], tl.float32)",
+             *(["sums = tl.zeros([I, E], tl.float32)"] if y is not None else []), *a.key_ranges(),
+             "for start in range(0, full, J):", *indented(_online_softmax(a, y is not None, masked=False))]
+    if a.causal or a.ragged_keys:
+        lines += ["for start in range(full, end, J):", *indented(_online_softmax(a, y is not None, masked=True))]
+    if y is not None:
+        lines.append(a.store("y", "i", "sums * (1.0 / total)[:, None]"))
+    if lse is not None:
+        lines.append(f"tl.store(lse + (batch * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)")
+    return a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i")
+
+
+def _online_softmax(a: Attention, values: bool, masked: bool) -> list[str]:
+    """A tile of keys: scores, the new maximum, what it makes of the sums so far."""
+    ragged = masked and a.ragged_keys
+    scale = a.scale * LOG2_E
+    lines = [f"j = start + tl.arange(0, J){a.integer}", a.load("k", ragged),
+             "scores = tl.dot(q_tile, tl.trans(k_tile))"]
+    if masked:
+        lines.append(f'scores = tl.where({a.visible()}, scores, float("-inf"))')
+    # Key 0 is in the first tile and every row sees it, so `larger` is finite from the start.
+    lines += [f"larger = tl.maximum(best, tl.max(scores, 1) * {scale})",
+              f"p = tl.exp2(tl.fma(scores, {scale}, -larger[:, None]))",
+              "shrink = tl.exp2(best - larger)",
+              "total = tl.fma(total, shrink, tl.sum(p, 1))"]
+    if values:
+        lines += [a.load("v", ragged), "sums = sums * shrink[:, None]",
+                  f"sums = tl.dot(p.to({a.dtype}), v_tile, sums)"]
+    return [*lines, "best = larger"]

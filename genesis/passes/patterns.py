@@ -1,0 +1,121 @@
+"""Rules as data: what a program says in one form, in the form that a backend has a kernel for.
+
+A backend lists the rules that it wants by name. They run before legalize, while composites still
+have their names; where a rule does not fit, the node stays and is decomposed, and `genesis why`
+prints the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from genesis.ir.graph import Graph, rewrite_nodes, substitute
+from genesis.ir.node import Node
+from genesis.ir.ops.control import item
+from genesis.ir.ops.flash_attention import flash_attention, flash_attention_dkv, flash_attention_dq
+from genesis.ir.ops.precision import wide
+from genesis.ir.ops.reduction import sum
+from genesis.ir.types import TensorType
+from genesis.passes.groups import Refusal
+
+Results = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One rule.
+
+    Attributes:
+        op: name of the op it replaces.
+        reason: what it is good for.
+        refuse: node → why it stays, '' when it is replaced.
+        build: node → its results in the new form.
+    """
+
+    op: str
+    reason: str
+    refuse: Callable[[Node], str]
+    build: Callable[[Node], Results]
+
+
+def apply_patterns(graph: Graph, rules: Sequence[str]) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Replace what the rules with these names fit; also returns where they did not, and why.
+
+        before: %3: bf16[2,8,4] = sdpa(%0, %1, %2, …)    after: %3 = flash_attention(%0, %1, %2, …)
+                                                                %4: bf16[2,8,4] = item(%3, index=0)
+    """
+    wanted = {PATTERNS[name].op: PATTERNS[name] for name in rules}
+    if not any(node.op.name in wanted for node in graph.nodes):
+        return graph, ()
+    results: dict[Node, Results] = {}
+    refusals: list[Refusal] = []
+
+    def rule(node: Node) -> Node | None:
+        if node.op is item:
+            several = results.get(node.inputs[0])
+            return None if several is None else several[node["index"]]
+        pattern = wanted.get(node.op.name)
+        if pattern is None:
+            return None
+        why = pattern.refuse(node)
+        if why:
+            refusals.append(Refusal(node.inputs[0], node, why))
+            return None
+        found = pattern.build(node)
+        if type(node.type) is tuple:
+            results[node] = found
+            return None
+        return found[0]
+
+    return substitute(graph, rewrite_nodes(graph.nodes, rule)), tuple(refusals)
+
+
+# Attention
+
+LARGEST_HEAD = 256
+"""Head size above which a tile of queries and its sums no longer fit a multiprocessor."""
+
+
+def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:
+    """Why no kernel can run attention without a score matrix on such operands; '' if one can."""
+    if q.dtype.name not in ("float16", "bfloat16"):
+        return f"{q.dtype.name} attention keeps its scores in memory: the kernel is for float16 and bfloat16"
+    if max(q.shape[-1], v.shape[-1]) > LARGEST_HEAD:
+        return f"a head of {max(q.shape[-1], v.shape[-1])} elements is too large for one tile ({LARGEST_HEAD})"
+    if not scale > 0:
+        return f"the kernel takes the largest product for the largest score, so scale must be positive, not {scale}"
+    if not q.numel or not v.numel:
+        return "there is nothing to attend to"
+    return ""
+
+
+def _refuse_sdpa(node: Node) -> str:
+    q, _, v, *mask = node.inputs
+    return "a mask is added to scores in memory" if mask else flash_refusal(q.type, v.type, node["scale"])
+
+
+def _refuse_sdpa_backward(node: Node) -> str:
+    _, q, _, v, _, *mask = node.inputs
+    return "a mask is added to scores in memory" if mask else flash_refusal(q.type, v.type, node["scale"])
+
+
+def _flash(node: Node) -> Results:
+    return (item(flash_attention(*node.inputs, **node.attributes), index=0),)
+
+
+def _flash_backward(node: Node) -> Results:
+    """The forward's node is the program's own, so its lse is computed once for both."""
+    g, q, k, v, y = node.inputs
+    lse = item(flash_attention(q, k, v, **node.attributes), index=1)
+    delta = sum(wide(g) * wide(y), axes=(g.type.ndim - 1,))
+    operands = (g, q, k, v, lse, delta)
+    dkv = flash_attention_dkv(*operands, **node.attributes)
+    return (flash_attention_dq(*operands, **node.attributes), item(dkv, index=0), item(dkv, index=1))
+
+
+PATTERNS: dict[str, Pattern] = {
+    "flash_attention": Pattern("sdpa", "the scores never reach memory", _refuse_sdpa, _flash),
+    "flash_attention_backward": Pattern("sdpa_backward", "probabilities are made again from the log-sum-exp",
+                                        _refuse_sdpa_backward, _flash_backward),
+}
