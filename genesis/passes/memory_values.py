@@ -151,5 +151,6 @@ def _memory_operands(node: Node) -> tuple[Node, ...]:
     if count is not None:
         return (*(view.base for view in map(operand_view, node.inputs[:count])), *node.inputs[count:])
     if node.op.name in OPAQUE:
-        return tuple(x for x in node.inputs if x.op.name != "const")
+        constant_base = OPAQUE[node.op.name] == "scatter" and node.inputs[0].op.name == "const"
+        return node.inputs[1:] if constant_base else node.inputs
     return ()
