@@ -28,8 +28,8 @@ class Checks:
         self._attributes: list[tuple[Any, dict[str, Any]]] = []
         self._absent: list[tuple[Any, frozenset[str]]] = []
         self._slowly_absent: list[tuple[Any, frozenset[str]]] = []
-        self._cells: list[tuple[Any, Any]] = []
-        self._containers: list[tuple[Any, tuple]] = []
+        self._cells: list[tuple[Any, Any, str]] = []
+        self._containers: list[tuple[Any, tuple, str]] = []
         self._sets: list[tuple[Any, Any]] = []
         self._slow: list[tuple[Mapping[Any, Any], dict[Any, Any], bool]] = []
         self._tensors: list[tuple[Any, tuple]] = []
@@ -56,22 +56,22 @@ class Checks:
         if values:
             self._attributes.append((value, values))
 
-    def cell(self, cell: Any, value: Any) -> None:
+    def cell(self, cell: Any, value: Any, name: str) -> None:
         """A closure variable has this value, or none for MISSING."""
         if value is MISSING:
             self._more.append(lambda: _is_empty(cell))
             return
-        self._cells.append((cell, value))
+        self._cells.append((cell, value, name))
 
-    def container(self, value: Any, copy: Any) -> None:
+    def container(self, value: Any, copy: Any, name: str = "") -> None:
         """A list or dictionary has these items, in this order; a set has these elements."""
         if isinstance(value, dict):
-            self._containers.append((value, tuple(copy)))
-            self._containers.append((value.values(), tuple(copy.values())))
+            self._containers.append((value, tuple(copy), name))
+            self._containers.append((value.values(), tuple(copy.values()), name))
         elif isinstance(value, (set, frozenset)):
             self._sets.append((value, frozenset(copy)))
         elif isinstance(value, list):
-            self._containers.append((value, copy))
+            self._containers.append((value, copy, name))
 
     def tensor(self, x: Any, identity: tuple) -> None:
         """A tensor looks at the same memory, and gradients flow as they did."""
@@ -109,12 +109,12 @@ class Checks:
         for value, named in self._attributes:
             getters.append((_getter(attrgetter, list(named)), value))
             expected += named.values()
-        expected += [value for _, value in self._cells]
-        expected += [item for _, items in self._containers for item in items]
+        expected += [value for _, value, _ in self._cells]
+        expected += [item for _, items, _ in self._containers for item in items]
         self._getters = getters
-        self._cell_list = [cell for cell, _ in self._cells]
-        self._lists = [value for value, _ in self._containers]
-        self._lengths = [len(items) for _, items in self._containers]
+        self._cell_list = [cell for cell, _, _ in self._cells]
+        self._lists = [value for value, _, _ in self._containers]
+        self._lengths = [len(items) for _, items, _ in self._containers]
         self._expected = tuple(expected)
 
     # Checking
@@ -164,6 +164,12 @@ class Checks:
             for name, value in values.items():
                 if not same(space.get(name, MISSING), value):
                     return name
+        for cell, value, name in self._cells:
+            if not same(cell.cell_contents, value):
+                return name
+        for container, items, name in self._containers:
+            if len(container) != len(items) or not all(map(same, container, items)):
+                return name
         for keys, names in (*self._absent, *self._slowly_absent):
             for name in sorted(names):
                 if name in keys:

@@ -10,6 +10,7 @@ each call, like an undecorated function, and `explain` says why.
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from genesis.amp.policy import state as autocast_state
 from genesis.config import config
 from genesis.gradmode import mode
 from genesis.guards import Entered, Guards, Refusal, Unsettled
+from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
 from genesis.reads import place_of
@@ -67,7 +69,7 @@ class CompiledFunction(CompiledBase):
         try:
             key, tensors = signature(args, kwargs)
         except Refusal as refusal:
-            self._recorded[None] = str(refusal)
+            self._recorded[None] = self._located(str(refusal))
             return self.function(*args, **kwargs)
         if key in self._recorded:
             return self.function(*args, **kwargs)
@@ -78,7 +80,7 @@ class CompiledFunction(CompiledBase):
                     self._misses = 0
                     return replay.run(tensors)
         if self._misses >= _MISSES:
-            self._recorded[None] = "its arguments, or what it reads, differ from call to call"
+            self._recorded[None] = self._located("its arguments, or what it reads, differ from call to call")
             return self.function(*args, **kwargs)
         with _capturing, self._lock:
             return self._capture(key, tensors, args, kwargs)
@@ -97,6 +99,7 @@ class CompiledFunction(CompiledBase):
         entered = Entered(*roots)
         engine.materialize([*tensors, *(x for x in entered.world.tensors if x.storage.error is None)])
         engine.end_step()
+        entered.note_contents((*tensors, *entered.world.tensors))
         effects, tracer = Session(), Tracer(entered.enter)
         before = session.enter(effects)
         try:
@@ -116,13 +119,18 @@ class CompiledFunction(CompiledBase):
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
-            self._keep(key, guards, make_replay(effects, shape, tensors, entered.world.tensors))
+            self._keep(key, guards, make_replay(effects, shape, tensors, entered))
         except Refusal as refusal:
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
                 engine.end_step()
             engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
         return result
+
+    def _located(self, reason: str) -> str:
+        """The reason with a line: the one that it names, or the function's first."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return reason if " at " in reason or code is None else f"{reason} at {Source(code, 0)}"
 
     def _guards(self, roots: Sequence[Any], entered: Entered, tracer: Tracer, key: Any, tensors: Sequence[Any],
                 args: tuple, kwargs: dict[str, Any]) -> Guards:
@@ -151,7 +159,7 @@ class CompiledFunction(CompiledBase):
     def _refused(self, key: Any, refusal: Refusal) -> None:
         self._attempts[key] += 1
         if not isinstance(refusal, Unsettled) or self._attempts[key] >= _ATTEMPTS:
-            self._recorded[key] = str(refusal)
+            self._recorded[key] = self._located(str(refusal))
         if len(self._recorded) > _SIGNATURES:
             del self._recorded[next(iter(self._recorded))]
             self._attempts.clear()

@@ -19,10 +19,12 @@ from typing import Any
 
 from genesis import session
 from genesis.checks import Checks
+from genesis.ir.node import Node
+from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
 from genesis.random import Generator
-from genesis.reads import Reads, inner, reads
+from genesis.reads import Reads, inner, place_of, reads
 from genesis.recording import TensorBase
 from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Snapshot
 from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
@@ -50,6 +52,7 @@ class Entered:
         world: the snapshot.
         found: the globals that were looked up: (namespace, name, value).
         uncomputed: tensors that existed and were not in memory yet.
+        contents: the nodes that stood for the content of tensors before the call.
     """
 
     def __init__(self, *roots: Any):
@@ -57,6 +60,7 @@ class Entered:
         self.world.add(*roots)
         self.found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self.uncomputed: list[Any] = []
+        self.contents: set[Node] = set()
         self._looked_at = 0
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -65,7 +69,13 @@ class Entered:
         running = session.active()
         written = () if running is None else running.writes
         new, self._looked_at = self.world.tensors[self._looked_at:], len(self.world.tensors)
-        self.uncomputed += [x for x in new if not x.storage.settled and x.storage not in written]
+        new = [x for x in new if x.storage not in written]
+        self.uncomputed += [x for x in new if not x.storage.settled]
+        self.note_contents(new)
+
+    def note_contents(self, tensors: Iterable[Any]) -> None:
+        """Remember what these tensors, which are in memory, were computed as."""
+        self.contents.update(x.storage._node for x in tensors if x.storage._node is not None)
 
     def _globals(self, what: Reads, namespace: dict[str, Any]) -> None:
         for chain in what.chains:
@@ -120,7 +130,11 @@ class Guards:
         for code, namespace in tracer.globals.items():
             self._lookups(code, namespace, reads(code))
         while self._stack:
-            self._visit(*self._stack.pop())
+            value, what = self._stack.pop()
+            try:
+                self._visit(value, what)
+            except Refusal as refusal:
+                raise type(refusal)(f"{refusal}{place_of(_last_word(what), self._ran)}") from None
         self._all_found()
         if not entered.world.complete:
             raise Refusal("it can reach too many objects to compare them")
@@ -210,7 +224,7 @@ class Guards:
     def _instance(self, value: Any, what: str) -> None:
         copy = self._world.of(value)
         if isinstance(value, (list, dict, set, tuple, frozenset)):
-            self.checks.container(value, copy)
+            self.checks.container(value, copy, _last_word(what))
             items = (*copy, *copy.values()) if isinstance(copy, dict) else copy
             self._stack.extend((x, f"an element of {what}") for x in items)
         elif copy is MISSING:
@@ -251,8 +265,8 @@ class Guards:
             return
         self._functions.add(code)
         contents, defaults, keywords, own = self._world.of(function)
-        for cell, value in zip(function.__closure__ or (), contents, strict=True):
-            self.checks.cell(cell, value)
+        for cell, value, name in zip(function.__closure__ or (), contents, code.co_freevars, strict=True):
+            self.checks.cell(cell, value, name)
         variables = zip(code.co_freevars, contents, strict=True)
         self._stack.extend((x, f"the closure variable {name}") for name, x in variables)
         if is_user_code(code):
@@ -316,5 +330,10 @@ class Guards:
         made = inner(self._ran)
         for code in self._ran:
             if code not in self._functions and code not in made:
-                raise Refusal(f"the function {code.co_qualname} is reached in a way that cannot be followed")
+                raise Refusal(f"{code.co_qualname} is reached in a way that cannot be followed at {Source(code, 0)}")
+
+
+def _last_word(what: str) -> str:
+    """The name in the description of a place."""
+    return what.replace(".", " ").split()[-1]
 

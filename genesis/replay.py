@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from genesis import engine
 from genesis.capture import Captured, build_graph, capture
-from genesis.guards import Refusal, Unsettled
+from genesis.guards import Entered, Refusal, Unsettled
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
@@ -36,24 +36,27 @@ class Replay(Protocol):
         """Do it again on these tensor arguments; returns what the function would."""
 
 
-def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], known: Iterable[Any]) -> Replay:
+def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered: Entered) -> Replay:
     """The replay of a call that was just captured. When it ended a step, the step runs here.
 
     Args:
         effects: what the call did.
         shape: what it returned.
         tensors: its arguments that are tensors.
-        known: the other tensors that it can have read, whose identity is guarded.
+        entered: the state before it.
     """
     arguments = {id(x) for x in tensors}
     if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
         raise Refusal("it looks at or sets the gradient of an argument")
     gradients = [x for _, x in (*effects.grads.values(), *effects.entry_grads.values()) if x is not None]
-    allowed = {x.storage for x in (*tensors, *known, *gradients)}
+    allowed = {x.storage for x in (*tensors, *entered.world.tensors, *gradients)}
+    given = {x.storage for x in tensors}
+    if any(s.exported for s in allowed if s not in given):
+        raise Unsettled("it reads memory that a numpy array shares")
     if any(s.cell is not None and s not in allowed for s in effects.writes):
         raise Refusal("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
-    with _computing_anew([s.node for s in made], {s._node for s in allowed if s._node is not None}):
+    with _computing_anew([s.node for s in made], entered.contents):
         if effects.ended:
             return StepReplay(effects, shape, tensors, allowed)
         if effects.grads:
@@ -90,12 +93,19 @@ def _computing_anew(roots: Iterable[Node], known: set[Node]) -> Iterator[None]:
 def _sources(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
     """For each memory of the program where a replay finds it: an argument's number, or a storage."""
     arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
+    for i, x in enumerate(tensors):
+        leaf = x.storage.snapshot  # what stands for it while numpy shares its memory
+        if leaf is not None:
+            arguments[leaf.buffer] = i
+    owners = {s.cell: s for s in allowed}
     found: list[Any] = []
     for cell, kind in zip(captured.cells, captured.memory_types, strict=True):
         if cell in arguments:
             found.append(arguments[cell])
             continue
-        owner = cell.owner() if cell.owner is not None else None
+        owner = owners.get(cell)
+        if owner is None and cell.owner is not None:
+            owner = cell.owner()
         if owner is None:  # made from values by the call itself: a constant
             found.append(Storage(kind, None, cell))
             cell.owner = found[-1]._reference
@@ -261,12 +271,23 @@ class StepReplay:
         untouched = self._touched == touched[0]
         if not untouched:
             self._refresh_memories()
-        outputs = self._compiled.run(memories, _refresh(self._numbers, self._live))
+        numbers = _refresh(self._numbers, self._live)
+        ours = bool(self._graded) and self._hold_alone()
+        if ours:  # the call replaces these gradients: let go of their memory, so that the plan writes there again
+            for cell in self._grad_cells:
+                cell.memory = None
+        try:
+            outputs = self._compiled.run(memories, numbers)
+        except BaseException:
+            if ours:
+                for x in self._graded:
+                    x._grad = None
+            raise
         self._advance(tensors, untouched)
         for x in self._cleared:
             x._grad = None
         if self._graded:
-            self._set_gradients(outputs)
+            self._set_gradients(outputs, ours)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
         self._touched = touched[0]
         return self._shape.build(fresh, tensors)
@@ -296,15 +317,19 @@ class StepReplay:
         self._cells = [s.cell for s in self._fixed]
         touched[0] += 1
 
-    def _set_gradients(self, outputs: Sequence[Any]) -> None:
-        """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
-        touched[0] += 1
+    def _hold_alone(self) -> bool:
+        """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
         held, cells = self._grad_storages, self._grad_cells
-        if (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
+        return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
                 and not any(map(_node_of, held)) and not any(map(_outside_of, held))
                 and set(map(getrefcount, self._grads)) == set(map(getrefcount, held)) == set(map(getrefcount, cells))
-                == {_OURS}):
-            for cell, index in zip(cells, self._grad_positions, strict=True):
+                == {_OURS})
+
+    def _set_gradients(self, outputs: Sequence[Any], ours: bool) -> None:
+        """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
+        touched[0] += 1
+        if ours:
+            for cell, index in zip(self._grad_cells, self._grad_positions, strict=True):
                 cell.memory = outputs[index]
             return
         for at, (x, index) in enumerate(zip(self._graded, self._grad_positions, strict=True)):

@@ -78,6 +78,12 @@ class Storage:
         return self._outside is not None and any(owner() is not None for owner in self._outside.owners)
 
     @property
+    def snapshot(self) -> Node | None:
+        """The leaf that stood for the shared memory when it was last read, if somebody holds it."""
+        taken = None if self._outside is None else self._outside.snapshot
+        return None if taken is None else taken()
+
+    @property
     def needs_grad(self) -> bool:
         """True if a gradient can flow through the content."""
         node = self._node

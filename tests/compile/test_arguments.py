@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 from calls import Pair, ramp, values
 
@@ -226,3 +227,24 @@ def test_arguments_that_always_differ_do_not_fill_the_memory() -> None:
     assert len(pair.compiled._entries) <= 64
     assert "differ from call to call" in pair.refused
     assert pair.replays(ramp(2), 0)  # what was captured before is still replayed
+
+
+def test_a_batch_over_a_numpy_buffer() -> None:
+    buffer = np.zeros(2, np.float32)
+    weight = ramp(2).requires_grad_()
+    optimizer = genesis.optim.SGD([weight], lr=0.0)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (weight * x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+    for compiled in (genesis.compile(lambda x: x * 2 + 1), genesis.compile(step)):
+        kept = []
+        for i in range(4):
+            buffer[:] = i
+            kept.append(compiled(genesis.from_numpy(buffer)))
+        assert [x.tolist() for x in kept] == ([[2.0 * i + 1] * 2 for i in range(4)] if kept[0].ndim else
+                                              [3.0 * i for i in range(4)])
+        assert compiled.hits == 3, genesis.explain(compiled)

@@ -355,3 +355,21 @@ def test_constants_made_inside() -> None:
         assert pair.same(ramp(2, start=3)) == kept
     pair = Pair(function)
     pair.settle(ramp(2))
+
+
+def test_memory_that_numpy_shares() -> None:
+    weight, scale = ramp(2), ramp(2)
+    array = weight.numpy()
+    pair = Pair(lambda x: x * weight + scale)
+    for i in range(4):
+        pair.same(ramp(2))
+        array[0] = i
+    assert "numpy" in pair.refused
+    later = scale.numpy()
+    pair = Pair(lambda x: x + scale)
+    del later
+    pair.settle(ramp(2))
+    later = scale.numpy()
+    for i in range(4):
+        pair.same(ramp(2))
+        later[0] = i
