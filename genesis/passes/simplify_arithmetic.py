@@ -9,7 +9,7 @@ from typing import Any, Final
 from genesis.ir.node import Node, literal, make
 from genesis.ir.numbers import Number, fold_numbers
 from genesis.ir.ops import leaves, pointwise
-from genesis.ir.types import DType
+from genesis.ir.types import DType, float32
 
 Rule = Callable[[Node], "Node | None"]
 
@@ -80,6 +80,22 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 # Constants as operands
+
+def _of_constants(node: Node) -> Node | None:
+    """A sum, difference, product or quotient of float constants, as devices compute it: narrow dtypes in float32.
+
+    Python's float64 result rounded to float32 is the float32 result: 53 bits are more than 2 · 24 + 2 (Figueroa 1995).
+    """
+    if node.type.weak or node.type.dtype.kind != "float" or not all(x.op is leaves.const for x in node.inputs):
+        return None
+    wide = node.type.dtype if node.type.dtype.itemsize == 8 else float32
+    stored = [x["value"] if x.type.weak else fold_numbers("cast", x["value"], dtype=node.type.dtype)
+              for x in node.inputs]
+    value = fold_numbers(node.op.name, *(fold_numbers("cast", x, dtype=wide) for x in stored))
+    found = leaves.full(node.type.shape, fold_numbers("cast", fold_numbers("cast", value, dtype=wide),
+                                                      dtype=node.type.dtype), node.type.dtype, node.type.device)
+    return None if found is node else found
+
 
 def is_constant(x: Node, value: float) -> bool:
     """Whether every element of x is this number; 0 is not -0.0."""
@@ -191,12 +207,12 @@ def _sum_of_zeros(node: Node) -> Node | None:
 
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "cast": (_cast,),
-    "add": (_number_last, _neutral(0, left=True, floats=False), _weak_constant),
-    "sub": (_neutral(0), _weak_constant),
-    "mul": (_number_last, _neutral(1, left=True), _times_zero, _weak_constant),
-    "div": (_neutral(1), _weak_constant),
+    "add": (_of_constants, _number_last, _neutral(0, left=True, floats=False), _weak_constant),
+    "sub": (_of_constants, _neutral(0), _weak_constant),
+    "mul": (_of_constants, _number_last, _neutral(1, left=True), _times_zero, _weak_constant),
+    "div": (_of_constants, _neutral(1), _weak_constant),
     "pow": (_power,),
-    "neg": (_undone,),
+    "neg": (_undone, _of_constants),
     "bitwise_not": (_undone,),
     "abs": (_absolute,),
     "maximum": (_number_last, _idempotent),

@@ -172,6 +172,16 @@ CHANGED = {
         "graph(%x: bf16[4]) { %c: bf16[4] = const(value=3.0) %y: bf16[4] = add(%c, %x) %z: bf16[4] = div(%c, %y) "
         "return %z }",
         "graph(%x: bf16[4]) { %y: bf16[4] = add(%x, 3.0) %z: bf16[4] = div(3.0, %y) return %z }"),
+    "constants are computed in their dtype": (
+        "graph() { %a: f32[2] = const(value=1.0) %b: f32[2] = div(%a, 10.0) %c: f32[2] = const(value=0.1) "
+        "%d: f32[2] = mul(%b, %c) %e: f32[2] = sub(%d, 0.01) return %e }",
+        "graph() { %e: f32[2] = const(value=9.313225746154785e-10) return %e }"),
+    "low precision constants are computed in float32": (
+        "graph() { %a: f16[2] = const(value=0.1) %b: f16[2] = mul(%a, 0.3) return %b }",
+        "graph() { %b: f16[2] = const(value=0.029998779296875) return %b }"),
+    "minus a constant": (
+        "graph() { %a: f32[2] = const(value=2.5) %b: f32[2] = neg(%a) return %b }",
+        "graph() { %b: f32[2] = const(value=-2.5) return %b }"),
     # neutral operands
     "times 1": (
         "graph(%x: f32[9]) { %y: f32[9] = mul(%x, 1.0) return %y }", "graph(%x: f32[9]) { return %x }"),
@@ -269,6 +279,7 @@ KEPT = {
     "a number outside its integers": "graph() { %y: i8[] = cast(1000, dtype=i8) return %y }",
     "an integer that would be rounded twice": "graph() { %y: f32[] = cast(1152921573326323713, dtype=f32) return %y }",
     "an error of integers": "graph() { %n: i64~[] = floor_divide(1, 0) %y: i64[] = cast(%n, dtype=i64) return %y }",
+    "minus zero of a dtype": "graph() { %x: f32[2] = const(value=0.0) %y: f32[2] = neg(%x) return %y }",
     "minus zero": "graph() { %n: f64~[] = neg(0.0) %y: f64[] = cast(%n, dtype=f64) return %y }",
     "a flip that moves": "graph(%x: f32[2,2]) { %y: f32[2,2] = flip(%x, axes=(1,)) return %y }",
     "a square permutation": "graph(%x: f32[2,2]) { %y: f32[2,2] = permute(%x, axes=(1,0)) return %y }",
