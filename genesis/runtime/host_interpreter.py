@@ -18,6 +18,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,11 @@ def interpreting() -> Iterator[None]:
     import triton
     import triton.language as tl
     from triton.language.extra import libdevice
+    from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
+
     # The interpreter puts its own functions in these and does not take all of them out again.
-    from triton.runtime.interpreter import InterpreterBuilder
     places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice,
-              InterpreterBuilder)
+              InterpreterBuilder, interpreter_builder)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -121,6 +123,8 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, replaced[id(value)])
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
+        # A third of the time would go into looking for overflows that nobody is told of.
+        interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
         InterpreterBuilder.create_dot = _dot
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
