@@ -47,7 +47,7 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     if node.op.name in _FAMILIES:
         count, index = node["count"], output["index"]
         start = _FAMILIES[node.op.name] + (index if index < count else index + count)  # gradients are not results
-        return node.inputs[start] is operand and sum(x is operand for x in node.inputs) == 1
+        return node.inputs[start] is operand and node.inputs.count(operand) == 1
     allowed = _lowering(node).in_place
     return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
 

@@ -57,6 +57,8 @@ class _Planner:
         self.base: dict[Node, Node] = {}  # a view → the value whose memory it shows
         self.made: dict[Node, int] = {}
         self.last: dict[Node, int] = {}
+        self.reads: list[dict[Node, list[Node]]] = []  # for each group: value → the operands that show its memory
+        self.returned: set[Node] = set()  # values whose memory an output shows
         self.places: dict[Node, Place] = {}
         self.before: list[tuple[Place, Place]] = []
         self.after: list[tuple[Place, Place]] = []
@@ -79,13 +81,17 @@ class _Planner:
 
     def _lifetimes(self) -> None:
         for at, group in enumerate(self.groups):
+            shown: dict[Node, list[Node]] = {}
             for node in group.inputs:
                 self.last[self.root(node)] = at
+                shown.setdefault(self.root(node), []).append(node)
+            self.reads.append(shown)
             for node in group.outputs:
                 self.made[node] = at
                 if group.kind == "view":
                     self.base[node] = self.root(group.inputs[0])
                 self.last.setdefault(self.root(node), at)
+        self.returned = {self.root(out) for out in self.graph.outputs if out.op is not leaves.input}
 
     def _place_outputs(self) -> None:
         for index, node in enumerate(self.graph.outputs):
@@ -116,12 +122,10 @@ class _Planner:
     def _can_update(self, target: Node, value: Node) -> bool:
         """Nobody reads the old content after the new one is written, and the writer may overwrite what it reads."""
         at = self.made[value]
-        if self.last.get(target, -1) > at or any(out is target or self.root(out) is target for out in self.graph.outputs
-                                                 if out.op is not leaves.input):
+        if self.last.get(target, -1) > at or target in self.returned:
             return False
         group = self.groups[at]
-        reads = [x for x in group.inputs if self.root(x) is target]
-        return all(x is target and self.may_overwrite(group, value, x) for x in reads)
+        return all(x is target and self.may_overwrite(group, value, x) for x in self.reads[at].get(target, ()))
 
     def _pending_copy(self, value: Node) -> None:
         """`after` gets the arena place once it is known."""
@@ -170,13 +174,10 @@ class _Planner:
         """
         for x in group.inputs:
             if (x in offsets and x not in taken and self.last[x] == at and x.type.nbytes == output.type.nbytes
-                    and x.type.dtype is output.type.dtype and not self._seen_through_view(group, x)
+                    and x.type.dtype is output.type.dtype and self.reads[at][x] == [x]
                     and self.may_overwrite(group, output, x)):
                 return x
         return None
-
-    def _seen_through_view(self, group: Group, x: Node) -> bool:
-        return any(other is not x and self.root(other) is x for other in group.inputs)
 
 
 class _Arena:
