@@ -136,6 +136,19 @@ def test_heads_of_a_packed_projection_are_read_where_they_lie() -> None:
     close(run_schedule(schedule, data, most_programs=512)[0], want, 3e-2)
 
 
+def test_shared_key_heads_are_not_copied() -> None:
+    """Grouped queries: each key head serves two query heads, as an expanded view."""
+    q, k = an_input(0, (1, 4, 20, 16), bfloat16), an_input(1, (1, 2, 24, 16), bfloat16)
+    shared = movement.expand(movement.reshape(k, shape=(1, 2, 1, 24, 16)), shape=(1, 2, 2, 24, 16))
+    shared = movement.reshape(shared, shape=(1, 4, 24, 16))
+    schedule = compiled(sdpa(q, shared, shared, causal=False, scale=0.25), operands=(q, k))
+    assert kinds(schedule) == ["attention"]
+    data = [some(q), some(k)]
+    wide = data[1].double().repeat_interleave(2, 1)
+    want = functional.scaled_dot_product_attention(data[0].double(), wide, wide, scale=0.25)
+    close(run_schedule(schedule, data)[0], want, TOLERANCE[bfloat16])
+
+
 def test_no_scores_in_memory_and_one_forward_for_both_directions() -> None:
     operands, parts, y = packed(t=40)
     g = an_input(2, y.shape, bfloat16)
@@ -213,3 +226,9 @@ def test_kernels_compile_for_hopper_and_spill_nothing(head) -> None:
     for group in groups:
         kernel = emit(group)
         assert stack_bytes(compile_cubin(kernel)) == 0, kernel.name
+
+
+def test_addresses_beyond_32_bits() -> None:
+    operands, outputs = program((64, 65), 8200, 8200, 64, 64, True, 0.125)
+    kernels = [emit(g) for g in compiled(*outputs, operands=operands).groups if g.kind.startswith("attention")]
+    assert all(".to(tl.int64)" in kernel.source and compile_cubin(kernel) for kernel in kernels)
