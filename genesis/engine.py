@@ -23,7 +23,7 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.types import Device, cpu
 from genesis.recording import TensorBase
 from genesis.saving import Usage, note_use, save_for_backward
-from genesis.storage import Cell, Storage, live_pending
+from genesis.storage import Cell, Storage, differentiable, live_pending
 
 _lock = threading.RLock()
 _plans: dict[tuple, Compiled] = {}
@@ -103,6 +103,7 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     chosen = set(outputs)
     kept, snapshots = _still_needed(outputs, updates, [s for s in live if s.cell is None and s not in chosen])
     outputs += kept
+    snapshots += [s for s in _needed_by_backwards(updates, live) if s not in snapshots]
     captured = capture([s.node for s in outputs], [(s.cell, s.node) for s in updates],  # type: ignore[misc]
                        [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
     note_use(captured.known)
@@ -144,7 +145,10 @@ def _settle(storage: Storage, cell: Cell) -> None:
     if not node.needs_grad:
         storage.settle(cell)
         return
-    if node.buffer is not cell:  # another storage's memory stands for the node: this content may part from that one
+    if node.buffer is not cell or node.op is control.overwritten:
+        # Another storage's memory stands for the node, and this content may part from that one; or
+        # the way to the value, other than the way to differentiate, has done its work.
+        node = node.inputs[0] if node.op is control.overwritten else node
         leaf = unique(leaves.data, (), (node.type,), node.type)
         leaf.buffer = cell
         node = make(control.overwritten, (node, leaf))
@@ -175,6 +179,28 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
         small = [s for s in dependent if s.type.nbytes <= 4096]  # a loss is cheaper to keep than to think about
         return kept + small, list(needed) if len(small) < len(dependent) else []
     return kept + dependent, []
+
+
+def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[Storage]:
+    """The updated storages whose old content a backward of a live tensor may have to read again.
+
+    Not those of leaf tensors: writing to what a backward needs is the program's error there.
+    """
+    overwritten = {id(s.cell): s for s in updates}
+    holders = [s for s in differentiable if s.settled and s.needs_grad] if differentiable else []
+    stack = [s.node for s in (*holders, *live) if s.needs_grad]
+    seen: set[Node] = set()
+    found: dict[Storage, None] = {}
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op is control.watch:
+            continue
+        seen.add(node)
+        if node.needs_grad or not computed(node):
+            stack.extend(node.inputs)
+        elif id(node.buffer) in overwritten:
+            found[overwritten[id(node.buffer)]] = None
+    return list(found)
 
 
 def _reads_from(nodes: list[Node], updates: list[Storage]) -> dict[Node, list[Storage]]:

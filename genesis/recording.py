@@ -146,10 +146,11 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
     return wrap(node)
 
 
-def assign(tensor: TensorBase, node: Node, replaces: bool = False) -> None:
+def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False) -> None:
     """Write a value of the tensor's own type through it, into its storage.
 
     `replaces`: the value is not computed from the content, which then gets a gradient of 0.
+    `uniform`: all its elements are equal, so that it can be written where elements share memory.
     """
     storage = tensor.storage
     if tensor.leaf is not None and mode.enabled:
@@ -168,7 +169,7 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False) -> None:
         whole = make(control.stop_gradient, (whole,))
     if tensor.part is not None:
         try:
-            node = tensor.part.write(whole, node)
+            node = tensor.part.write(whole, node, uniform)
         except RuntimeError as error:
             raise failure("in-place write", str(error), [("tensor", tensor)],
                           hint="write to a clone() of the tensor") from None

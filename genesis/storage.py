@@ -13,8 +13,8 @@ from typing import Any
 
 from genesis import session
 from genesis.ir.node import Node, make, unique
-from genesis.ir.ops import control, leaves, movement
-from genesis.ir.types import TensorType
+from genesis.ir.ops import control, indexing, leaves, movement
+from genesis.ir.types import TensorType, int64
 
 touched = [0]
 """How often any storage was read into the program, written, settled or shared: what holds only while storages
@@ -151,6 +151,8 @@ class Storage:
         touched[0] += 1
         self.cell, self._node, self._queued = cell, keep, False
         cell.owner = self._reference
+        if keep is not None:
+            differentiable.add(self)
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
@@ -215,6 +217,9 @@ def compute_now(storage: Storage) -> None:
         volatile.clear()
 
 
+differentiable: weakref.WeakSet[Storage] = weakref.WeakSet()
+"""Storages with computed content that a backward may go through."""
+
 pending: list[weakref.ref[Storage]] = []
 """Storages whose content may be ahead of their memory, in the order in which they got so."""
 
@@ -260,14 +265,33 @@ class View:
             whole = make(op, (whole,), attrs)
         return whole
 
-    def write(self, whole: Node, part: Node) -> Node:
-        """The whole with this part replaced."""
+    def write(self, whole: Node, part: Node, uniform: bool = False) -> Node:
+        """The whole with this part replaced. `uniform`: all elements are equal.
+
+        Raises RuntimeError if elements share memory, so that the order of writes would matter.
+        """
+        if any(op is movement.expand for op, _ in self.steps):
+            return self._write_elements(whole, part, uniform)
         parents = [whole]
         for op, attrs in self.steps[:-1]:
             parents.append(make(op, (parents[-1],), attrs))
         for (op, attrs), parent in zip(reversed(self.steps), reversed(parents), strict=True):
             part = _undo(op, attrs, parent, part)
         return part
+
+    def _write_elements(self, whole: Node, part: Node, uniform: bool) -> Node:
+        """The whole with each element of the part written to its place in memory."""
+        shape, count = part.type.shape, part.type.numel
+        if not uniform and any(stride == 0 and size > 1 for size, stride in zip(shape, self.strides, strict=True)):
+            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a "
+                               "single memory location")
+        place = leaves.full(shape, self.offset, int64, part.type.device)
+        for axis, stride in enumerate(self.strides):
+            place = place + leaves.iota(shape=shape, axis=axis, dtype=int64, device=part.type.device) * stride
+        flat = movement.reshape(whole, shape=(whole.type.numel,))
+        written = indexing.index_copy(flat, movement.reshape(place, shape=(count,)),
+                                      movement.reshape(part, shape=(count,)), axis=0)
+        return movement.reshape(written, shape=whole.type.shape)
 
 
 def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
@@ -278,9 +302,6 @@ def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
         return make(movement.permute, (part,), (movement.inverse(attrs[0]),))
     if op is movement.slice:
         return make(movement.assign, (parent, part), attrs)
-    if op is movement.expand:
-        raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a single "
-                           "memory location")
     raise RuntimeError(f"cannot write through {op.name}")
 
 

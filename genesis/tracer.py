@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Callable
@@ -52,12 +53,16 @@ class Tracer:
         self._entered = entered
 
     def __enter__(self) -> Tracer:
+        self._collecting = gc.isenabled()
+        gc.disable()  # a collection may call the user's callbacks, which are no part of the function
         self._before = sys.getprofile()
         sys.setprofile(self._event)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.setprofile(self._before)
+        if self._collecting:
+            gc.enable()
 
     def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
         code = frame.f_code
@@ -96,7 +101,7 @@ def _is_generated(code: types.CodeType) -> bool:
 
 def is_library_module(name: str) -> bool:
     """True for a module of the standard library, or numpy, torch: nothing in it is a user's setting."""
-    top = name.partition(".")[0]
+    top = name.partition(".")[0] if isinstance(name, str) else "builtins"
     return (top in sys.stdlib_module_names and top != "__main__") or top in ("numpy", "torch")
 
 

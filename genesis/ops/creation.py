@@ -311,20 +311,20 @@ class CreationMethods(TensorBase):
         """The value in this shape, with this tensor's dtype and device."""
         return full(size, fill_value, dtype=dtype or self.type.dtype, device=self.type.device)
 
-    def _fill_with(self: Any, result: Tensor) -> Tensor:
+    def _fill_with(self: Any, result: Tensor, uniform: bool = False) -> Tensor:
         from genesis.recording import read
-        assign(self, read(result), replaces=True)
+        assign(self, read(result), replaces=True, uniform=uniform)
         return self
 
     def zero_(self: Any) -> Tensor:
         """Write zeros."""
-        return self._fill_with(zeros_like(self))
+        return self._fill_with(zeros_like(self), uniform=True)
 
     def fill_(self: Any, value: Any) -> Tensor:
         """Write the value to every element."""
         if isinstance(value, TensorBase):
             return self.copy_(value.expand(self.type.shape))  # type: ignore[attr-defined]
-        return self._fill_with(full_like(self, value))
+        return self._fill_with(full_like(self, value), uniform=True)
 
     def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write normal random numbers."""

@@ -305,6 +305,47 @@ def a_source_without_gradient_is_overwritten_before_backward(T, nn, optim, np):
 
 
 @program
+def an_input_is_overwritten_before_backward(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    x = T.tensor([0.5, 0.6])
+    seen = []
+    for i in range(3):
+        loss = (w * x.exp()).sum() + (w * (x + 1)).sum()
+        seen.append(loss.item())
+        x.copy_(T.tensor([float(i), 2.0]))
+        seen.append(x.tolist())
+        loss.backward()
+        seen.append(w.grad.clone())
+    return seen
+
+
+@program
+def an_input_is_overwritten_between_two_evaluations(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    x = T.tensor([0.5, 0.6])
+    for i in range(4):
+        y = w * x.exp()
+        y.tolist()
+        x.copy_(T.tensor([float(i), 2.0]))
+        x.tolist()
+    y.sum().backward()
+    return w.grad, y
+
+
+@program
+def an_activation_is_overwritten_in_place(T, nn, optim, np):
+    w = T.tensor([[0.5, -0.2], [0.1, 0.7]], requires_grad=True)
+    cache = T.zeros(3, 2)
+    h = T.ones(1, 2)
+    for t in range(3):
+        h = (h @ w).tanh()
+        cache[t] = h.detach()[0]
+        cache.sum().item()
+    (h * cache.sum(0)).sum().backward()
+    return w.grad, cache
+
+
+@program
 def a_recurrent_network(T, nn, optim, np):
     w = T.tensor([[0.5, -0.2], [0.1, 0.7]], requires_grad=True)
     h = T.zeros(1, 2)
@@ -373,25 +414,25 @@ def test_backward_twice_where_nothing_was_saved():
     check(run)
 
 
-def test_a_value_that_backward_needs_was_overwritten():
+def test_a_parameter_that_backward_needs_was_overwritten():
     """The gradient raises, everything else goes on."""
     w = genesis.tensor([1.0, 2.0], requires_grad=True)
-    x = genesis.tensor([5.0, 6.0])
-    other = genesis.zeros(2)
-    engine_pending = other.add_(3)
+    x = genesis.tensor([5.0, 6.0], requires_grad=True)
+    other = genesis.zeros(2).add_(3)
     loss = (w * x).sum()
     loss.item()
-    x.add_(1)
+    with genesis.no_grad():
+        x.add_(1)
     x.tolist()
     optimizer = genesis.optim.SGD([w], lr=0.1)
     loss.backward()
-    engine_pending.mul_(2)
+    other.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         optimizer.step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         w.grad.tolist()
     assert w.tolist() == [1, 2] and other.tolist() == [6, 6]
-    optimizer.zero_grad()
+    w.grad = x.grad = None
     (w * x).sum().backward()
     optimizer.step()
     np.testing.assert_allclose(w.tolist(), [1 - 0.6, 2 - 0.7], rtol=1e-6)

@@ -201,6 +201,24 @@ def zero_dimensional_views(T, nn, optim, np):
     return s, x, s.item(), s.unsqueeze(0).expand(4)
 
 
+@program
+def writes_through_expanded_views(T, nn, optim, np):
+    x = T.arange(6).float().view(2, 3)
+    e = x.t().unsqueeze(0).expand(2, 3, 2)
+    e[1].add_(10)
+    e[0, :, 1].mul_(T.tensor([1.0, 2.0, 3.0]))
+    y = T.ones(2, 1)
+    y.expand(2, 3).zero_()
+    z = T.ones(1)
+    z.expand(4).fill_(7)
+    z.expand(4)[1] = 8
+    w = T.ones(2, 1, requires_grad=True)
+    v = w * 2
+    v.expand(2, 3)[:, 2].mul_(5)
+    v.sum().backward()
+    return x, e, y, z, v, w.grad
+
+
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(run):
     check(run)
