@@ -21,7 +21,7 @@ from genesis import engine, session
 from genesis.amp.policy import state as autocast_state
 from genesis.config import config
 from genesis.gradmode import mode
-from genesis.guards import Entered, Guards, Refusal, Unsettled
+from genesis.guards import Guards
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
@@ -30,7 +30,7 @@ from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
 from genesis.session import Session
-from genesis.snapshot import CompiledBase
+from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -17,16 +17,14 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from genesis import session
 from genesis.checks import Checks
-from genesis.ir.node import Node
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
 from genesis.random import Generator
 from genesis.reads import Reads, inner, place_of, reads
 from genesis.recording import TensorBase
-from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Snapshot
+from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
 from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
@@ -35,74 +33,6 @@ _NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperD
            types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
 _FIXED_MODULES = frozenset({"typing", "types", "re", "abc", "dataclasses", "__future__"})
 _FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
-
-
-class Refusal(Exception):
-    """Something that the call read cannot be guarded."""
-
-
-class Unsettled(Refusal):
-    """Something was not as it will be the next time: worth another capture."""
-
-
-class Entered:
-    """The snapshot of a call that is about to run, taken when each code object is entered.
-
-    Attributes:
-        world: the snapshot.
-        found: the globals that were looked up: (namespace, name, value).
-        uncomputed: tensors that existed and were not in memory yet.
-        contents: the nodes that stood for the content of tensors before the call.
-    """
-
-    def __init__(self, *roots: Any):
-        self.world = Snapshot()
-        self.world.add(*roots)
-        self.found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
-        self.uncomputed: list[Any] = []
-        self.contents: set[Node] = set()
-        self._looked_at = 0
-
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """Note the globals that the code names."""
-        self._globals(reads(code), namespace)
-        running = session.active()
-        written = () if running is None else running.writes
-        new, self._looked_at = self.world.tensors[self._looked_at:], len(self.world.tensors)
-        new = [x for x in new if x.storage not in written]
-        self.uncomputed += [x for x in new if not x.storage.settled]
-        self.note_contents(new)
-
-    def note_contents(self, tensors: Iterable[Any]) -> None:
-        """Remember what these tensors, which are in memory, were computed as."""
-        self.contents.update(x.storage._node for x in tensors if x.storage._node is not None)
-
-    def _globals(self, what: Reads, namespace: dict[str, Any]) -> None:
-        for chain in what.chains:
-            space: Mapping[str, Any] = namespace
-            for name in chain:
-                value = self._look(space, name)
-                if not isinstance(value, types.ModuleType):
-                    break
-                space = vars(value)
-            else:
-                self._escaped(value, what)
-        for name in what.imports:
-            self._escaped(sys.modules.get(name), what)
-
-    def _look(self, space: Mapping[str, Any], name: str) -> Any:
-        key = (id(space), name)
-        if key not in self.found:
-            value = space.get(name, MISSING)
-            self.found[key] = (space, name, value)
-            self.world.add(value)
-        return self.found[key][2]
-
-    def _escaped(self, module: Any, what: Reads) -> None:
-        if isinstance(module, types.ModuleType) and not is_library_module(module.__name__) and (
-                not module.__name__.startswith("genesis.")):
-            for name in what.names:
-                self._look(vars(module), name)
 
 
 class Guards:
@@ -294,7 +224,8 @@ class Guards:
             self.checks.entries(vars(each), named)
             self.checks.absent(vars(each), (below | self._uncertain) - copy.keys() - set(_DATA))
             below |= named.keys()
-            self._stack.extend((x, f"the class attribute {name}") for name, x in named.items() if not ours)
+            self._stack.extend((x, f"the class attribute {name}") for name, x in named.items()
+                               if not ours or isinstance(x, types.FunctionType))
         if type(kind) is not type:
             self._stack.append((type(kind), what))
 

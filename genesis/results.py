@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.guards import Refusal
 from genesis.recording import FREED, TensorBase, over
+from genesis.snapshot import Refusal
 from genesis.storage import Storage, View
 from genesis.tensor import Size
 

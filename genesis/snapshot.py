@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import enum
 import functools
+import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from genesis import session
+from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
+from genesis.reads import Reads, reads
 from genesis.recording import TensorBase
 from genesis.tracer import is_library_module
 
@@ -24,6 +28,14 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS = (staticmethod, classmethod)
 _LIMIT = 200_000
+
+
+class Refusal(Exception):
+    """Something that the call read cannot be guarded."""
+
+
+class Unsettled(Refusal):
+    """Something was not as it will be the next time: worth another capture."""
 
 
 class CompiledBase:
@@ -75,6 +87,66 @@ class Snapshot:
         return id(value) in self._copies
 
 
+class Entered:
+    """The snapshot of a call that is about to run, taken when each code object is entered.
+
+    Attributes:
+        world: the snapshot.
+        found: the globals that were looked up: (namespace, name, value).
+        uncomputed: tensors that existed and were not in memory yet.
+        contents: the nodes that stood for the content of tensors before the call.
+    """
+
+    def __init__(self, *roots: Any):
+        self.world = Snapshot()
+        self.world.add(*roots)
+        self.found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
+        self.uncomputed: list[Any] = []
+        self.contents: set[Node] = set()
+        self._looked_at = 0
+
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Note the globals that the code names."""
+        self._globals(reads(code), namespace)
+        running = session.active()
+        written = () if running is None else running.writes
+        new, self._looked_at = self.world.tensors[self._looked_at:], len(self.world.tensors)
+        new = [x for x in new if x.storage not in written]
+        self.uncomputed += [x for x in new if not x.storage.settled]
+        self.note_contents(new)
+
+    def note_contents(self, tensors: Iterable[Any]) -> None:
+        """Remember what these tensors, which are in memory, were computed as."""
+        self.contents.update(x.storage._node for x in tensors if x.storage._node is not None)
+
+    def _globals(self, what: Reads, namespace: dict[str, Any]) -> None:
+        for chain in what.chains:
+            space: Mapping[str, Any] = namespace
+            for name in chain:
+                value = self._look(space, name)
+                if not isinstance(value, types.ModuleType):
+                    break
+                space = vars(value)
+            else:
+                self._escaped(value, what)
+        for name in what.imports:
+            self._escaped(sys.modules.get(name), what)
+
+    def _look(self, space: Mapping[str, Any], name: str) -> Any:
+        key = (id(space), name)
+        if key not in self.found:
+            value = space.get(name, MISSING)
+            self.found[key] = (space, name, value)
+            self.world.add(value)
+        return self.found[key][2]
+
+    def _escaped(self, module: Any, what: Reads) -> None:
+        if isinstance(module, types.ModuleType) and not is_library_module(module.__name__) and (
+                not module.__name__.startswith("genesis.")):
+            for name in what.names:
+                self._look(vars(module), name)
+
+
 def content(value: Any) -> Any:
     """One level of an object: a tuple of what it consists of, or a dictionary of its attributes; MISSING for an
     object whose content nobody knows."""
@@ -117,13 +189,13 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(value, name, MISSING)
 
 
-def parts(value: Any, copy: Any) -> Iterable[Any]:
+def parts(value: Any, copy: Any) -> Sequence[Any]:
     """What to copy next: the objects in a copy, and the classes that give an object its methods."""
     if copy is MISSING:
         return ()
     if isinstance(value, type):
         inner = [x for x in copy.values() if not isinstance(x, _SLOTS)]
-        return [*inner, *value.__mro__[1:], *type(value).__mro__]
+        return [*inner, *value.__mro__[1:], *_class_of(value)]
     if isinstance(value, types.FunctionType):
         return [x for x in (*copy[0], *(copy[1] or ()), *copy[2].values(), *copy[3].values()) if x is not MISSING]
     if isinstance(value, dict):

@@ -1,0 +1,58 @@
+"""Where a replay finds what the captured call read: arguments, storages that stay, numbers to ask for again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from genesis.capture import Captured
+from genesis.ir.node import Node
+from genesis.session import Session
+from genesis.snapshot import Refusal, Unsettled
+from genesis.storage import Storage
+
+
+def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
+    """For each memory of the program where a replay finds it: an argument's number, or a storage."""
+    arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
+    for i, x in enumerate(tensors):
+        leaf = x.storage.snapshot  # what stands for it while numpy shares its memory
+        if leaf is not None:
+            arguments[leaf.buffer] = i
+    owners = {s.cell: s for s in allowed}
+    found: list[Any] = []
+    for cell, kind in zip(captured.cells, captured.memory_types, strict=True):
+        if cell in arguments:
+            found.append(arguments[cell])
+            continue
+        owner = owners.get(cell)
+        if owner is None and cell.owner is not None:
+            owner = cell.owner()
+        if owner is None:  # made from values by the call itself: a constant
+            found.append(Storage(kind, None, cell))
+            cell.owner = found[-1]._reference
+            continue
+        if owner.cell is not cell:
+            raise Unsettled("it reads a tensor that was overwritten since")
+        if owner not in allowed:
+            raise Refusal("it reads a tensor that is reached in a way that cannot be followed")
+        if owner._node is not None and owner._node.needs_grad and owner._node.inputs:
+            raise Refusal("it reads a tensor that was computed outside and requires grad")
+        found.append(owner)
+    return found
+
+
+def live_positions(effects: Session, nodes: Sequence[Node]) -> list[tuple[Any, list[list[int]]]]:
+    """(again, positions of each of its numbers) for numbers that a replay asks for anew."""
+    at: dict[Node, list[int]] = {}
+    for position, node in enumerate(nodes):
+        at.setdefault(node, []).append(position)
+    return [(again, [at.get(node, []) for node in made]) for made, again in effects.numbers]
+
+
+def refresh(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> list[Any]:
+    for again, positions in live:
+        for value, places in zip(again(), positions, strict=True):
+            for place in places:
+                numbers[place] = value
+    return numbers

@@ -1,0 +1,180 @@
+"""A call that ended a training step, done again: its plan, over the same memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter, is_
+from sys import getrefcount
+from typing import Any
+
+from genesis import engine
+from genesis.recording import over
+from genesis.replay_sources import live_positions, refresh, sources_of
+from genesis.results import Result
+from genesis.session import Session
+from genesis.snapshot import Refusal, Unsettled
+from genesis.storage import Cell, Storage, live_pending, pending, touched
+
+_grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
+_node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
+_OURS = 3
+"""References to a gradient that nobody else holds: its owner's, the replay's list's, the call's that counts."""
+
+
+class StepReplay:
+    """A call that ended a training step: its plan, run over the same memories again.
+
+    What stays from call to call (parameters, optimizer state, gradients that nobody else holds) is
+    checked in a few C loops, and not at all when no storage was touched since the last replay.
+    """
+
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage]):
+        self._shape = shape
+        entry = list(effects.entry_grads.values())
+        self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
+        gradients = [x for x, _ in effects.grads.values()]
+        self._cleared = [x for x in gradients if x._grad is None]
+        graded = [x for x in gradients if x._grad is not None and x._grad.storage.cell is None]
+        new = {id(x) for x in graded}
+        if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
+            raise Refusal("it gives a tensor a gradient that was computed before")
+        live = live_pending()
+        devices = {s.type.device for s in live}
+        wanted = list(shape.fresh)
+        if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
+            raise Refusal("its step is on several devices")
+        flush = engine.prepare(wanted, live, devices.pop())
+        assert flush is not None
+        expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
+        leaked = [s for s in flush.outputs if id(s) not in expected]
+        captured = flush.captured
+        sources: list[Any] | Refusal
+        try:
+            sources = sources_of(captured, tensors, allowed)
+        except Refusal as refusal:
+            sources = refusal
+        self._compiled = engine.run(flush)
+        if isinstance(sources, Refusal):
+            raise sources
+        if leaked or flush.snapshots:
+            raise Unsettled("a tensor that it makes stays alive elsewhere")
+        self._take_over(flush, sources, graded, tensors)
+        self._numbers = list(captured.numbers)
+        self._live = live_positions(effects, captured.number_nodes)
+
+    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+        """Note the memories of the plan that just ran."""
+        arguments = {x.storage: i for i, x in enumerate(tensors)}
+        self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
+        self._fixed = [sources[i] for i in self._at]
+        self._cells: list[Cell] = [s.cell for s in self._fixed]
+        self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
+        self._memories: list[Any] = [None] * len(sources)
+        for i, cell in zip(self._at, self._cells, strict=True):
+            self._memories[i] = cell.memory
+        targets = [arguments.get(s, s) for s in flush.updates]
+        self._written_arguments = [t for t in targets if t.__class__ is int]
+        self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
+        position = {id(s): i for i, s in enumerate(flush.outputs)}
+        self._results = [(position[id(s)], s.type) for s in self._shape.fresh]
+        self._graded = graded
+        self._grads = [x._grad for x in graded]
+        self._grad_storages = [x.storage for x in self._grads]
+        self._grad_cells = [s.cell for s in self._grad_storages]
+        self._grad_positions = [position[id(s)] for s in self._grad_storages]
+        self._touched = -1
+
+    def ready(self, tensors: Sequence[Any]) -> bool:
+        """True if gradients are as they were at the captured call's start."""
+        return all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
+
+    def run(self, tensors: Sequence[Any]) -> Any:
+        """Run the plan; returns the function's result over new memory."""
+        if pending:
+            live = live_pending()
+            if live:  # what reads content that is about to be overwritten
+                engine.flush(live)
+        memories = self._memories
+        for index, argument in self._given:
+            memories[index] = engine.memory_of(tensors[argument])
+        untouched = self._touched == touched[0]
+        if not untouched:
+            self._refresh_memories()
+        numbers = refresh(self._numbers, self._live)
+        ours = bool(self._graded) and self._hold_alone()
+        if ours:  # the call replaces these gradients: let go of their memory, so that the plan writes there again
+            for cell in self._grad_cells:
+                cell.memory = None
+        try:
+            outputs = self._compiled.run(memories, numbers)
+        except BaseException:
+            if ours:
+                for x in self._graded:
+                    x._grad = None
+            raise
+        self._advance(tensors, untouched)
+        for x in self._cleared:
+            x._grad = None
+        if self._graded:
+            self._set_gradients(outputs, ours)
+        fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
+        self._touched = touched[0]
+        return self._shape.build(fresh, tensors)
+
+    def _refresh_memories(self) -> None:
+        """Settle what was written, and find the memories where they are now."""
+        if any(map(_node_of, self._fixed)):
+            waiting = [s for s in self._fixed if not s.settled]
+            if waiting:
+                engine.flush(waiting)
+        if not all(map(is_, map(_cell_of, self._fixed), self._cells)):
+            self._cells = [s.cell for s in self._fixed]
+            for i, cell in zip(self._at, self._cells, strict=True):
+                self._memories[i] = cell.memory
+
+    def _advance(self, tensors: Sequence[Any], untouched: bool) -> None:
+        """The written storages have new content."""
+        if untouched and not self._written_arguments:
+            for storage in self._updated:
+                storage.version += 1
+            return
+        self._cells = []  # hold on to no content
+        for argument in self._written_arguments:
+            _overwritten(tensors[argument].storage)
+        for storage in self._updated:
+            _overwritten(storage)
+        self._cells = [s.cell for s in self._fixed]
+        touched[0] += 1
+
+    def _hold_alone(self) -> bool:
+        """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
+        held, cells = self._grad_storages, self._grad_cells
+        return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
+                and not any(map(_node_of, held)) and not any(map(_outside_of, held))
+                and set(map(getrefcount, self._grads)) == set(map(getrefcount, held)) == set(map(getrefcount, cells))
+                == {_OURS})
+
+    def _set_gradients(self, outputs: Sequence[Any], ours: bool) -> None:
+        """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
+        touched[0] += 1
+        if ours:
+            for cell, index in zip(self._grad_cells, self._grad_positions, strict=True):
+                cell.memory = outputs[index]
+            return
+        for at, (x, index) in enumerate(zip(self._graded, self._grad_positions, strict=True)):
+            kind = self._grads[at].type
+            cell = Cell(outputs[index])
+            storage = Storage(kind, None, cell)
+            storage.persistent = True
+            x._grad = self._grads[at] = over(storage, kind, None)
+            self._grad_storages[at], self._grad_cells[at] = storage, cell
+
+
+def _overwritten(storage: Storage) -> None:
+    """Its memory was written to; whoever reads the old content must not see the new one."""
+    storage._node = None
+    storage.version += 1
+    cell = storage.cell
+    if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
+        new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
+        new.owner, cell.memory = storage._reference, None  # type: ignore[union-attr]
