@@ -331,7 +331,7 @@ class _Builder:
 
     def move(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
         *first, last = pieces(node, point)
-        value = self.piece(node, last, bounds)
+        value = self.piece(node, last, (*bounds, *last.bounds))
         for piece in reversed(first):
             inside = self.piece(node, piece, (*bounds, *piece.bounds))
             where = [bound.e for bound in piece.bounds]

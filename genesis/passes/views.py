@@ -16,7 +16,8 @@ class Piece:
     """One source of a movement op's elements.
 
     The value at a point is that of the first piece whose bounds all hold: `operand` at `point`, or,
-    without an operand, the op's fill value. The last piece has no bounds.
+    without an operand, the op's fill value. The last piece is taken wherever no other one is; if it has
+    bounds, they hold there, and say where its operand may be read.
     """
 
     bounds: tuple[Bound, ...]
@@ -79,11 +80,10 @@ def _pad(node: Node, point: Point) -> tuple[Piece, ...]:
 def _concat(node: Node, point: Point) -> tuple[Piece, ...]:
     axis, found, start = node["axis"], [], 0
     operands = [x for x in node.inputs if x.shape[axis]] or list(node.inputs[:1])
-    for position, x in enumerate(operands):
+    for x in operands:
         source = (*point[:axis], offset(point[axis], -start), *point[axis + 1:])
         start += x.shape[axis]
-        bounds = (Bound(source[axis], 0, x.shape[axis]),) if position < len(operands) - 1 else ()
-        found.append(Piece(bounds, x, source))
+        found.append(Piece(_needed([Bound(source[axis], 0, x.shape[axis])]), x, source))
     return tuple(found)
 
 
