@@ -8,6 +8,7 @@ group may write over an operand that dies in it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -134,7 +135,7 @@ class _Planner:
 
     def _copy_at_end(self, value: Node, place: Place) -> None:
         """The value is in memory that may change before the end: keep a copy in the arena first."""
-        held = self.arena.take(value.type.nbytes, forever=True)
+        held = self.arena.take(value.type.nbytes)  # and never given back
         staged = Place("arena", 0, held, value.type)
         if value.op is leaves.input:
             self.before.append((self.places[value], staged))
@@ -187,34 +188,49 @@ class _Arena:
         self.size = 0
         self.peak = 0
         self._live = 0
-        self._free: list[tuple[int, int]] = []  # (offset, bytes), by offset
+        self._bytes_at: dict[int, int] = {}  # start of a free range → bytes
+        self._start_of: dict[int, int] = {}  # its end → start
+        self._by_size: list[tuple[int, int]] = []  # (bytes, start), sorted
 
-    def take(self, nbytes: int, forever: bool = False) -> int:
+    def take(self, nbytes: int) -> int:
+        """The offset of this many bytes: the smallest free range that has them, the first of equals."""
         need = _aligned(nbytes)
         self._live += need
         self.peak = max(self.peak, self._live)
-        best = min((block for block in self._free if block[1] >= need), key=lambda block: block[1], default=None)
-        if best is not None:
-            at = self._free.index(best)
-            rest = (best[0] + need, best[1] - need)
-            self._free[at:at + 1] = [rest] if rest[1] else []
-            return best[0]
-        start = self.size
-        if self._free and self._free[-1][0] + self._free[-1][1] == self.size:  # grow the last free range
-            start = self._free.pop()[0]
+        at = bisect_left(self._by_size, (need, 0))
+        if at < len(self._by_size):
+            size, start = self._by_size[at]
+            self._remove(start)
+            if size > need:
+                self._insert(start + need, size - need)
+            return start
+        start = self._start_of.get(self.size, self.size)
+        if start != self.size:  # grow the last free range
+            self._remove(start)
         self.size = start + need
         return start
 
     def give(self, offset: int, nbytes: int) -> None:
-        need = _aligned(nbytes)
-        self._live -= need
-        merged: list[tuple[int, int]] = []
-        for block in sorted([*self._free, (offset, need)]):
-            if merged and merged[-1][0] + merged[-1][1] == block[0]:
-                merged[-1] = (merged[-1][0], merged[-1][1] + block[1])
-            else:
-                merged.append(block)
-        self._free = merged
+        """Free a range, and join it with its neighbours."""
+        start, end = offset, offset + _aligned(nbytes)
+        self._live -= end - start
+        if start in self._start_of:
+            start = self._start_of[start]
+            self._remove(start)
+        if end in self._bytes_at:
+            size = self._bytes_at[end]
+            self._remove(end)
+            end += size
+        self._insert(start, end - start)
+
+    def _insert(self, start: int, size: int) -> None:
+        self._bytes_at[start], self._start_of[start + size] = size, start
+        insort(self._by_size, (size, start))
+
+    def _remove(self, start: int) -> None:
+        size = self._bytes_at.pop(start)
+        del self._start_of[start + size]
+        del self._by_size[bisect_left(self._by_size, (size, start))]
 
 
 def _aligned(nbytes: int) -> int:
