@@ -1,0 +1,91 @@
+"""What recording one op costs: the median time of a call that computes nothing.
+
+    python benchmarks/recording.py [--out]
+
+Every call makes a node that does not exist yet, as a new step does. Freeing the results and their
+nodes is part of the time, as it is of a step's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns, strftime
+from typing import Any
+
+import genesis
+from genesis.nn import functional as F
+
+LIMIT_NS = 8000
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def inputs(count: int) -> list[Any]:
+    """Fresh tensors in memory: no two have a node in common."""
+    found = [genesis.zeros(8, 16) for _ in range(count)]
+    genesis.eval(found)
+    return found
+
+
+def operations() -> dict[str, Callable[[Any], Any]]:
+    """The calls to measure, by how a user writes them."""
+    y, weight, bias = inputs(1)[0], genesis.ones(16), genesis.zeros(16)
+    parameter = genesis.ones(8, 16, requires_grad=True)
+    genesis.eval([weight, bias, parameter])
+    return {
+        "x + y": lambda x: x + y,
+        "x * 2.0": lambda x: x * 2.0,
+        "x.exp()": lambda x: x.exp(),
+        "x.view(16, 8)": lambda x: x.view(16, 8),
+        "x.view(16, 8) + 1.0": lambda x: x.view(16, 8) + 1.0,
+        "F.layer_norm(x, (16,), w, b)": lambda x: F.layer_norm(x, (16,), weight, bias),
+        "x.sum()": lambda x: x.sum(),
+        "x.sum(-1, keepdim=True)": lambda x: x.sum(-1, keepdim=True),
+        "x * w (requires grad)": lambda x: x * parameter,
+        "x @ y.mT": lambda x: x @ y.mT,
+        "x.add_(1.0)": lambda x: x.add_(1.0),
+        "x[2:4]": lambda x: x[2:4],
+    }
+
+
+def measure(call: Callable[[Any], Any], batch: int, rounds: int) -> dict[str, float]:
+    """Median and least nanoseconds of a call, over rounds of a batch of calls."""
+    found = []
+    for _ in range(rounds):
+        xs = inputs(batch)
+        gc.collect()
+        gc.disable()
+        start = perf_counter_ns()
+        kept = [call(x) for x in xs]
+        del kept
+        found.append((perf_counter_ns() - start) / batch)
+        gc.enable()
+    return {"median_ns": round(statistics.median(found)), "least_ns": round(min(found))}
+
+
+def main() -> None:
+    """Measure, print a table, and with --out write it as JSON."""
+    parser = argparse.ArgumentParser(description="What recording one op costs.")
+    parser.add_argument("--out", action="store_true", help="write benchmarks/results/recording.json as well")
+    parser.add_argument("--batch", type=int, default=500, help="calls in a round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds (default: %(default)s)")
+    options = parser.parse_args()
+    table = {name: measure(call, options.batch, options.rounds) for name, call in operations().items()}
+    print(f"{'op':32} {'median':>10} {'least':>10}")
+    for name, row in table.items():
+        mark = "" if row["median_ns"] <= LIMIT_NS else f"   above {LIMIT_NS} ns"
+        print(f"{name:32} {row['median_ns']:7.0f} ns {row['least_ns']:7.0f} ns{mark}")
+    if options.out:
+        RESULTS.mkdir(exist_ok=True)
+        about = {"when": strftime("%Y-%m-%d"), "python": platform.python_version(), "machine": platform.machine(),
+                 "limit_ns": LIMIT_NS}
+        (RESULTS / "recording.json").write_text(json.dumps({**about, "ops": table}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
