@@ -18,7 +18,7 @@ _KNOWN: Final = (
 )
 """(name, the ops that must be there), the first that fits."""
 
-_SILENT: Final = {"cast", "reshape", "expand", "const", "scalar", "input", "iota", "slice"}
+_SILENT: Final = {"cast", "reshape", "expand", "const", "scalar", "input", "iota", "slice", "item"}
 LONGEST: Final = 5
 
 

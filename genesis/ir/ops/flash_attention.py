@@ -139,7 +139,7 @@ def _gradient_values(g: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, causa
     return to_scores @ k, to_scores.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g
 
 
-_SHARED = {"attrs": ("causal", "scale"), "ulp": 16}
+_SHARED: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
 flash_attention = Op("flash_attention", "composite", _forward_type, **_SHARED, decompose=_forward,
                      doc="(softmax(q·kᵀ·scale)·v, log Σ exp(q·kᵀ·scale) of each query); causal query i sees keys 0..i.",
