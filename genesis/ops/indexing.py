@@ -62,7 +62,8 @@ class _Switch:
 def plan(input: Tensor, key: Any) -> IndexPlan:
     """How `input[key]` runs."""
     items = _items(input, key)
-    base, axis, advanced = input, 0, []
+    base, axis = input, 0
+    advanced: list[tuple[int, Any]] = []
     for item in items:
         if item is None:
             base = unsqueeze(base, axis)
@@ -190,8 +191,8 @@ def _flat_rows(p: IndexPlan, front: Tensor) -> tuple[int, tuple[int, ...]]:
 
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for ints, slices, None and Ellipsis, else a copy of the selected elements."""
-    if input.type.ndim and (key.__class__ is int or key.__class__ is slice):  # the quick way of the commonest keys
-        found = _select(input, input, 0, key) if key.__class__ is int else _slice(input, 0, key)
+    if input.type.ndim and isinstance(key, (int, slice)) and not isinstance(key, bool):  # quickly, the commonest keys
+        found = _slice(input, 0, key) if isinstance(key, slice) else _select(input, input, 0, key)
         return found if found is not input else reshape(input, input.type.shape)
     p = plan(input, key)
     if p.kind is IndexKind.VIEW:

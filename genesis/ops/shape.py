@@ -147,7 +147,8 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     if ndim:
         order[a], order[b] = b, a
     shape, strides = input.type.shape, strides_of(input)
-    return _view(input, m.permute, (tuple(order),), tuple([shape[i] for i in order]), tuple([strides[i] for i in order]))
+    return _view(input, m.permute, (tuple(order),), tuple([shape[i] for i in order]),
+                 tuple([strides[i] for i in order]))
 
 
 def t(input: Tensor) -> Tensor:

@@ -388,15 +388,54 @@ def observed():
     return plans, engine.observe(plans.append)
 
 
+FORWARD, BACKWARD = 2, 3
+"""Matrix products of a task's forward, and of its backward: two for weights, one for the hidden layer's gradient."""
+
+
+def products() -> int:
+    """How many matrix products the last plan computes."""
+    return sum(calls(name) for name in ("matmul", "linear", "addmm"))
+
+
 def test_one_forward_serves_the_step_and_the_live_logits():
     task = Task()
-    kept = task.step()
-    forward_matmuls = 2
-    backward_matmuls = 3  # two for weights, one for the hidden layer's gradient
-    assert calls("matmul") + calls("linear") + calls("addmm") <= forward_matmuls + backward_matmuls
-    step_plan = engine.last_plan()
-    assert len(kept) == 2 and kept[0].tolist() and kept[1].item() > 0
-    assert engine.last_plan() is step_plan or calls("matmul") + calls("linear") + calls("addmm") == 0
+    logits, loss = task.step()
+    assert products() == FORWARD + BACKWARD
+    step = engine.last_plan()
+    assert logits.shape == (6, 3) and logits.tolist() and loss.item() > 0
+    assert engine.last_plan() is step
+
+
+def test_a_loss_read_before_backward_costs_no_second_forward():
+    task = Task()
+    for _ in range(3):
+        task.opt.zero_grad()
+        logits = task.net(task.x)
+        loss = nn.functional.cross_entropy(logits, task.y)
+        loss.item()
+        assert products() == FORWARD
+        loss.backward()
+        task.opt.step()
+        assert products() == BACKWARD
+    assert logits.shape == (6, 3)
+
+
+def test_an_evaluation_loop_saves_for_backward_only_once():
+    """When what was saved died unused, the next evaluation saves nothing; a backward after all computes it again."""
+    task = Task()
+    sizes = []
+    for _ in range(4):
+        loss = nn.functional.cross_entropy(task.net(task.x), task.y)
+        loss.item()
+        sizes.append(len(engine.last_plan().plan.outputs))
+    assert sizes[-1] == 1 and sizes[0] > 1
+    loss.backward()
+    expected = nn.functional.cross_entropy(task.net(task.x), task.y)
+    grads = [p.grad.clone() for p in task.net.parameters()]
+    task.opt.zero_grad()
+    expected.backward()
+    for p, g in zip(task.net.parameters(), grads, strict=True):
+        assert (p.grad - g).abs().max().item() < 1e-6
 
 
 def test_small_logits_are_kept_as_an_output():
