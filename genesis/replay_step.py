@@ -11,7 +11,7 @@ from genesis import engine
 from genesis.recording import over
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.results import Result
-from genesis.session import Session
+from genesis.session import Session, take_back
 from genesis.snapshot import Refusal, Unsettled
 from genesis.storage import Cell, Storage, live_pending, pending, touched
 
@@ -53,7 +53,11 @@ class StepReplay:
             sources = sources_of(captured, tensors, allowed)
         except Refusal as refusal:
             sources = refusal
-        self._compiled = engine.run(flush)
+        try:
+            self._compiled = engine.run(flush)
+        except BaseException:
+            take_back(again for _, again in effects.numbers)
+            raise
         if isinstance(sources, Refusal):
             raise sources
         if leaked or flush.snapshots:
@@ -108,6 +112,7 @@ class StepReplay:
         try:
             outputs = self._compiled.run(memories, numbers)
         except BaseException:
+            take_back(again for again, _ in self._live)
             if ours:
                 for x in self._graded:
                     x._grad = None

@@ -7,7 +7,7 @@ so that a replay can do it again. None of them does anything here when no captur
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from genesis.ir.node import Node, number, unique
@@ -77,6 +77,14 @@ def enter(session: Session | None) -> Session | None:
     global current
     before, current = current, session
     return before
+
+
+def take_back(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:
+    """Undo what asking for these numbers moved on, where they can: the step that they were for did not run."""
+    for again in numbers:
+        undo = getattr(again, "undo", None)
+        if undo is not None:
+            undo()
 
 
 def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:

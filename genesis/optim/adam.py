@@ -70,17 +70,33 @@ class Adam(Optimizer):
         """One `adamw` op for all of them."""
         states = [self.state[p] for p in parameters]
         first, second = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
+        self.record(adamw, (len(parameters), self.decoupled), _NextStep(group, states),
+                    [*parameters, *gradients, *first, *second], [*parameters, *first, *second])
 
-        def numbers() -> tuple[float, ...]:
-            step = states[0]["step"] + 1
-            for state in states:
-                state["step"] = step
-            beta1, beta2 = group["betas"]
-            return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
-                    1.0 - beta1**step, 1.0 - beta2**step)
 
-        self.record(adamw, (len(parameters), self.decoupled), numbers, [*parameters, *gradients, *first, *second],
-                    [*parameters, *first, *second])
+class _NextStep:
+    """The numbers of the next step of these states, which is counted when they are asked for.
+
+    `undo` takes the count back: the step did not run after all.
+    """
+
+    def __init__(self, group: Group, states: Sequence[dict[str, Any]]):
+        self._group, self._states = group, states
+
+    def __call__(self) -> tuple[float, ...]:
+        group, step = self._group, self._states[0]["step"] + 1
+        self._count(step)
+        beta1, beta2 = group["betas"]
+        return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
+                1.0 - beta1**step, 1.0 - beta2**step)
+
+    def undo(self) -> None:
+        """One step less."""
+        self._count(self._states[0]["step"] - 1)
+
+    def _count(self, step: int) -> None:
+        for state in self._states:
+            state["step"] = step
 
 
 class AdamW(Adam):

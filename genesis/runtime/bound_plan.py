@@ -120,10 +120,17 @@ def _copy(gpu: Any, destination: int, source: int, nbytes: int, stream: Any) -> 
 
 def _argument(argument: Place | int | Table, bases: Bases, tables: Mapping[Table, int]) -> Pointer | int:
     if isinstance(argument, Place):
-        return Pointer(_address(argument, bases), argument.type.dtype)
+        return Pointer(_address(argument, bases), argument.type.dtype, (_range(argument, bases),))
     if isinstance(argument, Table):
-        return Pointer(tables[argument], int64)
+        start = tables[argument]
+        targets = [_range(entry, bases) for entry in argument.entries if isinstance(entry, Place)]
+        return Pointer(start, int64, ((start, start + 8 * len(argument.entries)), *targets))
     return argument
+
+
+def _range(place: Place, bases: Bases) -> tuple[int, int]:
+    start = _address(place, bases)
+    return start, start + place.type.nbytes
 
 
 def _address(place: Place, bases: Bases) -> int:

@@ -45,10 +45,15 @@ class DeviceProperties:
 
 
 class Pointer(NamedTuple):
-    """A kernel argument that is a device address. Only an interpreter needs to know what it points to."""
+    """A kernel argument that is a device address. Only an interpreter needs to know what it points to.
+
+    `reach` are the ranges (start, end) of addresses that the kernel may touch through it: the value it points to, and
+    what the entries of a table point to. Empty: not known.
+    """
 
     address: int
     dtype: DType
+    reach: tuple[tuple[int, int], ...] = ()
 
 
 class Driver(Protocol):

@@ -8,6 +8,8 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
 Afterwards everything is as it was, and the same process can go on compiling.
+
+A GPU may or may not notice an access outside a kernel's arguments; here it is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class HostPointer:
     """
 
     def __init__(self, pointer: Pointer):
-        self._address, self.dtype = pointer
+        self._address, self.dtype = pointer.address, pointer.dtype
 
     def data_ptr(self) -> int:
         """The address."""
@@ -97,10 +99,61 @@ def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | 
     values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
     values_of = dict(zip(names, values, strict=True)) | {name: constexprs[name] for name in fixed & constexprs.keys()}
 
+    reach = _Reach(arguments)
+
     def run() -> None:
         with interpreting():
+            _keep_within(reach)
             kernel.run(**values_of, grid=grid, warmup=False)
     return run
+
+
+class OutOfReach(Exception):
+    """A kernel read or wrote outside its arguments."""
+
+
+class _Reach:
+    """The addresses that a launch may touch: disjoint ranges in order, or all when one argument's are not known."""
+
+    def __init__(self, arguments: Sequence[Pointer | int]):
+        pointers = [argument for argument in arguments if not isinstance(argument, int)]
+        self.known = all(pointer.reach for pointer in pointers)
+        merged: list[list[int]] = []
+        for start, end in sorted(span for pointer in pointers for span in pointer.reach):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([start, end])
+        self._starts = np.array([start for start, _ in merged], np.int64)
+        self._ends = np.array([end for _, end in merged], np.int64)
+
+    def check(self, addresses: Any, mask: Any, nbytes: int) -> None:
+        """Raises OutOfReach if an element that is not masked lies outside."""
+        touched = addresses[np.broadcast_to(mask, addresses.shape)].astype(np.int64)
+        if not touched.size:
+            return
+        last = np.searchsorted(self._starts, touched, "right") - 1
+        wrong = touched[(last < 0) | (touched + nbytes > self._ends[last])]
+        if wrong.size:
+            raise OutOfReach(f"{wrong.size} of {touched.size} accesses are outside the kernel's arguments, the first "
+                             f"{int(np.abs(self._starts - wrong[0]).min())} bytes from where one begins")
+
+
+def _keep_within(reach: _Reach) -> None:
+    """Let loads and stores check their addresses, until `interpreting` ends."""
+    from triton.runtime.interpreter import InterpreterBuilder
+    if not reach.known:
+        return
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def checked_load(builder: Any, pointers: Any, mask: Any, *more: Any) -> Any:
+        reach.check(pointers.data, mask.data, pointers.get_element_ty().primitive_bitwidth // 8 or 1)
+        return load(builder, pointers, mask, *more)
+
+    def checked_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
+        reach.check(pointers.data, mask.data, pointers.get_element_ty().primitive_bitwidth // 8 or 1)
+        return store(builder, pointers, value, mask, *more)
+    InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = checked_load, checked_store
 
 
 @contextmanager
@@ -184,7 +237,8 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     """total + a·b in the dtype of the total."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
-    wide = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b)]
+    wide = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data
+            for x in (a, b)]
     product = np.matmul(*(x.astype(total.data.dtype) for x in wide))
     return TensorHandle(product + total.data, total.dtype.scalar)
 

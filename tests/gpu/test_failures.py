@@ -124,6 +124,33 @@ def test_out_of_memory_at_every_allocation_of_a_step(host_cuda, monkeypatch):
         assert failed or done
 
 
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_out_of_memory_in_a_compiled_step(host_cuda, monkeypatch, done):
+    """Outputs that are held make a replay allocate; when it cannot, neither tensors nor step counts move on."""
+    failing = Failing(monkeypatch, host_cuda)
+    oracle, training = Training("cuda"), Training("cuda")
+    expected = []
+    for model in (oracle, training):
+        model.model.eval()
+    for _ in range(5):
+        oracle.step()
+        expected.append(oracle.state())
+    step = genesis.compile(training.step)
+    before = training.state()
+    held = [step() for _ in range(done)]
+    if done:
+        before = expected[done - 1]
+    failing.left = 0
+    with pytest.raises(genesis.cuda.OutOfMemoryError):
+        held.append(step())
+    failing.left = None
+    assert same_state(training.state(), before)
+    for later in range(done, 5):
+        held.append(step())
+        assert same_state(training.state(), expected[later])
+    assert [loss.item() for loss in held] == sorted((loss.item() for loss in held), reverse=True)
+
+
 def test_what_depends_on_a_failed_run_raises_its_error(host_cuda, monkeypatch):
     failing = Failing(monkeypatch, host_cuda)
     x = genesis.tensor(numbers(64), device="cuda")

@@ -79,6 +79,22 @@ def test_wrong_arguments_are_refused():
         driver.load_kernel(KernelImage("missing", b"", 4, 0, SOURCE))
 
 
+@pytest.mark.parametrize("short", ["x", "sums"])
+def test_an_access_outside_the_arguments_is_refused(short):
+    """A read or a write of the element behind what an argument points to; a masked one is none."""
+    driver = HostDriver()
+    memory = {"x": np.zeros(10, np.float32), "keep": np.zeros(10, bool), "sums": np.zeros(2, np.float32)}
+
+    def launch(known: dict[str, int]) -> None:
+        arguments = [Pointer(x.ctypes.data, bool_ if x.dtype == bool else float32,
+                             ((x.ctypes.data, x.ctypes.data + known[name]),)) for name, x in memory.items()]
+        driver.launch(driver.prepare_launch(driver.load_kernel(IMAGE), IMAGE, (2, 1, 1), [*arguments, 5]), None)
+    sizes = {name: x.nbytes for name, x in memory.items()}
+    launch(sizes)
+    with pytest.raises(DriverError, match=r"1 of . accesses are outside the kernel's arguments"):
+        launch({**sizes, short: sizes[short] - 4})
+
+
 def test_memory_is_poisoned_limited_and_checked():
     driver = HostDriver(memory_bytes=4096)
     address = driver.alloc(1024)
