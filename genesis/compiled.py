@@ -276,7 +276,7 @@ def explain(function: Any) -> str:
     >>> import genesis
     >>> noisy = genesis.compile(lambda x: x * 2 if x.sum() > 0 else x)
     >>> _ = noisy(genesis.ones(2))
-    >>> print(genesis.explain(noisy).splitlines()[1].split(" at ")[0])
+    >>> print(genesis.explain(noisy).splitlines()[1].rpartition(" at ")[0])
       recorded at each call: a value is read while the function runs
     """
     compiled = getattr(function, "_compiled_call", function)
