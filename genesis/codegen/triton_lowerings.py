@@ -255,10 +255,11 @@ def g_int_remainder(a, b):
 @triton.jit
 def g_int_pow(a, b):
     """a to the power b by repeated squaring; a negative power of anything but 1 and -1 is 0."""
-    ones = tl.zeros_like(a) + 1
+    zeros = tl.zeros_like(a + b).to(a.dtype)  # a and b may be a number and a block
+    ones = zeros + 1
     result = ones
-    square = a + tl.zeros_like(a)
-    left = b + tl.zeros_like(b)
+    square = a + zeros
+    left = b + zeros
     for _ in range(63):
         result = tl.where((left & 1) != 0, result * square, result)
         square = square * square

@@ -56,7 +56,7 @@ def accessing_only(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     starts, ends = (np.array([block[i] for block in blocks], np.uint64) for i in (0, 1))
 
     def check(what: str, pointers: np.ndarray, mask: np.ndarray) -> None:
-        touched = np.broadcast_to(pointers, mask.shape)[mask].astype(np.uint64)
+        touched = np.broadcast_to(pointers, mask.shape)[mask.astype(bool)].astype(np.uint64)
         position = np.searchsorted(starts, touched, side="right") - 1
         assert ((position >= 0) & (touched < ends[np.maximum(position, 0)])).all(), f"a {what} outside all tensors"
 
