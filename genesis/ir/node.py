@@ -180,6 +180,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
     if entry is not None:
         found = entry()
         if found is not None:
+            if source is not None and found.source is None:
+                found.source = source
             return found
     types = tuple([x.type for x in inputs])
     type_key = (op, attrs, types)
