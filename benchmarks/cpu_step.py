@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,12 +44,11 @@ def main() -> None:
     rng = np.random.default_rng(0)
     for _ in range(args.steps):
         data = rng.integers(0, 256, (args.batch, args.context + 1))
-        x, y = genesis.tensor(data[:, :-1]), genesis.tensor(data[:, 1:])
-        for name, run in (("genesis", lambda: _step(ours, own, x, y)), ("genesis compiled", lambda: compiled(x, y)),
-                          ("torch", lambda: _step(theirs, peer, torch.tensor(data[:, :-1]), torch.tensor(data[:, 1:])))):
-            start = time.perf_counter()
-            run().item()
-            times[name].append(time.perf_counter() - start)
+        pair = genesis.tensor(data[:, :-1]), genesis.tensor(data[:, 1:])
+        peers_pair = torch.tensor(data[:, :-1]), torch.tensor(data[:, 1:])
+        times["genesis"].append(_seconds(partial(_step, ours, own, *pair)))
+        times["genesis compiled"].append(_seconds(partial(compiled, *pair)))
+        times["torch"].append(_seconds(partial(_step, theirs, peer, *peers_pair)))
     found = {name: median(values[5:]) * 1e3 for name, values in times.items()}
     for name, ms in found.items():
         print(f"{name:18}{ms:8.2f} ms   {ms / found['torch']:.2f} x torch")
@@ -56,8 +58,14 @@ def main() -> None:
           f"(max live {plan.plan.max_live_bytes / 1e6:.1f} MB)")
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        (Path(args.out) / "cpu_step.json").write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "config": vars(args),
-                                                                  "torch": torch.__version__, "ms": found}, indent=1))
+        result = {"date": time.strftime("%Y-%m-%d"), "config": vars(args), "torch": torch.__version__, "ms": found}
+        (Path(args.out) / "cpu_step.json").write_text(json.dumps(result, indent=1))
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run().item()
+    return time.perf_counter() - start
 
 
 def _step(model, optimizer, x, y):  # type: ignore[no-untyped-def]

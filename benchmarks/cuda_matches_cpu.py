@@ -50,7 +50,8 @@ def main() -> int:
     if args.device:
         start = time.perf_counter()
         found = losses(args.device, args.steps)
-        print("RESULT " + json.dumps({"losses": found, "torch": "torch" in sys.modules, "s": time.perf_counter() - start}))
+        seconds = time.perf_counter() - start
+        print("RESULT " + json.dumps({"losses": found, "torch": "torch" in sys.modules, "s": seconds}))
         return 0
     results = {}
     for device in ("cpu", "cuda"):

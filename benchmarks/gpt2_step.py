@@ -172,7 +172,8 @@ def main() -> None:
     print(f"\nGPT-2 124M step, batch {args.batch} x {CONTEXT}, bf16")
     print(f"{'':18}{'ms':>8}{'tokens/s':>10}{'x torch':>9}{'host ms':>9}{'cold s':>8}{'peak GB':>9}{'loss off %':>11}")
     for name, r in results.items():
-        off = max(abs(a - b) / abs(b) for a, b in zip(r["losses"], reference["losses"])) * 100 if reference else 0.0
+        pairs = zip(r["losses"], reference["losses"], strict=True) if reference else ()
+        off = max((abs(a - b) / abs(b) for a, b in pairs), default=0.0) * 100
         r["loss_off_percent"] = off
         ratio = r["ms"] / reference["ms"] if reference else 0.0
         print(f"{name:18}{r['ms']:8.1f}{args.batch * CONTEXT / r['ms'] * 1e3:10.0f}{ratio:9.2f}{r['host_ms']:9.2f}"
@@ -183,7 +184,7 @@ def main() -> None:
                   f"arena {r['arena_gb']:.2f} GB (max live {r['max_live_gb']:.2f})")
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "machine": platform.processor(), "python": platform.python_version(),
+        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(),
                  "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
                                        capture_output=True, text=True).stdout.strip(), "command": " ".join(sys.argv)}
         (Path(args.out) / "gpt2_step.json").write_text(json.dumps({**where, "results": results}, indent=1))

@@ -6,7 +6,7 @@ every view of that memory sees it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.ir.errors import failure
 from genesis.ir.ops import pointwise as p
@@ -17,7 +17,7 @@ from genesis.recording import TensorBase, assign, emit, read
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
-    Value = Tensor | bool | int | float
+    Value: TypeAlias = Tensor | bool | int | float
 
 
 def _write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.ir.errors import failure
 from genesis.ir.node import literal
@@ -14,7 +14,7 @@ from genesis.recording import TensorBase, emit, read, wrap
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
-    Value = Tensor | bool | int | float
+    Value: TypeAlias = Tensor | bool | int | float
 
 # One line each: integers are computed in the default floating-point dtype.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.ir.ops import pointwise as p
 from genesis.ops.common import pointwise_op
@@ -98,7 +98,7 @@ from genesis.recording import TensorBase
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
-    Value = Tensor | bool | int | float
+    Value: TypeAlias = Tensor | bool | int | float
 
 
 class MathMethods(InPlaceMethods):
