@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from genesis.codegen.torch_lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
+from genesis.ir.graph import topological
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
@@ -104,16 +105,21 @@ class _Lowerer:
     def _operand(self, node: Node) -> int:
         if not node.type.weak:
             return self._value(node)
-        if node.op is leaves.const:
-            return self._register(node, node["value"])
-        if node.op is leaves.scalar:
-            return self._register(node, Place("numbers", node["index"], 8 * node["index"], node.type))
-        if node not in self.of:
-            args = tuple(self._operand(x) for x in node.inputs)
-            self._register(node, None)
-            self.calls.append(Call(partial(fold_numbers, node.op.name), args, (self.of[node],), "number",
-                                   node.attributes, node.op.name))
+        for number in topological([node]) if node not in self.of else ():  # operands first: a formula may be long
+            if number not in self.of:
+                self._number(number)
         return self.of[node]
+
+    def _number(self, node: Node) -> None:
+        """The register of a number whose operands have theirs."""
+        if node.op is leaves.const:
+            self._register(node, node["value"])
+        elif node.op is leaves.scalar:
+            self._register(node, Place("numbers", node["index"], 8 * node["index"], node.type))
+        else:
+            args = tuple(self.of[x] for x in node.inputs)
+            self.calls.append(Call(partial(fold_numbers, node.op.name), args, (self._register(node, None),), "number",
+                                   node.attributes, node.op.name))
 
     def _group(self, group: Group) -> None:
         node = group.nodes[0]

@@ -26,6 +26,10 @@ WEIGHTS = {
 FREE_WEIGHT = 40
 """The dearest value that is computed again rather than stored (random bits and a few ops on them)."""
 
+LONGEST_CHAIN = 32
+"""The most movement nodes in a row that are free: their index maps are composed, at a cost that grows faster than the
+chain. A loop that writes a thousand rows, one after another, is such a chain."""
+
 OPAQUE = {"matmul": "matmul", "flash_attention": "attention", "flash_attention_dq": "attention_backward",
           "flash_attention_dkv": "attention_backward", "cumsum": "scan", "cumprod": "scan", "index_add": "scatter",
           "index_copy": "scatter", "scatter_add": "scatter", "scatter": "scatter"}
@@ -101,8 +105,12 @@ def _free_nodes(graph: Graph) -> set[Node]:
     """Nodes that may be computed wherever they are read."""
     free: set[Node] = set()
     leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
+    length: dict[Node, int] = {}  # movement in a row up to this free node
     for node in graph.nodes:
         if node.op.name == "input":
+            continue
+        row = 1 + max((length.get(x, 0) for x in node.inputs), default=0) if node.op.kind == "movement" else 0
+        if row > LONGEST_CHAIN:
             continue
         if node.op.kind == "leaf" or (all(x in leafy for x in node.inputs) and node.op.kind in (
                 "pointwise", "movement", "random")):
@@ -113,6 +121,8 @@ def _free_nodes(graph: Graph) -> set[Node]:
                 del leafy[node]
         elif node.op.kind == "movement" or (node.op.name == "cast" and _cheap_cast(node)):
             free.add(node)
+        if node in free:
+            length[node] = row or max((length.get(x, 0) for x in node.inputs), default=0)
     return free
 
 

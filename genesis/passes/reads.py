@@ -95,4 +95,5 @@ class _Walk:
             self.visit(table, (*point[:axis], row, *point[axis + width:]))
         else:
             for x in node.inputs:
-                self.visit(x, point if x.shape == node.shape or node.op.kind == "reduction" else ())
+                if not x.type.weak:  # numbers read no memory
+                    self.visit(x, point if x.shape == node.shape or node.op.kind == "reduction" else ())
