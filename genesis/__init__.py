@@ -6,6 +6,8 @@ from genesis.autograd import grad, value_and_grad
 from genesis.config import config
 from genesis.engine import materialize as eval
 from genesis.gradmode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from genesis.ir.types import Device as device
+from genesis.ir.types import DType as dtype
 from genesis.ir.types import (
     bfloat16,
     float16,
@@ -18,8 +20,6 @@ from genesis.ir.types import (
     promote_types,
     uint8,
 )
-from genesis.ir.types import Device as device
-from genesis.ir.types import DType as dtype
 from genesis.ir.types import bool_ as bool
 from genesis.ops.common import broadcast_shapes, get_default_dtype, result_type, set_default_dtype
 from genesis.ops.creation import (

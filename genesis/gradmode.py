@@ -81,7 +81,7 @@ class no_grad(_Switch):
         self = super().__new__(cls)
         if function is None:
             return self
-        self.__init__()
+        cls.__init__(self)
         return self(function)
 
     def __init__(self, function: Callable[..., Any] | None = None):

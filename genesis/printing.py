@@ -34,8 +34,9 @@ def _body(array: Any, kind: str) -> str:
     else:
         width = max((len(str(x)) for x in _shown(array)), default=1)
         formatter = lambda x: str(x).rjust(width if array.ndim else 0)  # noqa: E731
-    return np.array2string(array, separator=", ", prefix="tensor(", threshold=_THRESHOLD, edgeitems=_EDGE, max_line_width=80,
-                           formatter={"all": formatter}).replace("\n\n\n", "\n\n")
+    text = np.array2string(array, separator=", ", prefix="tensor(", threshold=_THRESHOLD, edgeitems=_EDGE,
+                           max_line_width=80, formatter={"all": formatter})
+    return text.replace("\n\n\n", "\n\n")
 
 
 def _shown(array: Any) -> Any:

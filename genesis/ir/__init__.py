@@ -4,7 +4,7 @@ from genesis.ir.graph import Graph, rewrite, topological
 from genesis.ir.node import OPS, Node, Op, literal, located, make, number, op_named
 from genesis.ir.types import Device, DType, TensorType, tensor_type
 
-from genesis.ir import ops as _ops  # noqa: F401  isort: skip  (registers every op)
+from genesis.ir import ops as _ops  # isort: skip  (registers every op)
 
 __all__ = ["OPS", "DType", "Device", "Graph", "Node", "Op", "TensorType", "literal", "located", "make", "number",
            "op_named", "rewrite", "tensor_type", "topological"]

@@ -166,8 +166,9 @@ class _Entry(weakref.ref):
 
 
 def _forget(entry: Any) -> None:
-    if _table.get(entry.key) is entry:
-        del _table[entry.key]
+    key = entry.key
+    if _table.get(key) is entry:
+        del _table[key]
 
 
 _new_node = Node.__new__

@@ -131,7 +131,8 @@ class Device:
         return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
 
     def __repr__(self) -> str:
-        return f"device(type='{self.type}')" if self.type == "cpu" else f"device(type='{self.type}', index={self.index})"
+        index = "" if self.type == "cpu" else f", index={self.index}"
+        return f"device(type='{self.type}'{index})"
 
     def __reduce__(self) -> tuple:
         return Device, (self.type, self.index)

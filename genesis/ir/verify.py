@@ -30,8 +30,8 @@ def verify(graph: Graph) -> Graph:
             raise VerifyError(f"{problem}\n{graph}")
     before: set[Node] = set()
     for node in graph.nodes:
-        for rule in NODE_RULES:
-            for problem in rule(node, graph, before):
+        for node_rule in NODE_RULES:
+            for problem in node_rule(node, graph, before):
                 raise VerifyError(f"{problem}\n  {node_text(node, names)}\n  at {node.source}")
         before.add(node)
     return graph

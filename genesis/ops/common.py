@@ -107,7 +107,7 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
             elif isinstance(first, TensorBase) and second.__class__ in _KIND:
                 kind = first.type.dtype.kind
                 if kind == "float" or (not floating and _RANK[_KIND[second.__class__]] <= _RANK[kind]):
-                    return read(first), number(second)
+                    return read(first), number(values[1])
         dtype = result_type(*values)
         if floating and dtype.kind != "float":
             dtype = _defaults["float"]

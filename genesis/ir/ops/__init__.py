@@ -1,6 +1,6 @@
 """The registry's rows, a family a file. Importing this package registers every op."""
 
-from genesis.ir.ops import (  # noqa: F401
+from genesis.ir.ops import (
     clipping,
     composite,
     contraction,

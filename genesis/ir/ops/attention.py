@@ -102,7 +102,7 @@ def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) 
     return softmax_value(np.where(empty, 0.0, scores), scores.ndim - 1) * ~empty @ v
 
 
-_SDPA = {"attrs": ("causal", "scale"), "ulp": 16}
+_SDPA: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
 sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp,
           doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "

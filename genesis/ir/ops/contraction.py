@@ -25,14 +25,14 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
 
 
-matmul = Op("matmul", "contract", _matmul_type, ulp=4,
-            doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
-            vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)),
-            samples=cases(case(reals().of(3, 4), reals().of(4, 5)), case(reals().of(2, 3, 4), reals().of(2, 4, 5)),
-            case(reals().of(2, 2, 3, 4), reals().of(2, 2, 4, 1)), case(reals().of(20, 37), reals().of(37, 18)),
-            case(reals().of(0, 3), reals().of(3, 2)),
-            case(reals().of(2, 0), reals().of(0, 2)), kinds=NUMERIC, scale=4),
-            reference=np.matmul)
+matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4,
+                doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
+                vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)),
+                samples=cases(case(reals().of(3, 4), reals().of(4, 5)), case(reals().of(2, 3, 4), reals().of(2, 4, 5)),
+                case(reals().of(2, 2, 3, 4), reals().of(2, 2, 4, 1)), case(reals().of(20, 37), reals().of(37, 18)),
+                case(reals().of(0, 3), reals().of(3, 2)),
+                case(reals().of(2, 0), reals().of(0, 2)), kinds=NUMERIC, scale=4),
+                reference=np.matmul)
 
 
 def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:

@@ -88,18 +88,18 @@ take = Op("take", "index", _take_type, attrs=("axis",),
           case(reals().of(5, 2), integers(0, 5, int32).of(3), axis=0), kinds=ANY),
           reference=lambda x, index, axis: np.take(x, index, axis))
 
-index_add = Op("index_add", "index", _rows_type, attrs=("axis",),
-               doc="base with source's rows added at the index; equal indices add up.",
-               vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
-               samples=_rows(NUMERIC),
-               reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
+index_add: Op = Op("index_add", "index", _rows_type, attrs=("axis",),
+                   doc="base with source's rows added at the index; equal indices add up.",
+                   vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
+                   samples=_rows(NUMERIC),
+                   reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
-index_copy = Op("index_copy", "index", _rows_type, attrs=("axis",),
-                doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
-                vjp=lambda g, base, index, source, y, axis: (
-                    index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)),
-                samples=_rows(ANY),
-                reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
+index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",),
+                    doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
+                    vjp=lambda g, base, index, source, y, axis: (
+                        index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)),
+                    samples=_rows(ANY),
+                    reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
 
 
 def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
@@ -125,15 +125,16 @@ gather = Op("gather", "index", _gather_type, attrs=("axis",),
             case(reals().of(4, 3), integers(0, 3, int32).of(2, 2), axis=1), kinds=ANY),
             reference=lambda x, index, axis: x[_positions(index, axis)])
 
-scatter_add = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
-                 doc="base with source[i..] added at [i.. with index[i..] at the axis].",
-                 vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)),
-                 samples=_scattered(NUMERIC),
-                 reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=True))
+scatter_add: Op = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
+                     doc="base with source[i..] added at [i.. with index[i..] at the axis].",
+                     vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)),
+                     samples=_scattered(NUMERIC),
+                     reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=True))
 
-scatter = Op("scatter", "index", _scatter_type, attrs=("axis",),
-             doc="base with source[i..] written at [i.. with index[i..] at the axis]; of equal indices the last wins.",
-             vjp=lambda g, base, index, source, y, axis: (
-                 scatter(g, index, full_like(source, 0), axis=axis), None, gather(g, index, axis=axis)),
-             samples=_scattered(ANY),
-             reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=False))
+scatter: Op = Op("scatter", "index", _scatter_type, attrs=("axis",),
+                 doc="base with source[i..] written at [i.. with index[i..] at the axis]; of equal indices the last "
+                     "wins.",
+                 vjp=lambda g, base, index, source, y, axis: (
+                     scatter(g, index, full_like(source, 0), axis=axis), None, gather(g, index, axis=axis)),
+                 samples=_scattered(ANY),
+                 reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=False))

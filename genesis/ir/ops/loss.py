@@ -66,14 +66,14 @@ def _cross_entropy_value(logits: Any, target: Any, ignore_index: int, label_smoo
     return np.where(target == ignore_index, 0.0, loss)
 
 
-_CROSS_ENTROPY = {"attrs": ("ignore_index", "label_smoothing"),
-                  "defaults": {"ignore_index": -100, "label_smoothing": 0.0}}
+_CROSS_ENTROPY: dict[str, Any] = {"attrs": ("ignore_index", "label_smoothing"),
+                                  "defaults": {"ignore_index": -100, "label_smoothing": 0.0}}
 
 cross_entropy = Op("cross_entropy", "composite", _cross_entropy_type, **_CROSS_ENTROPY, decompose=_cross_entropy, ulp=8,
                    vjp=lambda g, logits, target, y, **how: (cross_entropy_backward(g, logits, target, **how), None),
                    doc="-log softmax(logits)[target], a loss for each row; 0 where the target is ignore_index.",
                    samples=_classified(reals(-4, 4).of(5, 37)), reference=_cross_entropy_value)
-cross_entropy_backward = Op("cross_entropy_backward", "composite", lambda g, logits, target, **how: logits,
-                            **_CROSS_ENTROPY, decompose=_cross_entropy_backward, ulp=8,
-                            doc="Gradient of cross_entropy by the logits.",
-                            samples=_classified(reals().of(5), reals(-4, 4).of(5, 37)))
+cross_entropy_backward: Op = Op("cross_entropy_backward", "composite", lambda g, logits, target, **how: logits,
+                                **_CROSS_ENTROPY, decompose=_cross_entropy_backward, ulp=8,
+                                doc="Gradient of cross_entropy by the logits.",
+                                samples=_classified(reals().of(5), reals(-4, 4).of(5, 37)))

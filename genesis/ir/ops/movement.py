@@ -17,12 +17,12 @@ def _reshape_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
     return result
 
 
-reshape = Op("reshape", "movement", _reshape_type, attrs=("shape",),
-             doc="The elements in row-major order, laid out in another shape.",
-             vjp=lambda g, x, y, shape: reshape(g, shape=x.type.shape),
-             samples=cases(case(reals().of(2, 6), shape=(3, 4)), case(reals().of(), shape=(1, 1)),
-                           case(reals().of(0, 3), shape=(3, 0)), case(reals().of(8), shape=(2, 2, 2)),
-             kinds=ANY), reference=lambda x, shape: x.reshape(shape))
+reshape: Op = Op("reshape", "movement", _reshape_type, attrs=("shape",),
+                 doc="The elements in row-major order, laid out in another shape.",
+                 vjp=lambda g, x, y, shape: reshape(g, shape=x.type.shape),
+                 samples=cases(case(reals().of(2, 6), shape=(3, 4)), case(reals().of(), shape=(1, 1)),
+                               case(reals().of(0, 3), shape=(3, 0)), case(reals().of(8), shape=(2, 2, 2)),
+                 kinds=ANY), reference=lambda x, shape: x.reshape(shape))
 
 
 def _permute_type(x: TensorType, axes: tuple[int, ...]) -> TensorType:
@@ -40,12 +40,12 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-permute = Op("permute", "movement", _permute_type, attrs=("axes",),
-             doc="Dimension i of the result is dimension axes[i] of x.",
-             vjp=lambda g, x, y, axes: permute(g, axes=inverse(axes)),
-             samples=cases(case(reals().of(), axes=()), case(reals().of(2, 3), axes=(1, 0)),
-                           case(reals().of(2, 3, 4), axes=(2, 0, 1)),
-             kinds=ANY), reference=lambda x, axes: x.transpose(axes))
+permute: Op = Op("permute", "movement", _permute_type, attrs=("axes",),
+                 doc="Dimension i of the result is dimension axes[i] of x.",
+                 vjp=lambda g, x, y, axes: permute(g, axes=inverse(axes)),
+                 samples=cases(case(reals().of(), axes=()), case(reals().of(2, 3), axes=(1, 0)),
+                               case(reals().of(2, 3, 4), axes=(2, 0, 1)),
+                 kinds=ANY), reference=lambda x, axes: x.transpose(axes))
 
 
 def _expand_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
@@ -122,11 +122,11 @@ pad = Op("pad", "movement", _pad_type, attrs=("low", "high", "value"), defaults=
          reference=lambda x, low, high, value: (
              np.pad(x, [*zip(low, high, strict=True)], constant_values=value) if low else x))
 
-flip = Op("flip", "movement", lambda x, axes: x, attrs=("axes",), doc="x read backwards along these axes.",
-          vjp=lambda g, x, y, axes: flip(g, axes=axes),
-          samples=cases(*(case(reals().of(2, 3), axes=a) for a in ((), (0,), (0, 1))),
-                        case(reals().of(0, 2), axes=(0,)), kinds=ANY),
-          reference=lambda x, axes: np.flip(x, axes))
+flip: Op = Op("flip", "movement", lambda x, axes: x, attrs=("axes",), doc="x read backwards along these axes.",
+              vjp=lambda g, x, y, axes: flip(g, axes=axes),
+              samples=cases(*(case(reals().of(2, 3), axes=a) for a in ((), (0,), (0, 1))),
+                            case(reals().of(0, 2), axes=(0,)), kinds=ANY),
+              reference=lambda x, axes: np.flip(x, axes))
 
 
 def _concat_type(*types: TensorType, axis: int) -> TensorType:
@@ -177,14 +177,14 @@ def _assigned(base: Any, value: Any, region: tuple[Any, ...]) -> Any:
     return result
 
 
-assign = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "steps"),
-            doc="base with the region start:stop:step replaced by value (how a write to a slice is recorded).",
-            vjp=lambda g, base, value, y, **region: (assign(g, full_like(value, 0), **region), slice(g, **region)),
-            samples=cases(case(reals().of(5, 4), reals().of(3, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
-            case(reals().of(7), reals().of(3), starts=(1,), stops=(7,), steps=(2,)),
-            case(reals().of(3), reals().of(0), starts=(0,), stops=(0,), steps=(1,)),
-            case(reals().of(), reals().of(), starts=(), stops=(), steps=()), kinds=ANY),
-            reference=lambda base, value, **region: _assigned(base, value, _region(**region)))
+assign: Op = Op("assign", "movement", _assign_type, attrs=("starts", "stops", "steps"),
+                doc="base with the region start:stop:step replaced by value (how a write to a slice is recorded).",
+                vjp=lambda g, base, value, y, **region: (assign(g, full_like(value, 0), **region), slice(g, **region)),
+                samples=cases(case(reals().of(5, 4), reals().of(3, 4), starts=(1, 0), stops=(4, 4), steps=(1, 1)),
+                case(reals().of(7), reals().of(3), starts=(1,), stops=(7,), steps=(2,)),
+                case(reals().of(3), reals().of(0), starts=(0,), stops=(0,), steps=(1,)),
+                case(reals().of(), reals().of(), starts=(), stops=(), steps=()), kinds=ANY),
+                reference=lambda base, value, **region: _assigned(base, value, _region(**region)))
 
 
 def full_like(x: Node, value: float) -> Node:

@@ -88,7 +88,7 @@ def _rms_norm_value(x: Any, *weight: Any, ndim: int, eps: float) -> Any:
     return x / scale * (weight[0] if weight else 1)
 
 
-_NORM = {"attrs": ("ndim", "eps"), "ulp": 8}
+_NORM: dict[str, Any] = {"attrs": ("ndim", "eps"), "ulp": 8}
 
 layer_norm = Op("layer_norm", "composite", _norm_type, **_NORM, decompose=_layer_norm, vjp=_layer_norm_vjp,
                 doc="(x - mean) / √(variance + eps) · weight + bias over the last `ndim` dimensions (Ba et al. 2016).",

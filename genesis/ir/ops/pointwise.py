@@ -138,8 +138,8 @@ def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
 neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g, samples=each(reals(), kinds=NUMERIC), reference=lambda x: -x)
 abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x),
           samples=each(reals(), kinds=NUMERIC), reference=np.abs)
-sign = _op("sign", NUMERIC, "-1, 0 or 1; 0 of NaN, as in torch.", lambda g, x, y: None,
-           samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.where(x != x, 0, np.sign(x)))
+sign: Op = _op("sign", NUMERIC, "-1, 0 or 1; 0 of NaN, as in torch.", lambda g, x, y: None,
+               samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.where(x != x, 0, np.sign(x)))
 reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y,
                  samples=each(positives()), reference=lambda x: 1 / x)
 sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2),
@@ -162,8 +162,8 @@ log1p = _op("log1p", FLOAT, "log(1 + x), exact near 0.", lambda g, x, y: g / (x 
             samples=each(reals(-0.5, 4)), reference=np.log1p)
 sin = _op("sin", FLOAT, "Sine of x radians.", lambda g, x, y: g * cos(x),
           samples=each(reals(-9, 9)), reference=np.sin)
-cos = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x),
-          samples=each(reals(-9, 9)), reference=np.cos)
+cos: Op = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x),
+              samples=each(reals(-9, 9)), reference=np.cos)
 tan = _op("tan", FLOAT, "Tangent of x radians.", lambda g, x, y: g * (y * y + 1), ulp=4,
           samples=each(reals(-1.4, 1.4)), reference=np.tan)
 asin = _op("asin", FLOAT, "Arc sine.", lambda g, x, y: g * rsqrt(1 - x * x), ulp=2,
@@ -174,8 +174,8 @@ atan = _op("atan", FLOAT, "Arc tangent.", lambda g, x, y: g / (x * x + 1), ulp=2
            samples=each(reals(-4, 4)), reference=np.arctan)
 sinh = _op("sinh", FLOAT, "Hyperbolic sine.", lambda g, x, y: g * cosh(x), ulp=2,
            samples=each(reals(-4, 4)), reference=np.sinh)
-cosh = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2,
-           samples=each(reals(-4, 4)), reference=np.cosh)
+cosh: Op = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2,
+               samples=each(reals(-4, 4)), reference=np.cosh)
 tanh = _op("tanh", FLOAT, "Hyperbolic tangent.", lambda g, x, y: g * (1 - y * y), ulp=2,
            samples=each(reals(-4, 4)), reference=np.tanh)
 asinh = _op("asinh", FLOAT, "Inverse hyperbolic sine.", lambda g, x, y: g * rsqrt(x * x + 1), ulp=2,
@@ -191,14 +191,14 @@ erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(ma
 erfc = _op("erfc", FLOAT, "1 - erf(x), exact for large x.",
            lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4,
            samples=each(reals(-3, 3)), reference=vectorized(math.erfc))
-floor = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None,
-            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor)
+floor: Op = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None,
+                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor)
 ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None,
            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.ceil)
 round = _op("round", NUMERIC, "The nearest integer, ties to even.", lambda g, x, y: None,
             samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.round)
-trunc = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None,
-            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.trunc)
+trunc: Op = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None,
+                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.trunc)
 
 # Bits and truth
 bitwise_and = _op("bitwise_and", INTEGRAL, "Bitwise and.", commutative=True,
@@ -214,13 +214,13 @@ left_shift = _op("left_shift", ("int",), "a · 2^b on the bits of a.",
 right_shift = _op("right_shift", ("int",), "floor(a / 2^b): arithmetic shift.",
                   samples=each(reals(-99, 99), reals(0, 6), kinds=("int",)), reference=np.right_shift)
 
-eq = _compare("eq", "a = b.", commutative=True,
-              samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a == b)
+eq: Op = _compare("eq", "a = b.", commutative=True,
+                  samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a == b)
 ne = _compare("ne", "a ≠ b.", commutative=True,
               samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a != b)
-lt = _compare("lt", "a < b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a < b)
+lt: Op = _compare("lt", "a < b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a < b)
 le = _compare("le", "a ≤ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a <= b)
-gt = _compare("gt", "a > b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a > b)
+gt: Op = _compare("gt", "a > b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a > b)
 ge = _compare("ge", "a ≥ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a >= b)
 isnan = Op("isnan", "pointwise", _boolean(FLOAT), doc="True where x is NaN.",
            samples=each(reals()), reference=np.isnan)
@@ -253,12 +253,12 @@ def _cast_type(x: TensorType, dtype: DType) -> TensorType:
     return tensor_type(x.shape, dtype, x.device)
 
 
-cast = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
-          doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into bool. "
-              "A number becomes strongly typed.",
-          vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype),
-          samples=each(reals(0, 9), kinds=ANY, special=False).under(*({"dtype": d} for d in DTYPES)),
-          reference=lambda x, dtype: x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x)
+cast: Op = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
+              doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into bool. "
+                  "A number becomes strongly typed.",
+              vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype),
+              samples=each(reals(0, 9), kinds=ANY, special=False).under(*({"dtype": d} for d in DTYPES)),
+              reference=lambda x, dtype: x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x)
 
 relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
           vjp=lambda g, x, y: where_(gt(y, literal(0)), g, 0.0), decompose=lambda x: maximum(x, literal(0)),
@@ -268,10 +268,10 @@ silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, deco
           vjp=lambda g, x, y: silu_backward(g, x),
           samples=each(reals(-6, 6), special=False), reference=lambda x: x / (1 + np.exp(-x)))
 
-silu_backward = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient of silu by x.", ulp=8,
-                   decompose=lambda g, x: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
-                   samples=each(reals(-2, 2), reals(-6, 6), special=False, numbers=False),
-                   reference=lambda g, x: g / (1 + np.exp(-x)) * (1 + x / (1 + np.exp(x))))
+silu_backward: Op = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient of silu by x.", ulp=8,
+                       decompose=lambda g, x: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
+                       samples=each(reals(-2, 2), reals(-6, 6), special=False, numbers=False),
+                       reference=lambda g, x: g / (1 + np.exp(-x)) * (1 + x / (1 + np.exp(x))))
 
 
 def _gelu(x: Node, approximate: str) -> Node:
@@ -313,8 +313,9 @@ def _gelu_slope(g: Any, x: Any, approximate: str) -> Any:
     return g * (cdf + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
 
 
-gelu_backward = Op("gelu_backward", "composite", lambda g, x, approximate: common((g, x), FLOAT), attrs=("approximate",),
-                   defaults={"approximate": "none"}, decompose=_gelu_backward, ulp=16, doc="Gradient of gelu by x.",
-                   samples=each(reals(-2, 2), reals(-4, 4), special=False, numbers=False).under({"approximate": "none"},
-                                                                                {"approximate": "tanh"}),
-                   reference=_gelu_slope)
+gelu_backward: Op = Op("gelu_backward", "composite", lambda g, x, approximate: common((g, x), FLOAT),
+                       attrs=("approximate",), defaults={"approximate": "none"}, decompose=_gelu_backward, ulp=16,
+                       doc="Gradient of gelu by x.",
+                       samples=each(reals(-2, 2), reals(-4, 4), special=False, numbers=False).under(
+                           {"approximate": "none"}, {"approximate": "tanh"}),
+                       reference=_gelu_slope)

@@ -7,6 +7,7 @@ depend on nothing else: not on the device, not on what was fused, not on who rec
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import bitwise_and, cast, cos, ge, left_shift, log, remainder, right_shift, sqrt, where_
@@ -42,7 +43,7 @@ def _uniform(seed: Node, draw: Node, shape: tuple[int, ...], dtype: DType, devic
     return (high53 + cast(bitwise_and(right_shift(low, literal(6)), literal(0x3FFFFFF)), dtype=float64)) * 2.0**-53
 
 
-_DRAW = {"attrs": ("shape", "dtype", "device"), "defaults": {"device": cpu}}
+_DRAW: dict[str, Any] = {"attrs": ("shape", "dtype", "device"), "defaults": {"device": cpu}}
 
 uniform = Op("uniform", "composite", _drawn, **_DRAW, decompose=_uniform, differentiable=False,
              doc="Uniform in [0, 1): 24 bits (float64: 53).")
@@ -83,6 +84,6 @@ def _dropout(x: Node, p: Node, seed: Node, draw: Node) -> Node:
     return where_(ge(chance, p), x / (1 - p), 0.0)
 
 
-dropout = Op("dropout", "composite", lambda x, p, seed, draw: x, decompose=_dropout,
-             doc="x / (1 - p) where a uniform draw is ≥ p, else 0. Its gradient draws the same mask again.",
-             vjp=lambda g, x, p, seed, draw, y: (dropout(g, p, seed, draw), None, None, None))
+dropout: Op = Op("dropout", "composite", lambda x, p, seed, draw: x, decompose=_dropout,
+                 doc="x / (1 - p) where a uniform draw is ≥ p, else 0. Its gradient draws the same mask again.",
+                 vjp=lambda g, x, p, seed, draw, y: (dropout(g, p, seed, draw), None, None, None))

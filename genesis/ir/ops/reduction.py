@@ -116,7 +116,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axes, keepdims: function(x, axes, keepdims=keepdims)
 
 
-_REDUCE = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
+_REDUCE: dict[str, Any] = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", _type, **_REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4,
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
@@ -134,7 +134,7 @@ any = Op("any", "reduction", _bool_type, **_REDUCE, doc="True if any element ove
 all = Op("all", "reduction", _bool_type, **_REDUCE, doc="True if every element over the axes is not 0.",
          samples=_over(reals(-0.5, 1), ANY), reference=_reduced(np.all))
 
-_ARG = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
+_ARG: dict[str, Any] = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
 
 argmax = Op("argmax", "reduction", _index_type, **_ARG,
             doc="Index of the first largest element (the first NaN if any).",
@@ -155,9 +155,9 @@ mean = Op("mean", "composite", _type, **_REDUCE, doc="Arithmetic mean over the a
           ulp=4,
           samples=_over(reals(), FLOAT, empty=False, scale=2), reference=_reduced(np.mean))
 
-cumsum = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",
-            vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),
-            samples=_scanned(reals()), reference=lambda x, axis: np.cumsum(x, axis))
+cumsum: Op = Op("cumsum", "scan", lambda x, axis: x, attrs=("axis",), doc="Sums of x[0..i] along the axis.",
+                vjp=lambda g, x, y, axis: flip(cumsum(flip(g, axes=(axis,)), axis=axis), axes=(axis,)),
+                samples=_scanned(reals()), reference=lambda x, axis: np.cumsum(x, axis))
 
 
 def _cumprod_vjp(g: Node, x: Node, y: Node, axis: int) -> Node:

@@ -66,6 +66,6 @@ def _log_softmax_backward(g: Node, y: Node, axis: int) -> Node:
 log_softmax = Op("log_softmax", "composite", _float_type, attrs=("axis",), decompose=_log_softmax, ulp=4,
                  vjp=lambda g, x, y, axis: log_softmax_backward(g, y, axis=axis), doc="log(softmax(x)) along the axis.",
                  samples=_rows(reals(-4, 4)), reference=lambda x, axis: np.log(softmax_value(x, axis)))
-log_softmax_backward = Op("log_softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),
-                          decompose=_log_softmax_backward, ulp=4, doc="Gradient of log_softmax from its result y.",
-                          samples=_rows(reals(), reals(-4, 0)))
+log_softmax_backward: Op = Op("log_softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),
+                              decompose=_log_softmax_backward, ulp=4, doc="Gradient of log_softmax from its result y.",
+                              samples=_rows(reals(), reals(-4, 0)))
