@@ -79,7 +79,29 @@ def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
 def _add(received: dict[Node, list[Node | None]], node: Node, index: int, g: Node) -> None:
     slots = received.setdefault(node, [None] * (len(node.type) if type(node.type) is tuple else 1))
     before = slots[index]
-    slots[index] = g if before is None else make(pointwise.add, (before, g))
+    slots[index] = g if before is None else _side_by_side(before, g) or make(pointwise.add, (before, g))
+
+
+def _side_by_side(a: Node, b: Node) -> Node | None:
+    """The sum of two contributions to neighbouring slices of one value: one after the other, without the zeros.
+
+    A slice's contribution is padded with zeros that mean "none"; packed projections are read by slices.
+    """
+    if any(x.op is not movement.pad or x["value"] for x in (a, b)):
+        return None
+    padded = [[i for i, (low, high) in enumerate(zip(x["low"], x["high"], strict=True)) if low or high] for x in (a, b)]
+    if padded[0] != padded[1] or len(padded[0]) != 1:
+        return None
+    axis, = padded[0]
+    first, second = sorted((a, b), key=lambda x: x["low"][axis])
+    if first["low"][axis] + first.inputs[0].type.shape[axis] != second["low"][axis]:
+        return None
+    parts: list[Node] = []
+    for x in (first.inputs[0], second.inputs[0]):
+        parts += x.inputs if x.op is movement.concat and x["axis"] == axis else (x,)
+    joined = movement.concat(*parts, axis=axis)
+    return movement.pad(joined, low=first["low"], high=second["high"], value=0) if (
+        first["low"][axis] or second["high"][axis]) else joined
 
 
 def _pull(node: Node, received: list[Node | None], active: set[Node],

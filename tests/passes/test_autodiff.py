@@ -47,6 +47,29 @@ EXPANDED = {
              %c: f32[4] = sin(%x)
              %q: f32[4] = mul(%b, %c)
              return %q }"""),
+    "gradients of neighbouring slices are put side by side": (
+        """graph(%x: f32[2,6], %s: f32[2,2], %t: f32[2,3]) {
+             %a: f32[2,2] = slice(%x, starts=(0,1), stops=(2,3), steps=(1,1))
+             %b: f32[2,3] = slice(%x, starts=(0,3), stops=(2,6), steps=(1,1))
+             %g: (f32[2,6],) = grad(%a, %b, %s, %t, %x, outputs=2, create_graph=False)
+             %r: f32[2,6] = item(%g, index=0)
+             return %r }""",
+        """graph(%x: f32[2,6], %s: f32[2,2], %t: f32[2,3]) {
+             %c: f32[2,5] = concat(%s, %t, axis=1)
+             %r: f32[2,6] = pad(%c, low=(0,1), high=(0,0))
+             return %r }"""),
+    "gradients of overlapping slices are added": (
+        """graph(%x: f32[4], %s: f32[2], %t: f32[3]) {
+             %a: f32[2] = slice(%x, starts=(0,), stops=(2,), steps=(1,))
+             %b: f32[3] = slice(%x, starts=(1,), stops=(4,), steps=(1,))
+             %g: (f32[4],) = grad(%a, %b, %s, %t, %x, outputs=2, create_graph=False)
+             %r: f32[4] = item(%g, index=0)
+             return %r }""",
+        """graph(%x: f32[4], %s: f32[2], %t: f32[3]) {
+             %c: f32[4] = pad(%t, low=(1,), high=(0,))
+             %d: f32[4] = pad(%s, low=(0,), high=(2,))
+             %r: f32[4] = add(%c, %d)
+             return %r }"""),
     "what has no influence has gradient 0": (
         """graph(%x: f32[4], %z: f32[2], %s: f32[4]) {
              %y: f32[4] = sin(%x)

@@ -70,7 +70,21 @@ def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     return _one_dtype(types, attributes) and types[-1].dtype.itemsize >= 4
 
 
+def _clip_gradients(outs: Outs, bound: Any, *gradients: Tensor, norm_type: float) -> None:
+    norms = torch.stack(torch._foreach_norm(list(gradients), norm_type))
+    norm = torch.linalg.vector_norm(norms, norm_type, out=outs[0])
+    factor = (float(bound) / (norm + 1e-6)).clamp_(max=1.0)
+    for out, gradient in zip(outs[1:], gradients, strict=True):
+        torch.mul(gradient, factor, out=out)
+
+
+def _one_wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return types[0].weak and all(t.dtype is types[1].dtype for t in types[1:]) and types[1].dtype.itemsize >= 4 and all(
+        t.numel for t in types[1:])
+
+
 OPTIMIZER: dict[str, Lowering] = {
+    "clip_gradients": Lowering(_clip_gradients, supports=_one_wide_dtype),
     "adamw": Lowering(_adamw, supports=_one_dtype),
     "sgd": Lowering(_sgd, supports=_wide_dtype),
 }
