@@ -35,15 +35,6 @@ class Graph:
         """Every node that a root needs, operands before users; inputs first, used or not."""
         return topological(self.roots, self.inputs)
 
-    @cached_property
-    def users(self) -> dict[Node, tuple[Node, ...]]:
-        """For each node the nodes that read it, in order."""
-        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
-        for node in self.nodes:
-            for operand in dict.fromkeys(node.inputs):
-                found[operand].append(node)
-        return {node: tuple(readers) for node, readers in found.items()}
-
     def __str__(self) -> str:
         from genesis.ir.printer import print_graph
         return print_graph(self)

@@ -227,7 +227,7 @@ def located(source: Any) -> Iterator[None]:
         _source = before
 
 
-_NUMBER_TYPES: Final = {
+NUMBER_TYPES: Final = {
     bool: tensor_type((), bool_, cpu, weak=True),
     int: tensor_type((), int64, cpu, weak=True),
     float: tensor_type((), float64, cpu, weak=True),
@@ -244,12 +244,12 @@ def literal(value: bool | int | float) -> Node:
         return OPS["neg"](literal(0.0))
     if value != value:
         value = math.nan  # NaN differs from NaN, but this object is itself: one node
-    return make(OPS["const"], (), (value, _NUMBER_TYPES[type(value)]))
+    return make(OPS["const"], (), (value, NUMBER_TYPES[type(value)]))
 
 
 def number(value: bool | int | float) -> Node:
     """A number of the user's: an input of the plan, so that another value compiles nothing."""
-    attrs = (value, _NUMBER_TYPES[type(value)])
+    attrs = (value, NUMBER_TYPES[type(value)])
     if value == 0:  # signed zeros are equal keys, and must stay two values
         return unique(OPS["number"], (), attrs, attrs[1])
     return make(OPS["number"], (), attrs)
