@@ -107,7 +107,7 @@ class Genesis:
         """Milliseconds of each launch, and of all of them in a row."""
         from genesis.runtime.cuda_stream import current_stream
         stream = current_stream(0).handle
-        steps = plan.executor._current._steps
+        steps = plan.executor.launches()
         found = {label: self._timed([start], stream) for label, start in steps}
         return {**found, "all": self._timed([start for _, start in steps], stream)}
 

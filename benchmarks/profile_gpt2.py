@@ -46,13 +46,12 @@ def main() -> None:
     print("host ms until after", {name: round(s * 1e3, 2) for name, s in host.items()})
     plan = last_plan()
     assert plan is not None
-    bound = plan.executor._current
     stream = current_stream(0).handle
     spent: dict[str, list[float]] = defaultdict(list)
     begin, end = genesis.cuda.Event(enable_timing=True), genesis.cuda.Event(enable_timing=True)
     for _ in range(2):
         spent.clear()
-        for (label, start_step), step in zip(bound._steps, plan.plan.steps, strict=False):
+        for (label, start_step), step in zip(plan.executor.launches(), plan.plan.steps, strict=False):
             begin.record()
             start_step(stream)
             end.record()

@@ -7,15 +7,23 @@ not in the key: memories and numbers are the program's inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from genesis.ir.checked import CHECKED, line_of, with_check
 from genesis.ir.graph import Graph
-from genesis.ir.node import Node, located, make
-from genesis.ir.ops import control, leaves
+from genesis.ir.node import OPS, Node, located, make
+from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.types import TensorType
 from genesis.storage import Cell
+
+NUMBERED: Final = {control.watch: "leaf", recompute.enter: "region", recompute.leave: "region"}
+"""Ops with a number that is another one each time the program is recorded → what it is the number of. In a captured
+program they count from 0, in the order in which they are met."""
+
+_SPECIAL: Final = frozenset({*NUMBERED, *CHECKED})
 
 
 @dataclass
@@ -30,6 +38,8 @@ class Captured:
         numbers: values of the user's numbers, one for each use.
         number_nodes: the `number` node of each.
         key: the structure, equal for equal programs.
+        op_at: where in the key a node's op stands; its attributes are next, and a leaf's type after these.
+        type_at: where in the key the type of each memory stands.
     """
 
     order: list[Node]
@@ -39,6 +49,8 @@ class Captured:
     numbers: list[Any]
     number_nodes: list[Node]
     key: tuple
+    op_at: dict[Node, int]
+    type_at: list[int]
     outputs: Sequence[Node]
     updates: Sequence[tuple[Cell, Node]]
     snapshots: Sequence[tuple[Cell, TensorType]]
@@ -55,12 +67,13 @@ def computed(node: Node) -> bool:
     return cell is not None and cell.memory is not None
 
 
-def walk(roots: Iterable[Node], through: set[Node] | None = None) -> dict[Node, None]:
+def walk(roots: Iterable[Node], through: set[Node] | None = None,
+         order: dict[Node, None] | None = None) -> dict[Node, None]:
     """The nodes that the roots need, operands before users, stopping at computed ones.
 
-    Computed nodes in `through` are not stopped at.
+    Computed nodes in `through` are not stopped at. With `order`, an earlier walk goes on.
     """
-    order: dict[Node, None] = {}
+    order = {} if order is None else order
     for root in roots:
         if root in order:
             continue
@@ -74,11 +87,16 @@ def walk(roots: Iterable[Node], through: set[Node] | None = None) -> dict[Node, 
             if inputs:
                 cell = node.buffer
                 if cell is None or cell.memory is None or (through is not None and node in through):
-                    waiting = [x for x in inputs if x not in order]
-                    if waiting:
-                        waiting.reverse()
-                        stack.extend(waiting)
-                        continue
+                    if len(inputs) == 1:  # most have one, and need no list
+                        if inputs[0] not in order:
+                            stack.append(inputs[0])
+                            continue
+                    else:
+                        waiting = [x for x in inputs if x not in order]
+                        if waiting:
+                            waiting.reverse()
+                            stack.extend(waiting)
+                            continue
             order[node] = None
             stack.pop()
     return order
@@ -101,25 +119,28 @@ def differentiated(order: Iterable[Node]) -> set[Node]:
     return found
 
 
-def program(roots: Sequence[Node]) -> tuple[dict[Node, None], set[Node]]:
-    """The nodes that the roots need, in order, and the computed ones among them to differentiate through."""
-    order = walk(roots)
-    if any(node.op is control.grad for node in order):
-        through = differentiated(order)
-        if through:
-            order = walk(roots, through)
-            return order, {node for node in order if node in through}
-    return order, set()
+def program(roots: Sequence[Node], order: dict[Node, None] | None = None) -> tuple[dict[Node, None], set[Node]]:
+    """The nodes that the roots need, in order, and the computed ones among them to differentiate through.
+
+    `order`: an earlier walk from some of the roots, which goes on.
+    """
+    order = walk(roots, order=order)
+    through = differentiated(order)
+    if not through:
+        return order, through
+    order = walk(roots, through)
+    return order, {node for node in order if node in through}
 
 
 def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
-            snapshots: Sequence[tuple[Cell, TensorType]]) -> Captured:
+            snapshots: Sequence[tuple[Cell, TensorType]], visited: dict[Node, None] | None = None) -> Captured:
     """The program that computes the outputs, writes the updates' values to their memories, and
     returns copies of the snapshots' memories as they were before.
 
+    `visited`: an earlier walk from some of these nodes.
     A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
-    visited, known = program([*outputs, *(node for _, node in updates)])
+    visited, known = program([*outputs, *(node for _, node in updates)], visited)
     position: dict[Node, int] = {}
     cells: list[Cell] = []
     memory_types: list[TensorType] = []
@@ -127,8 +148,10 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     numbers: list[Any] = []
     number_nodes: list[Node] = []
     key: list[Any] = []
-    watches: dict[Any, int] = {}
+    counted: dict[tuple[str, Any], int] = {}
     append = key.append
+    op_at: dict[Node, int] = {}
+    type_at: list[int] = []
 
     def input_of(cell: Cell, type: TensorType) -> int:
         index = cell_index.get(cell)
@@ -136,11 +159,13 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             index = cell_index[cell] = len(cells)
             cells.append(cell)
             memory_types.append(type)
+            type_at.append(len(key))
             append(type)
         return index
 
     order = list(visited)
-    number_op, watch_op = leaves.number, control.watch
+    every_line = _lines_matter()
+    number_op, numbered, special = leaves.number, NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
     for node in order:
         op = node.op
         if op is number_op:  # no position: whether two numbers are equal, and so one node, is not structure
@@ -151,20 +176,29 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             append(input_of(cell, node.type))
             if node not in known:
                 continue
+        op_at[node] = len(key)
         append(op)
-        if op is watch_op:
-            append(watches.setdefault(node.attrs[0], len(watches)))
+        if op not in special:
+            append(node.attrs)
+        elif op in numbered:
+            append(counted.setdefault((numbered[op], node.attrs[0]), len(counted)))
         else:
             append(node.attrs)
-        for x in node.inputs:
-            if x.op is number_op:
-                append(x.type)
-                numbers.append(x.attrs[0])
-                number_nodes.append(x)
-            else:
-                append(position[x])
-        if not node.inputs:
+            if every_line or node.type.device.type == "cuda":
+                append(line_of(node.source))
+        inputs = node.inputs
+        if not inputs:
             append(node.type)
+        elif len(inputs) == 1 and inputs[0] in position:
+            append(position[inputs[0]])
+        else:
+            for x in inputs:
+                if x.op is number_op:
+                    append(x.type)
+                    numbers.append(x.attrs[0])
+                    number_nodes.append(x)
+                else:
+                    append(position[x])
     key.append(tuple([position[node] for node in outputs]))
     for cell, node in updates:
         append(input_of(cell, node.type))
@@ -172,37 +206,54 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     append("|")
     for cell, type in snapshots:
         append(input_of(cell, type))
-    return Captured(order, known, cells, memory_types, numbers, number_nodes, tuple(key), outputs, updates, snapshots)
+    return Captured(order, known, cells, memory_types, numbers, number_nodes, tuple(key), op_at, type_at,
+                    outputs, updates, snapshots)
+
+
+def _lines_matter() -> bool:
+    """Whether the line of a launch that fails is to be told: then equal programs of different lines differ."""
+    return os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
 
 
 def build_graph(captured: Captured) -> Graph:
     """The captured program over `input` and `scalar` nodes."""
-    inputs = _inputs(captured)
+    inputs = input_nodes(captured.memory_types)
+    return graph_of(captured, inputs, build_nodes(captured, inputs))
+
+
+def graph_of(captured: Captured, inputs: Sequence[Node], built: Mapping[Node, Node]) -> Graph:
+    """The captured program, given what `build_nodes` made of its nodes over these inputs."""
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
-    built = build_nodes(captured)
     outputs = tuple(built[node] for node in captured.outputs)
     kept = tuple(inputs[index_of[cell]] for cell, _ in captured.snapshots)
     updates = tuple((inputs[index_of[cell]], built[node]) for cell, node in captured.updates)
     return Graph(tuple(inputs), outputs + kept, updates, len(captured.numbers))
 
 
-def _inputs(captured: Captured) -> list[Node]:
-    return [make(leaves.input, (), (i, type)) for i, type in enumerate(captured.memory_types)]
+def input_nodes(types: Sequence[TensorType]) -> list[Node]:
+    """An `input` node for each memory."""
+    return [make(leaves.input, (), (i, type)) for i, type in enumerate(types)]
 
 
-def build_nodes(captured: Captured) -> dict[Node, Node]:
+Attributes = Callable[[Node, tuple[Node, ...]], tuple]
+"""(captured node, operands of the node that is made of it) → its attributes."""
+
+
+def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
+                attributes: Attributes = lambda node, operands: node.attrs) -> dict[Node, Node]:
     """For each captured node its node over `input` and `scalar` nodes."""
-    inputs = _inputs(captured)
+    inputs = input_nodes(captured.memory_types) if inputs is None else inputs
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
     built: dict[Node, Node] = {}
-    watches: dict[Any, int] = {}
+    counted: dict[tuple[str, Any], int] = {}
+    every_line = _lines_matter()
     count = 0
     for node in captured.order:
         if node.op is leaves.number:
             continue
         has_value = computed(node)
         if node.op is leaves.data and not has_value:
-            built[node] = make(control.lost, (), (node.type,))
+            built[node] = make(control.lost, (), attributes(node, ()))
             continue
         if has_value and node not in captured.known:
             built[node] = inputs[index_of[node.buffer]]
@@ -214,8 +265,15 @@ def build_nodes(captured: Captured) -> dict[Node, Node]:
                 count += 1
             else:
                 operands.append(built[x])
-        attrs = (watches.setdefault(node.attrs[0], len(watches)),) if node.op is control.watch else node.attrs
-        made = make(node.op, tuple(operands), attrs, node.source)
+        given = tuple(operands)
+        attrs = attributes(node, given) if node.op not in NUMBERED else (
+            counted.setdefault((NUMBERED[node.op], node.attrs[0]), len(counted)),)
+        if node.op in CHECKED and node.type.device.type == "cuda":
+            made = with_check(node.op, given, attrs, node.source)
+        else:
+            made = make(node.op, given, attrs, node.source)
+        if every_line:  # it may be an equal node of another program
+            made.source = node.source
         if has_value:
             with located(node.source):
                 made = make(control.known, (made, inputs[index_of[node.buffer]]))

@@ -7,10 +7,10 @@ module's attributes, which memory a tensor looks at) is looked at only when an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, call, getitem, is_, itemgetter
 from typing import Any
 
 from genesis import session
@@ -101,38 +101,34 @@ class Checks:
 
     def finish(self) -> None:
         """Lay out what to compare; nothing is added afterwards."""
-        getters: list[tuple[Callable[[Any], tuple], Any]] = []
-        expected: list[Any] = []
-        for space, values in self._places.values():
-            getters.append((_getter(itemgetter, list(values)), space))
-            expected += values.values()
-        for value, named in self._attributes:
-            getters.append((_getter(attrgetter, list(named)), value))
-            expected += named.values()
-        expected += [value for _, value, _ in self._cells]
-        expected += [item for _, items, _ in self._containers for item in items]
-        self._getters = getters
+        entries = [(space, key, value) for space, values in self._places.values() for key, value in values.items()]
+        attributes = [(owner, name, value) for owner, named in self._attributes for name, value in named.items()]
+        self._spaces, self._keys = [x for x, _, _ in entries], [key for _, key, _ in entries]
+        self._owners, self._names = [x for x, _, _ in attributes], [name for _, name, _ in attributes]
         self._cell_list = [cell for cell, _, _ in self._cells]
         self._lists = [value for value, _, _ in self._containers]
         self._lengths = [len(items) for _, items, _ in self._containers]
-        self._expected = tuple(expected)
+        self._expected = (*(value for _, _, value in (*entries, *attributes)), *(value for _, value, _ in self._cells),
+                          *(item for _, items, _ in self._containers for item in items))
+        self._disjoint = [keys.isdisjoint for keys, _ in self._absent]
+        self._absent_names = [names for _, names in self._absent]
+
+    def _now(self) -> Iterator[Any]:
+        """What is where `_expected` was."""
+        return chain(map(getitem, self._spaces, self._keys), map(getattr, self._owners, self._names),
+                     map(_contents, self._cell_list), chain.from_iterable(self._lists))
 
     # Checking
 
     def hold(self) -> bool:
         """True if everything is as it was."""
         try:
-            now = chain(chain.from_iterable([get(x) for get, x in self._getters]), map(_contents, self._cell_list),
-                        chain.from_iterable(self._lists))
-            if not all(map(is_, now, self._expected)) and not self._equal():
+            if not all(map(is_, self._now(), self._expected)) and not self._equal():
                 return False
         except (KeyError, AttributeError, ValueError, RuntimeError):
             return False
-        if [len(x) for x in self._lists] != self._lengths:
+        if list(map(len, self._lists)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
             return False
-        for keys, names in self._absent:
-            if not keys.isdisjoint(names):
-                return False
         for now, before in self._sets:
             if now != before:
                 return False
@@ -177,8 +173,7 @@ class Checks:
         return ""
 
     def _equal(self) -> bool:
-        now = [*chain.from_iterable([get(x) for get, x in self._getters]), *map(_contents, self._cell_list),
-               *chain.from_iterable(self._lists)]
+        now = list(self._now())
         return len(now) == len(self._expected) and all(map(same, now, self._expected))
 
 
@@ -204,13 +199,6 @@ def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool)
     if whole and (len(space) != len(values) or list(space) != list(values)):
         return False
     return all(name in space and same(space[name], value) for name, value in values.items())
-
-
-def _getter(kind: Any, names: list[str]) -> Callable[[Any], tuple]:
-    if len(names) > 1:
-        return kind(*names)  # type: ignore[no-any-return]
-    get = kind(*names)
-    return lambda x: (get(x),)
 
 
 def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:

@@ -29,7 +29,7 @@ from genesis.reads import place_of
 from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
-from genesis.session import Session
+from genesis.session import Session, take_back
 from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled
 from genesis.tracer import Tracer
 
@@ -111,7 +111,7 @@ class CompiledFunction(CompiledBase):
         finally:
             session.enter(before)
             if effects.refusal is not None and effects.ended:
-                engine.end_step()
+                _end_step(effects)
         self._misses += 1
         try:
             if effects.refusal or tracer.refusal:
@@ -123,7 +123,7 @@ class CompiledFunction(CompiledBase):
         except Refusal as refusal:
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
-                engine.end_step()
+                _end_step(effects)
             engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
         return result
 
@@ -163,6 +163,15 @@ class CompiledFunction(CompiledBase):
         if len(self._recorded) > _SIGNATURES:
             del self._recorded[next(iter(self._recorded))]
             self._attempts.clear()
+
+
+def _end_step(effects: Session) -> None:
+    """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
+    try:
+        engine.end_step()
+    except BaseException:
+        take_back(again for _, again in effects.numbers)
+        raise
 
 
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:

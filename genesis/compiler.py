@@ -1,56 +1,90 @@
-"""From a graph to something that runs: the passes, then the backend's lowering and executor."""
+"""From a graph to something that runs: the passes, then the backend's lowering and executor.
+
+Passes and code generation are imported when something is compiled: a plan that comes from disk needs neither.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import NUMBER_TYPES, Node
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, TensorType
-from genesis.passes.groups import Schedule
-from genesis.passes.pipeline import Backend, run_passes
-from genesis.passes.plan_memory import MemoryPlan
+from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from genesis.passes.groups import Schedule
+    from genesis.passes.pipeline import Backend
+    from genesis.passes.plan_memory import MemoryPlan
 
 
 @dataclass
 class Compiled:
-    """A program ready to run, with every stage that led to it.
+    """A program ready to run.
 
     Attributes:
-        graph: the program as captured.
-        stages: the program after each pass, by stage name.
-        schedule: the groups, in order.
         plan: the steps and their memory.
-        seconds: how long compiling took.
+        seconds: how long it took to get.
+        origin: "compiled", "other size" (filled in from a plan for another leading size) or "disk".
+        program: makes the program as captured.
     """
 
-    graph: Graph
-    stages: dict[str, Any]
-    schedule: Schedule
     plan: Plan
     executor: Any
     seconds: float
+    origin: str
+    program: Callable[[], Graph]
 
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""
         return self.executor.run(memories, numbers)
 
+    @cached_property
+    def graph(self) -> Graph:
+        """The program as captured."""
+        return self.program()
+
+    @cached_property
+    def stages(self) -> dict[str, Any]:
+        """The program after each pass, by stage name. Where the plan was filled in, or read, the passes run now."""
+        from genesis.passes.pipeline import run_passes
+        return run_passes(self.graph, backend_of(self.plan.device.type))[0]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The groups, in order."""
+        return self.stages["groups"]
+
 
 def compile_graph(graph: Graph, device: Device) -> Compiled:
     """Compile a captured program for a device."""
+    from genesis.passes.pipeline import run_passes
     start = perf_counter()
     target = TARGETS[device.type]()
     stages, schedule, memory = run_passes(graph, target.backend)
     steps, registers = target.lower(schedule, memory)
-    plan = Plan(device, tuple(x.type for x in graph.inputs), tuple(x.type for x in graph.outputs),
+    found = ready(plan_of(graph, device, steps, memory, registers), start, "compiled", lambda: graph)
+    found.stages = stages
+    return found
+
+
+def ready(plan: Plan, start: float, origin: str, program: Callable[[], Graph]) -> Compiled:
+    """A plan with what runs it; getting it began at `start`."""
+    executor = _EXECUTORS[plan.device.type](plan)
+    return Compiled(plan, executor, perf_counter() - start, origin, program)
+
+
+def plan_of(graph: Graph, device: Device, steps: tuple, memory: MemoryPlan, registers: tuple = ()) -> Plan:
+    """The plan of a program whose values are in these places."""
+    return Plan(device, tuple(x.type for x in graph.inputs), tuple(x.type for x in graph.outputs),
                 tuple(state["index"] for state, _ in graph.updates), _number_types(graph), steps, memory.arena_bytes,
                 memory.max_live_bytes, registers)
-    return Compiled(graph, stages, schedule, plan, target.executor(plan), perf_counter() - start)
 
 
 def backend_of(name: str) -> Backend:
@@ -60,48 +94,51 @@ def backend_of(name: str) -> Backend:
 
 @dataclass(frozen=True)
 class Target:
-    """A backend, whole.
+    """What compiles for a device.
 
     Attributes:
         backend: what the passes ask.
         lower: schedule and memory plan → the plan's steps, and its registers (none on CUDA).
-        executor: makes what runs a plan.
     """
 
     backend: Backend
     lower: Callable[[Schedule, MemoryPlan], tuple[tuple, tuple]]
-    executor: Callable[[Plan], Any]
 
 
 def _cpu() -> Target:
     from genesis.codegen import lower_cpu
+    from genesis.passes.pipeline import Backend
     from genesis.passes.single_nodes import single_nodes
-
-    def executor(plan: Plan) -> Any:
-        from genesis.runtime.executor_cpu import CPUExecutor
-        return CPUExecutor(plan)
-
     backend = Backend("cpu", lower_cpu.supports, lambda graph: graph,
                       lambda graph: single_nodes(graph, lower_cpu.is_view), lower_cpu.may_overwrite)
-    return Target(backend, lower_cpu.lower, executor)
+    return Target(backend, lower_cpu.lower)
 
 
 def _cuda() -> Target:
     from genesis.codegen import lower_cuda
 
     def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
-        from genesis.runtime.kernel_cache import KernelCache
         return lower_cuda.lower(schedule, memory, KernelCache()), ()
 
-    def executor(plan: Plan) -> Any:
-        from genesis.runtime.executor_cuda import CudaExecutor
-        return CudaExecutor(plan)
-
-    return Target(lower_cuda.BACKEND, lower, executor)
+    return Target(lower_cuda.BACKEND, lower)
 
 
 TARGETS: Final[dict[str, Callable[[], Target]]] = {"cpu": _cpu, "cuda": _cuda}
 """Device type → its target, made when first asked: each imports what only it needs."""
+
+
+def _cpu_executor(plan: Plan) -> Any:
+    from genesis.runtime.executor_cpu import CPUExecutor
+    return CPUExecutor(plan)
+
+
+def _cuda_executor(plan: Plan) -> Any:
+    from genesis.runtime.executor_cuda import CudaExecutor
+    return CudaExecutor(plan)
+
+
+_EXECUTORS: Final[dict[str, Callable[[Plan], Any]]] = {"cpu": _cpu_executor, "cuda": _cuda_executor}
+"""Device type → what runs its plans."""
 
 
 def _number_types(graph: Graph) -> tuple[TensorType, ...]:

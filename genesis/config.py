@@ -17,6 +17,10 @@ class Config:
         fuse: let a CUDA kernel compute several ops. Without, each op has a kernel of its own and rounds its
             result to its dtype, as eager PyTorch runs them; only views, widening casts, numbers and random
             bits are still computed where they are read.
+        recompute: let fused CUDA kernels compute values again that are cheaper made than kept. What a user
+            checkpoints is computed again whatever this says.
+        deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
+            rows at equal indices may do so in any order (`use_deterministic_algorithms`).
 
     Raises:
         AttributeError: there is no such setting.
@@ -31,6 +35,8 @@ class Config:
     """
 
     fuse: bool = True
+    recompute: bool = True
+    deterministic: bool = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         found = next((field for field in fields(self) if field.name == name), None)
@@ -43,8 +49,28 @@ class Config:
 
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
-        return (self.fuse,)
+        return (self.fuse, self.recompute, self.deterministic)
 
 
 config = Config()
 """The process's settings."""
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Whether programs give the same bits at every run; they do unless told otherwise, as `config.deterministic` says.
+
+    Args:
+        warn_only: changes nothing: every function has a deterministic way.
+
+    >>> import genesis
+    >>> genesis.use_deterministic_algorithms(False)
+    >>> genesis.are_deterministic_algorithms_enabled()
+    False
+    >>> genesis.use_deterministic_algorithms(True)
+    """
+    config.deterministic = bool(mode)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """What `use_deterministic_algorithms` was told last; initially True."""
+    return config.deterministic

@@ -8,25 +8,26 @@ or leaves every memory as it was.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from genesis import session
-from genesis.capture import Captured, build_graph, capture, computed, program, walk
-from genesis.compiler import Compiled, compile_graph
+from genesis import plans, session
+from genesis.capture import Captured, capture, computed, program, walk
+from genesis.compiler import Compiled
 from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
+from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
 from genesis.recording import TensorBase
 from genesis.saving import Usage, note_use, save_for_backward
 from genesis.storage import Cell, Storage, differentiable, live_pending
 
 _lock = threading.RLock()
-_plans: dict[tuple, Compiled] = {}
+_plans: dict[tuple, Any] = {}  # (device, settings, structure) → plan; and what `plans` keeps
 _observers: list[Callable[[Compiled], None]] = []
 _last: Compiled | None = None
 
@@ -50,11 +51,11 @@ def flush(wanted: Sequence[Storage]) -> None:
         for storage in wanted:
             if storage.error is not None and storage.settled:
                 raise storage.error.with_traceback(None)
-        live = live_pending()
+        live = [storage for storage in live_pending() if not storage.settled]
         unsettled = [storage for storage in wanted if not storage.settled]
-        devices = dict.fromkeys(s.type.device for s in [*unsettled, *live] if not s.settled)
+        devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
         for device in devices:
-            here = [s for s in live if s.type.device is device and not s.settled]
+            here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
             _flush_device([s for s in unsettled if s.type.device is device], here, device)
 
 
@@ -96,16 +97,17 @@ class Flush:
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
     """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
     updates = [s for s in live if s.cell is not None]
-    outputs = list(dict.fromkeys([*wanted, *(s for s in live if s.version)]))
+    outputs = list(dict.fromkeys([*wanted, *[s for s in live if s.writes]]))
     outputs = [s for s in outputs if s.cell is None]
     if not outputs and not updates:
         return None
     chosen = set(outputs)
-    kept, snapshots = _still_needed(outputs, updates, [s for s in live if s.cell is None and s not in chosen])
+    order = walk([s.node for s in (*outputs, *updates)])
+    kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen])
     outputs += kept
     snapshots += [s for s in _needed_by_backwards(updates, live) if s not in snapshots]
     captured = capture([s.node for s in outputs], [(s.cell, s.node) for s in updates],  # type: ignore[misc]
-                       [(s.cell, s.type) for s in snapshots])  # type: ignore[misc]
+                       [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
     return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured))
 
@@ -123,6 +125,9 @@ def run(flush: Flush) -> Compiled:
         _fail(error, outputs, updates, flush.live)
         raise
     saved, usage = flush.saved
+    if flush.device is not cpu:
+        for node, memory in zip([*(storage.node for storage in outputs), *saved], results, strict=False):
+            memory.source = node.source
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
     copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
@@ -156,7 +161,7 @@ def _settle(storage: Storage, cell: Cell) -> None:
     storage.settle(cell, node)
 
 
-def _still_needed(outputs: list[Storage], updates: list[Storage],
+def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
                   others: list[Storage]) -> tuple[list[Storage], list[Storage]]:
     """What else the flush must keep, so that every live tensor stays readable.
 
@@ -165,19 +170,25 @@ def _still_needed(outputs: list[Storage], updates: list[Storage],
     content about to be overwritten is computed now, or stays computable from copies of that
     content, whichever takes fewer bytes.
     """
-    if not others:
-        return [], []
-    computed_here = walk([*(s.node for s in outputs), *(s.node for s in updates)])
-    kept = [s for s in others if s.persistent and s.node in computed_here]
-    rest = [s for s in others if not (s.persistent and s.node in computed_here)]
-    reads = _reads_from([s.node for s in rest], updates)
-    dependent = [s for s in rest if reads[s.node] and not s.persistent]
-    kept += [s for s in rest if (s.persistent if reads[s.node] else s.node in computed_here)]
-    needed = dict.fromkeys(old for s in dependent for old in reads[s.node])
-    copied = sum(s.type.nbytes for s in needed)
-    if dependent and copied < sum(s.type.nbytes for s in dependent):
+    kept: list[Storage] = []
+    rest: list[Storage] = []
+    for storage in others:
+        (kept if storage.persistent and storage.node in computed_here else rest).append(storage)
+    if not rest:
+        return kept, []
+    overwritten = {id(s.cell): s for s in updates}
+    reached = walk([s.node for s in rest])
+    lost = _readers(reached, overwritten)
+    dependent = [s for s in rest if s.node in lost and not s.persistent]
+    kept += [s for s in rest if (s.persistent if s.node in lost else s.node in computed_here)]
+    if not dependent:
+        return kept, []
+    if len(dependent) < len(rest):
+        reached = walk([s.node for s in dependent])
+    needed = list(dict.fromkeys(overwritten[id(node.buffer)] for node in reached if id(node.buffer) in overwritten))
+    if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
         small = [s for s in dependent if s.type.nbytes <= 4096]  # a loss is cheaper to keep than to think about
-        return kept + small, list(needed) if len(small) < len(dependent) else []
+        return kept + small, needed if len(small) < len(dependent) else []
     return kept + dependent, []
 
 
@@ -203,19 +214,13 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[St
     return list(found)
 
 
-def _reads_from(nodes: list[Node], updates: list[Storage]) -> dict[Node, list[Storage]]:
-    """For each node the updated storages whose old content its value needs.
-
-    One walk for all: what a node needs is a set of bits, one for each storage.
-    """
-    bit = {id(s.cell): 1 << i for i, s in enumerate(updates)}
-    needs: dict[Node, int] = {}
-    for node in walk(nodes):
-        own = bit.get(id(node.buffer), 0)
-        for x in () if computed(node) else node.inputs:
-            own |= needs[x]
-        needs[node] = own
-    return {node: [s for i, s in enumerate(updates) if needs[node] >> i & 1] if needs[node] else [] for node in nodes}
+def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
+    """Which of these nodes, operands before users, need content of the overwritten cells (given by id)."""
+    found: set[Node] = set()
+    for node in order:
+        if id(node.buffer) in overwritten or not (computed(node) or found.isdisjoint(node.inputs)):
+            found.add(node)
+    return found
 
 
 def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], live: list[Storage]) -> None:
@@ -253,7 +258,7 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     key = (device, config.key(), captured.key)
     found = _plans.get(key)
     if found is None:
-        found = _plans[key] = compile_graph(build_graph(captured), device)
+        found = _plans[key] = plans.find(captured, device, _plans)
         for observer in _observers:
             observer(found)
     _last = found
@@ -295,7 +300,7 @@ def allocate(nbytes: int, device: Device) -> Any:
         from genesis.runtime.cpu_storage import CPUStorage
         return CPUStorage(nbytes)
     from genesis.runtime.cuda_storage import CUDAStorage
-    return CUDAStorage(nbytes, device)
+    return CUDAStorage(nbytes, device, here())
 
 
 def memory_of(tensor: Any) -> Any:
@@ -305,6 +310,7 @@ def memory_of(tensor: Any) -> Any:
         flush([storage])
     elif session.current is not None and (running := session.active()) is not None:
         running.refuse("a value is read while the function runs")
+    storage.join_others()
     return storage.cell.memory
 
 

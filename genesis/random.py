@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from genesis import session
+from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.session import live_numbers
 
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+_DEFAULT_SEED = 67280421310721
+_STATE_BYTES = 16
+
 
 class Generator:
-    """A source of draws.
+    """A source of draws. Any thread may use it: each draw gets a number of its own.
+
+    Args:
+        device: where its draws will be used, for `device` to say; the bits are the same everywhere.
 
     >>> g = Generator().manual_seed(7)
     >>> g.initial_seed(), g.next_draw(), g.next_draw()
@@ -24,15 +36,23 @@ class Generator:
     """
 
     def __init__(self, device: Any = "cpu"):
-        self.device = device
+        from genesis.ir.types import Device
+        self.device = device if isinstance(device, Device) else Device(device)
         self._lock = threading.Lock()
-        self._seed, self._draws = 67280421310721, 0
+        self._seed, self._draws = _DEFAULT_SEED, 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start over with this seed (taken modulo 2^63)."""
+        """Start over with this seed of 64 bits; a negative one counts from 2^64. Returns itself.
+
+        Raises:
+            ValueError: the seed has more bits.
+        """
         _refuse("a generator was seeded")
+        seed = int(seed)
+        if not -2**63 <= seed < 2**64:
+            raise failure("manual_seed", f"the seed {seed} is not in [-2^63, 2^64)", error=ValueError)
         with self._lock:
-            self._seed, self._draws = int(seed) % 2**63, 0
+            self._seed, self._draws = seed % 2**64, 0
         return self
 
     def seed(self) -> int:
@@ -41,28 +61,70 @@ class Generator:
         return self._seed
 
     def initial_seed(self) -> int:
-        """The seed."""
+        """The seed, from 0 to 2^64 - 1."""
         _refuse("a generator's seed was read")
         return self._seed
 
-    def get_state(self) -> tuple[int, int]:
-        """Seed and number of draws so far."""
+    def get_state(self) -> Tensor:
+        """Seed and number of draws so far, as 16 bytes: a uint8 tensor on the CPU, for `set_state`."""
         _refuse("a generator's state was read")
-        return self._seed, self._draws
+        import numpy as np
 
-    def set_state(self, state: tuple[int, int]) -> Generator:
-        """Go back to a state that `get_state` gave."""
-        _refuse("a generator was set")
+        from genesis.ir.types import cpu
+        from genesis.ops.creation import from_host
         with self._lock:
-            self._seed, self._draws = state
+            return from_host(np.array([self._seed, self._draws], "<u8").view(np.uint8), cpu)
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Go back to a state that `get_state` gave. Returns itself.
+
+        Raises:
+            TypeError: it is no uint8 tensor.
+            RuntimeError: it has another size.
+        """
+        _refuse("a generator was set")
+        from genesis.ir.types import uint8
+        kind = getattr(new_state, "type", None)
+        if kind is None or kind.dtype is not uint8:
+            raise failure("set_state", "expected a genesis.uint8 tensor", [("new_state", new_state)],
+                          hint="pass what get_state returned", error=TypeError)
+        if kind.shape != (_STATE_BYTES,):
+            raise failure("set_state", f"RNG state is of the wrong size: {kind.numel} bytes, not {_STATE_BYTES}",
+                          [("new_state", new_state)], hint="pass what get_state returned")
+        import numpy as np
+        seed, draws = (int(x) for x in np.array(new_state.tolist(), np.uint8).view("<u8"))
+        with self._lock:
+            self._seed, self._draws = seed, draws
         return self
 
+    def clone_state(self) -> Generator:
+        """Another generator that will give the same draws.
+
+        >>> g = Generator().manual_seed(7)
+        >>> g.next_draw(), g.clone_state().next_draw() == g.next_draw()
+        ((7, 0), True)
+        """
+        _refuse("a generator was copied")
+        copy = Generator(self.device)
+        with self._lock:
+            copy._seed, copy._draws = self._seed, self._draws
+        return copy
+
     def next_draw(self) -> tuple[int, int]:
-        """(seed, draw number) for one op; the next call gets the next number."""
+        """(seed, draw number) for one op, the seed as a signed integer; the next call gets the next number."""
         with self._lock:
             draw = self._draws
             self._draws = draw + 1
-            return self._seed, draw
+            return self._seed if self._seed < 2**63 else self._seed - 2**64, draw
+
+    def __reduce__(self) -> tuple:
+        return _restored, (str(self.device), self._seed, self._draws)
+
+
+def _restored(device: str, seed: int, draws: int) -> Generator:
+    generator = Generator(device)
+    generator._seed, generator._draws = seed, draws
+    return generator
 
 
 def _refuse(reason: str) -> None:
@@ -72,6 +134,7 @@ def _refuse(reason: str) -> None:
 
 
 default_generator = Generator()
+"""What draws without a `generator=` use, on every device."""
 
 
 def draw_numbers(generator: Generator | None = None) -> list[Node]:
@@ -99,11 +162,41 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> tuple[int, int]:
-    """The default generator's state."""
+def get_rng_state() -> Tensor:
+    """The default generator's state, a uint8 tensor."""
     return default_generator.get_state()
 
 
-def set_rng_state(state: tuple[int, int]) -> None:
-    """Put the default generator back into a state."""
-    default_generator.set_state(state)
+def set_rng_state(new_state: Tensor) -> None:
+    """Put the default generator back into a state.
+
+    >>> import genesis
+    >>> state = genesis.get_rng_state()
+    >>> first = genesis.rand(3).tolist()
+    >>> genesis.set_rng_state(state)
+    >>> genesis.rand(3).tolist() == first
+    True
+    """
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True) -> Iterator[None]:
+    """Draws inside leave the default generator as it was before. One generator serves all devices, so `devices` is
+    not looked at; `enabled=False` does nothing.
+
+    >>> import genesis
+    >>> state = genesis.get_rng_state()
+    >>> with genesis.random.fork_rng():
+    ...     x = genesis.rand(3)
+    >>> genesis.equal(genesis.get_rng_state(), state)
+    True
+    """
+    if not enabled:
+        yield
+        return
+    before = get_rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(before)

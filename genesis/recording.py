@@ -7,6 +7,7 @@ This is the hot path of an eager-looking program: every op that a user calls goe
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, Op, make, number
-from genesis.ir.ops import control, movement
+from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
 from genesis.storage import Cell, Storage, View, compute_now, volatile
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
-leaf_numbers = itertools.count(1)
+leaf_numbers, region_numbers = itertools.count(1), itertools.count(1)
 watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 """The leaf tensors that want gradients, by the number in their `watch` nodes."""
 
-crossings: dict[int, Tensor] = {}
-"""Tensors that were moved to another device, by the number in the `watch` node of the copy there."""
+crossings: dict[int, tuple[Any, int]] = {}
+"""(border, number of its output) by the number in the `watch` node of that output (`genesis.autograd.borders`)."""
 
 FREED = 0
 """The leaf number that stands for a graph whose backward has run."""
@@ -81,10 +82,43 @@ def read(tensor: TensorBase) -> Node:
     if tensor.leaf is not None:
         if mode.enabled:
             part = tensor.part
-            return make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
+            node = make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
+            return node if not regions else entered(storage, node)
     elif node.needs_grad and (tensor.detached or not mode.enabled):
         node = make(control.stop_gradient, (node,))
-    return node if tensor.part is None else tensor.part.read(node)
+    if tensor.part is not None:
+        node = tensor.part.read(node)
+    return node if not regions else entered(storage, node)
+
+
+class Region:
+    """A part of the program, while it is recorded, that backward computes again (`genesis.checkpoint`).
+
+    Attributes:
+        number: tells its borders from another region's.
+        own: the storages that it made. What it reads of others comes in through an `enter`.
+    """
+
+    def __init__(self) -> None:
+        self.number = next(region_numbers)
+        self.own: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self._thread = threading.get_ident()
+
+    def here(self) -> bool:
+        """Is this the thread that records it?"""
+        return self._thread == threading.get_ident()
+
+
+regions: list[Region] = []
+"""The regions that are being recorded, the outermost first."""
+
+
+def entered(storage: Storage, node: Node) -> Node:
+    """What is read of a storage, as the regions around see it."""
+    for region in regions:
+        if storage not in region.own and region.here():
+            node = make(recompute.enter, (node,), (region.number,))
+    return node
 
 
 def operand(x: Any) -> Node:
@@ -107,6 +141,8 @@ def wrap(node: Node) -> Tensor:
     tensor.type = node.type
     tensor.part = tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
+    for region in regions:
+        region.own.add(tensor.storage)
     if volatile:
         compute_now(tensor.storage)
     return tensor  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from genesis.capture import build_graph, capture
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
-from genesis.recording import operand, read, wrap
+from genesis.recording import entered, operand, read, regions, wrap
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.replay_step import StepReplay
 from genesis.results import Result
@@ -112,7 +112,8 @@ class CallReplay:
             else:
                 leaf = self._leaves.get(source)
                 node = source.node
-                operands.append(node if leaf is None else make(control.watch, (node,), (leaf,)))
+                node = node if leaf is None else make(control.watch, (node,), (leaf,))
+                operands.append(entered(source, node) if regions else node)
         numbers = refresh(list(self._numbers), self._live)
         call = make(control.call, (*operands, *(operand(x) for x in numbers)), (self._graph,), here())
         results = []

@@ -7,10 +7,11 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
-from genesis import engine
+from genesis import engine, session
 from genesis.recording import over
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.results import Result
+from genesis.runtime.plan import Memories
 from genesis.session import Session, take_back
 from genesis.snapshot import Refusal, Unsettled
 from genesis.storage import Cell, Storage, live_pending, pending, touched
@@ -73,12 +74,15 @@ class StepReplay:
         self._fixed = [sources[i] for i in self._at]
         self._cells: list[Cell] = [s.cell for s in self._fixed]
         self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
-        self._memories: list[Any] = [None] * len(sources)
+        self._memories = Memories([None] * len(sources))
         for i, cell in zip(self._at, self._cells, strict=True):
             self._memories[i] = cell.memory
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
+        self._runs = [0]
+        for storage in self._updated:
+            storage.replays = (*storage.replays, self._runs)
         position = {id(s): i for i, s in enumerate(flush.outputs)}
         self._results = [(position[id(s)], s.type) for s in self._shape.fresh]
         self._graded = graded
@@ -86,7 +90,7 @@ class StepReplay:
         self._grad_storages = [x.storage for x in self._grads]
         self._grad_cells = [s.cell for s in self._grad_storages]
         self._grad_positions = [position[id(s)] for s in self._grad_storages]
-        self._touched = -1
+        self._touched = self._looks = -1
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients are as they were at the captured call's start."""
@@ -100,12 +104,15 @@ class StepReplay:
                 engine.flush(live)
         memories = self._memories
         for index, argument in self._given:
-            memories[index] = engine.memory_of(tensors[argument])
+            memory = engine.memory_of(tensors[argument])
+            if memories[index] is not memory:
+                memories[index] = memory
+                memories.changed()
         untouched = self._touched == touched[0]
         if not untouched:
             self._refresh_memories()
         numbers = refresh(self._numbers, self._live)
-        ours = bool(self._graded) and self._hold_alone()
+        ours = bool(self._graded) and self._hold_alone(untouched)
         if ours:  # the call replaces these gradients: let go of their memory, so that the plan writes there again
             for cell in self._grad_cells:
                 cell.memory = None
@@ -113,6 +120,7 @@ class StepReplay:
             outputs = self._compiled.run(memories, numbers)
         except BaseException:
             take_back(again for again, _ in self._live)
+            self._looks = -1
             if ours:
                 for x in self._graded:
                     x._grad = None
@@ -123,7 +131,7 @@ class StepReplay:
         if self._graded:
             self._set_gradients(outputs, ours)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
-        self._touched = touched[0]
+        self._touched, self._looks = touched[0], session.grad_looks[0]
         return self._shape.build(fresh, tensors)
 
     def _refresh_memories(self) -> None:
@@ -136,23 +144,26 @@ class StepReplay:
             self._cells = [s.cell for s in self._fixed]
             for i, cell in zip(self._at, self._cells, strict=True):
                 self._memories[i] = cell.memory
+            self._memories.changed()
 
     def _advance(self, tensors: Sequence[Any], untouched: bool) -> None:
         """The written storages have new content."""
+        self._runs[0] += 1
         if untouched and not self._written_arguments:
-            for storage in self._updated:
-                storage.version += 1
             return
         self._cells = []  # hold on to no content
         for argument in self._written_arguments:
+            tensors[argument].storage.writes += 1
             _overwritten(tensors[argument].storage)
         for storage in self._updated:
             _overwritten(storage)
         self._cells = [s.cell for s in self._fixed]
         touched[0] += 1
 
-    def _hold_alone(self) -> bool:
+    def _hold_alone(self, untouched: bool) -> bool:
         """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
+        if untouched and self._looks == session.grad_looks[0]:  # nobody could get hold of what the last run made
+            return True
         held, cells = self._grad_storages, self._grad_cells
         return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
                 and not any(map(_node_of, held)) and not any(map(_outside_of, held))
@@ -178,7 +189,6 @@ class StepReplay:
 def _overwritten(storage: Storage) -> None:
     """Its memory was written to; whoever reads the old content must not see the new one."""
     storage._node = None
-    storage.version += 1
     cell = storage.cell
     if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
         new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]

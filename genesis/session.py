@@ -56,6 +56,10 @@ class Session:
 current: Session | None = None
 """The running capture's session, in whatever thread that runs. See `active`."""
 
+grad_looks = [0]
+"""How often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody has while this
+stays."""
+
 rebound_epoch = 0
 """Grows when a tensor that exists is made to look at other memory, or to want gradients or not."""
 

@@ -9,12 +9,12 @@ lead there: reading emits them, writing emits them and their inverses.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from genesis import session
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
-from genesis.ir.types import TensorType, int64
+from genesis.ir.types import Device, TensorType, int64
 
 touched = [0]
 """How often any storage was read into the program, written, settled or shared: what holds only while storages
@@ -42,17 +42,19 @@ class Storage:
     Attributes:
         type: shape, dtype and device of the whole content, row-major.
         cell: the memory with its last computed content, None before there is any.
-        version: how often it was written, for autograd's checks.
+        writes: how often the program wrote to it; `version` is that and what replays of compiled steps wrote.
+        replays: counts of writes, one for each compiled step that writes to it, shared by all that it writes to.
         persistent: keep its content in memory rather than able to be computed (gradients).
         error: why its pending content can never be computed (a failed flush), or None.
     """
 
-    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "persistent", "type",
-                 "version")
+    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "persistent", "replays",
+                 "type", "writes")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
-        self.version = 0
+        self.writes = 0
+        self.replays: tuple[list[int], ...] = ()
         self.persistent = False
         self.error: BaseException | None = None
         self._outside: _Outside | None = None
@@ -66,6 +68,11 @@ class Storage:
         """The content: a computed memory's leaf, or what will be written."""
         found = self._node
         return found if found is not None else self._leaf()
+
+    @property
+    def version(self) -> int:
+        """How often it was written, for people: nothing depends on it."""
+        return self.writes + sum(count for count, in self.replays)
 
     @property
     def settled(self) -> bool:
@@ -118,6 +125,7 @@ class Storage:
         A small one is copied. What reads a large one runs before the user's call returns.
         """
         memory = self.cell.memory  # type: ignore[union-attr]
+        outside.join()
         before = None if outside.snapshot is None else outside.snapshot()
         if before is not None and before.buffer.memory.same(memory):
             return before
@@ -136,7 +144,7 @@ class Storage:
         touched[0] += 1
         if self._outside is not None:
             self._outside.through = None
-        self.version += 1
+        self.writes += 1
         self.error = None
         if session.current is not None and (running := session.active()) is not None:
             running.writes[self] = None
@@ -144,7 +152,12 @@ class Storage:
             self._queued = True
             pending.append(self._reference)
         if self.exported or (volatile and node.op is not control.item):
+            outside = self._outside
+            if outside is not None:
+                outside.join()
             compute_now(self)
+            if outside is not None:
+                outside.release()
 
     def settle(self, cell: Cell, keep: Node | None = None) -> None:
         """The content is in the cell's memory now. `keep` is the node to differentiate through."""
@@ -165,14 +178,24 @@ class Storage:
         if self.cell is None:
             self.error = error
 
-    def share(self, owner: Any) -> None:
-        """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content."""
+    def share(self, owner: Any, stream: Any = None) -> None:
+        """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content.
+
+        `stream`: on a GPU, where the others work with it (`runtime.cuda_foreign.ForeignStream`).
+        """
         touched[0] += 1
         if self._outside is None:
             self._outside = _Outside()
+        if stream is not None:
+            self._outside.streams.append((weakref.ref(owner), stream))
         owners = self._outside.owners
         owners[:] = [*(one for one in owners if one() is not None), weakref.ref(owner)]
         self._keep_from_outside(self._outside)
+
+    def join_others(self) -> None:
+        """On a GPU, let our later work wait for that of those who share the memory."""
+        if self._outside is not None:
+            self._outside.join()
 
     def _keep_from_outside(self, outside: _Outside) -> None:
         """Nodes that stand for the content as it is now get a copy of it, since the memory may change."""
@@ -190,15 +213,29 @@ class Storage:
 class _Outside:
     """That memory is shared with the outside: as long as one of the owners is alive.
 
-    `snapshot` is the leaf of the last copy that was taken, `through` the node to differentiate through.
+    `snapshot` is the leaf of the last copy that was taken, `through` the node to differentiate through, `streams`
+    where the owners work with the memory.
     """
 
-    __slots__ = ("owners", "snapshot", "through")
+    __slots__ = ("owners", "snapshot", "streams", "through")
 
     def __init__(self) -> None:
         self.owners: list[weakref.ref] = []
+        self.streams: list[tuple[weakref.ref, Any]] = []
         self.snapshot: weakref.ref[Node] | None = None
         self.through: Node | None = None
+
+    def join(self) -> None:
+        """Our later work waits for what the owners' streams were given."""
+        for owner, stream in self.streams:
+            if owner() is not None:
+                stream.join()
+
+    def release(self) -> None:
+        """The owners' later work waits for what ours was given."""
+        for owner, stream in self.streams:
+            if owner() is not None:
+                stream.release()
 
 
 SNAPSHOT_BYTES = 1 << 20
@@ -230,6 +267,7 @@ def live_pending() -> list[Storage]:
     for reference in pending:
         storage = reference()
         if storage is not None and storage._queued:
+            found.pop(storage, None)  # from an earlier time: the order is that of the last writes
             found[storage] = reference
     pending[:] = found.values()
     return list(found)
@@ -253,16 +291,16 @@ class View:
     def read(self, whole: Node) -> Node:
         """The part, given the whole."""
         for op, attrs in self.steps:
-            whole = make(op, (whole,), attrs)
+            whole = _applied(op, attrs, whole)
         return whole
 
     def watch(self, whole: Node, leaf: int) -> Node:
         """The part, given the whole, as part of the leaf tensor with this number."""
         for op, attrs in self.steps[:self.leaf_steps]:
-            whole = make(op, (whole,), attrs)
+            whole = _applied(op, attrs, whole)
         whole = make(control.watch, (whole,), (leaf,))
         for op, attrs in self.steps[self.leaf_steps:]:
-            whole = make(op, (whole,), attrs)
+            whole = _applied(op, attrs, whole)
         return whole
 
     def write(self, whole: Node, part: Node, uniform: bool = False) -> Node:
@@ -270,28 +308,57 @@ class View:
 
         Raises RuntimeError if elements share memory, so that the order of writes would matter.
         """
-        if any(op is movement.expand for op, _ in self.steps):
+        if any(op in (movement.expand, movement.pad, STRIDED) for op, _ in self.steps):
             return self._write_elements(whole, part, uniform)
         parents = [whole]
         for op, attrs in self.steps[:-1]:
-            parents.append(make(op, (parents[-1],), attrs))
+            parents.append(_applied(op, attrs, parents[-1]))
         for (op, attrs), parent in zip(reversed(self.steps), reversed(parents), strict=True):
             part = _undo(op, attrs, parent, part)
         return part
 
     def _write_elements(self, whole: Node, part: Node, uniform: bool) -> Node:
         """The whole with each element of the part written to its place in memory."""
-        shape, count = part.type.shape, part.type.numel
+        shape = part.type.shape
         if not uniform and any(stride == 0 and size > 1 for size, stride in zip(shape, self.strides, strict=True)):
             raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a "
                                "single memory location")
-        place = leaves.full(shape, self.offset, int64, part.type.device)
-        for axis, stride in enumerate(self.strides):
-            place = place + leaves.iota(shape=shape, axis=axis, dtype=int64, device=part.type.device) * stride
-        flat = movement.reshape(whole, shape=(whole.type.numel,))
-        written = indexing.index_copy(flat, movement.reshape(place, shape=(count,)),
-                                      movement.reshape(part, shape=(count,)), axis=0)
-        return movement.reshape(written, shape=whole.type.shape)
+        return _put(whole, part, _places(shape, self.strides, self.offset, part.type.device))
+
+
+class _Strided:
+    """The step of a view that no movement op selects: attributes (shape, strides, offset), in elements of the whole."""
+
+    name = "as_strided"
+
+
+STRIDED: Final = _Strided()
+
+
+def _applied(op: Any, attrs: tuple, whole: Node) -> Node:
+    """What a step selects."""
+    if op is not STRIDED:
+        return make(op, (whole,), attrs)
+    flat = movement.reshape(whole, shape=(whole.type.numel,))
+    shape, strides, offset = attrs
+    return indexing.take(flat, _places(shape, strides, offset, whole.type.device), axis=0)
+
+
+def _places(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, device: Device) -> Node:
+    """Where each element is in memory."""
+    place = leaves.full(shape, offset, int64, device)
+    for axis, stride in enumerate(strides):
+        place = place + leaves.iota(shape=shape, axis=axis, dtype=int64, device=device) * stride
+    return place
+
+
+def _put(whole: Node, part: Node, places: Node) -> Node:
+    """The whole with the elements at these places replaced."""
+    count = part.type.numel
+    flat = movement.reshape(whole, shape=(whole.type.numel,))
+    written = indexing.index_copy(flat, movement.reshape(places, shape=(count,)),
+                                  movement.reshape(part, shape=(count,)), axis=0)
+    return movement.reshape(written, shape=whole.type.shape)
 
 
 def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
@@ -302,6 +369,9 @@ def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
         return make(movement.permute, (part,), (movement.inverse(attrs[0]),))
     if op is movement.slice:
         return make(movement.assign, (parent, part), attrs)
+    if op is STRIDED:
+        shape, strides, offset = attrs
+        return _put(parent, part, _places(shape, strides, offset, part.type.device))
     raise RuntimeError(f"cannot write through {op.name}")
 
 

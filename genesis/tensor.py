@@ -22,19 +22,35 @@ from genesis.ir.types import (
     int64,
     uint8,
 )
-from genesis.ops.common import default_dtype
+from genesis.ops.activation import ActivationMethods
+from genesis.ops.common import default_dtype, to_dtype
+from genesis.ops.copying import CopyingMethods
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
+from genesis.ops.diagonals import DiagonalMethods
+from genesis.ops.drawing import DrawingMethods
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.linalg import LinalgMethods
-from genesis.ops.math import to_dtype
 from genesis.ops.operators import MathMethods
+from genesis.ops.products import ProductMethods
+from genesis.ops.ranks import RankMethods
+from genesis.ops.rearrange import RearrangeMethods
 from genesis.ops.reduction import ReductionMethods
+from genesis.ops.scans import ScanMethods
+from genesis.ops.searching import SearchMethods
+from genesis.ops.sets import SetMethods
 from genesis.ops.shape import ShapeMethods, strides_of
+from genesis.ops.sharing import SharingMethods
+from genesis.ops.sorting import SortingMethods
+from genesis.ops.statistics import StatisticsMethods
+from genesis.ops.writing import WritingMethods
 from genesis.recording import FREED, over, read, set_tensor_class
 from genesis.storage import View
 
 
-class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, LinalgMethods, CreationMethods):
+class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
+             SearchMethods, SetMethods, ShapeMethods,
+             RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
+             ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods):
     """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
 
     Called directly it makes a floating-point tensor from data, as torch.Tensor does:
@@ -136,11 +152,6 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         """True for floating-point dtypes."""
         return self.type.dtype.is_floating_point
 
-    def data_ptr(self) -> int:
-        """Address of the first element. Computes the tensor."""
-        memory = engine.memory_of(self)
-        return memory.ptr + self.storage_offset() * self.type.dtype.itemsize
-
     # Gradients
 
     @property
@@ -188,6 +199,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
+        session.grad_looks[0] += 1
         if session.current is not None and (running := session.active()) is not None:
             running.note_grad_read(self)
         return self._grad
@@ -199,6 +211,7 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
                           [("tensor", self), ("grad", value)])
         if session.current is not None and (running := session.active()) is not None:
             running.note_grad_written(self)
+        session.grad_looks[0] += 1
         self._grad = value
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -217,8 +230,39 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         >>> x.grad
         tensor([4., 6.])
         """
-        from genesis.autograd import backward
+        from genesis.autograd.gradients import backward
         backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Let the gradient that arrives here go through a function, which may return another one.
+
+        Of a computed tensor the hook sees the gradient of what is made of it from now on. Call the result's
+        `remove()` to take it away.
+
+        >>> import genesis
+        >>> x = genesis.tensor(2.0, requires_grad=True)
+        >>> handle = x.register_hook(lambda g: g * 10)
+        >>> (x * x).backward()
+        >>> x.grad
+        tensor(40.)
+        """
+        from genesis.autograd.hooks import register_hook
+        return register_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Call a function with this leaf tensor after its `.grad` was accumulated into."""
+        from genesis.autograd.hooks import register_post_accumulate_grad_hook
+        return register_post_accumulate_grad_hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this computed tensor in `.grad` too."""
+        from genesis.autograd.hooks import retain_grad
+        retain_grad(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """True for a computed tensor whose gradient is kept."""
+        return "_retains" in self.__dict__
 
     def detach(self) -> Any:
         """The same memory, without gradients."""
@@ -242,11 +286,26 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
         session.rebound()
         self.storage, self.type, self.part = value.storage, value.type, value.part
 
+    # The array API standard
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`genesis.array_api`."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"the array API's version {api_version} is not there: 2024.12 and earlier are")
+        from genesis import array_api
+        return array_api
+
+    def to_device(self, device: DeviceLike, /, *, stream: Any = None) -> Any:
+        """This tensor on another device."""
+        return self.to(device=device)
+
     # Moving and casting
 
     def to(self, *args: Any, device: DeviceLike = None, dtype: DType | None = None, copy: bool = False,
            non_blocking: bool = False) -> Any:
         """This tensor with another dtype, on another device, or like another tensor; itself when it is so already."""
+        if len(args) == 1 and args[0].__class__ is DType and device is None and not copy:  # as autocast asks
+            return to_dtype(self, args[0])
         for arg in args:
             if isinstance(arg, DType):
                 dtype = arg
@@ -322,20 +381,6 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
 
     # Reading
 
-    def numpy(self) -> Any:
-        """The elements as a numpy array that shares the memory. CPU only; computes the tensor."""
-        if self.requires_grad:
-            raise failure("numpy", "can't call numpy() on a tensor that requires grad", [("tensor", self)],
-                          hint="use tensor.detach().numpy()")
-        if self.is_cuda:
-            raise failure("numpy", f"can't convert a {self.device} tensor to numpy", [("tensor", self)],
-                          hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
-        return engine.export_numpy(self)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        array = self.detach().cpu().numpy()
-        return array.astype(dtype) if dtype is not None and dtype != array.dtype else array.copy() if copy else array
-
     def item(self) -> Any:
         """The one element as a Python number. Computes the tensor."""
         if self.type.numel != 1:
@@ -383,21 +428,6 @@ class Tensor(MathMethods, ReductionMethods, ShapeMethods, IndexingMethods, Linal
     def __repr__(self) -> str:
         from genesis.printing import tensor_text
         return tensor_text(self)
-
-    def __deepcopy__(self, memo: dict) -> Any:
-        if not self.is_leaf:
-            raise failure("deepcopy", "only tensors created explicitly by the user support the deepcopy protocol",
-                          [("tensor", self)], hint="use detach().clone()")
-        copied = self.detach().clone().requires_grad_(self.requires_grad)
-        memo[id(self)] = copied
-        return copied
-
-    def __reduce__(self) -> Any:
-        return _from_pickle, (self.detach().cpu().numpy().copy(), str(self.device), self.requires_grad)
-
-
-def _from_pickle(array: Any, device: str, requires_grad: bool) -> Tensor:
-    return tensor(array, device=device, requires_grad=requires_grad)
 
 
 class Size(tuple):

@@ -32,7 +32,8 @@ _PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, 
                 types.MappingProxyType, types.GeneratorType)
 _READS_STATE = ("/utils/", "/cuda.py", "/cli/")
 _READS_STATE_NAMES = frozenset({"set_default_device", "set_rng_state", "get_rng_state", "initial_seed",
-                                "Generator.get_state", "Generator.set_state", "Generator.initial_seed"})
+                                "Generator.get_state", "Generator.set_state", "Generator.initial_seed",
+                                "Generator.clone_state", "fork_rng"})
 _HARMLESS = frozenset({"is_available", "device_count", "current_device", "is_initialized"})
 
 

@@ -8,16 +8,15 @@ a GPU is the very content of the tensor there, and a GPU's work is not done agai
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from genesis import engine
 from genesis.capture import computed, walk
 from genesis.gradmode import mode
 from genesis.ir.node import Node, make
-from genesis.ir.ops import control, leaves
+from genesis.ir.ops import leaves
 from genesis.ir.types import Device, TensorType, cpu, tensor_type
-from genesis.recording import crossings, leaf_numbers, wrap, wrap_memory
+from genesis.recording import wrap, wrap_memory
 
 
 def transfer(tensor: Any, device: Device) -> Any:
@@ -40,13 +39,8 @@ def transfer(tensor: Any, device: Device) -> Any:
 
 def _connected(moved: Any, origin: Any) -> Any:
     """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
-    number = next(leaf_numbers)
-    storage = moved.storage
-    node = make(control.watch, (storage.node,), (number,))
-    node.buffer = storage.cell
-    storage.settle(storage.cell, node)
-    crossings[number] = origin
-    weakref.finalize(node, crossings.pop, number, None)
+    from genesis.autograd.borders import Moved, stand_before
+    stand_before(moved, Moved(origin))
     return moved
 
 

@@ -18,9 +18,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
 TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
-           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session", "genesis.transfer")
+           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session", "genesis.transfer",
+           "genesis.linalg")
 AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
-PLAN = ("genesis.runtime.plan",)  # data only: what lowering makes and the runtime runs
+PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
 
 # Layer → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
 LAYERS: dict[str, tuple[str, ...]] = {
@@ -30,14 +31,22 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
     "genesis.capture": ("genesis.ir", "genesis.storage"),
+    "genesis.structure": ("genesis.ir",),
+    "genesis.family": ("genesis.ir", "genesis.leading", "genesis.compiler", "genesis.passes", "genesis.codegen",
+                       "genesis.runtime"),
+    "genesis.plans": ("genesis.ir", "genesis.capture", "genesis.leading", "genesis.structure", "genesis.compiler",
+                      "genesis.family", "genesis.codegen", "genesis.runtime", "genesis.recording"),
+    "genesis.leading": ("genesis.ir", "genesis.capture"),
     "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
-    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.runtime", "genesis.capture",
+    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.plans", "genesis.runtime", "genesis.capture",
                        "genesis.saving", *TENSORS),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     **dict.fromkeys(("genesis.autograd", "genesis.transfer"),
                     ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
+    "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
+    "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
     "genesis.amp": ("genesis.ir",),
 }
 # Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.

@@ -11,15 +11,17 @@ from typing import Any, Final
 
 from genesis.ir.types import DType, float32, float64
 
-LOW: Final = frozenset({"matmul", "linear", "sdpa"})
+LOW: Final = frozenset({"matmul", "linear", "sdpa", "convolution"})
 """Ops whose time is in matrix products and whose sums are in float32 anyway: the low precision."""
 
 WIDE: Final = frozenset({
-    "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm",  # sums of many terms
+    "softmax", "log_softmax", "cross_entropy", "layer_norm", "rms_norm", "group_norm",  # sums of many terms
     "sum", "prod", "cumsum", "cumprod", "norm",
     "exp", "expm1", "log", "log2", "log10", "log1p", "pow", "reciprocal", "rsqrt",  # a wide range of values
     "tan", "acos", "asin", "sinh", "cosh",
-    "mse_loss", "l1_loss", "nll_loss", "binary_cross_entropy_with_logits",
+    "mse_loss", "l1_loss", "nll_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "huber_loss", "kl_div",
+    "poisson_nll_loss", "margin_ranking_loss", "hinge_embedding_loss", "cosine_embedding_loss", "triplet_margin_loss",
+    "multi_margin_loss", "cosine_similarity", "softplus",
 })
 """Ops that lose too much in a low precision: float32. All others run in the dtype that comes."""
 

@@ -114,8 +114,9 @@ def _launch(row: dict[str, Any]) -> str:
 def plan_text(program: Program) -> str:
     """Where every value is while the program runs."""
     data = plan_data(program)
-    head = (f"arena {data['arena_bytes']:,} bytes (no order of these kernels' values needs less than "
-            f"{data['max_live_bytes']:,})")
+    head = (f"arena {data['arena_bytes']:,} bytes, {data['peak_over_max_live']:.3f} × the {data['max_live_bytes']:,} "
+            f"that are alive at one time; with {data['input_bytes']:,} of inputs and {data['output_bytes']:,} of outputs "
+            f"the program takes {data['peak_bytes']:,}")
     return "\n".join([head, *(f"{position:4d}  {step['name']}({', '.join(step['reads'])}) → {', '.join(step['writes'])}"
                               for position, step in enumerate(data["steps"]))])
 
@@ -128,7 +129,10 @@ def plan_data(program: Program) -> dict[str, Any]:
         place = places.get(node)
         return f"{names.get(node, '%?')} {'a view' if place is None else _place(place)}"
 
-    return {"arena_bytes": program.memory.arena_bytes, "max_live_bytes": program.memory.max_live_bytes,
+    graph, arena, live = program.schedule.graph, program.memory.arena_bytes, program.memory.max_live_bytes
+    given, returned = (sum(x.type.nbytes for x in nodes) for nodes in (graph.inputs, graph.outputs))
+    return {"arena_bytes": arena, "max_live_bytes": live, "peak_over_max_live": arena / live if live else 1.0,
+            "input_bytes": given, "output_bytes": returned, "peak_bytes": arena + given + returned,
             "steps": [{"name": name_of(group), "reads": [where(x) for x in group.inputs],
                        "writes": [where(x) for x in group.outputs]} for group in program.schedule.groups]}
 
@@ -161,6 +165,7 @@ STAGES = (
     graph_stage("canonical", "simplified"),
     graph_stage("matched", "with the forms that the backend has kernels for"),
     graph_stage("legal", "in ops that the backend can run"),
+    graph_stage("recomputed", "with what is computed again instead of being kept"),
     Stage("groups", "what becomes one kernel, and why", groups_text, groups_data),
     Stage("kernels", "the kernels in order", kernels_text, kernels_data),
     Stage("plan", "where each value is in memory", plan_text, plan_data),

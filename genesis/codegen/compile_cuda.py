@@ -25,7 +25,7 @@ from genesis.codegen.source import KernelSource
 from genesis.codegen.worker import ARCHITECTURE, ENABLE_FP_FUSION
 from genesis.runtime.plan import KernelImage
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Part of every key; raised when the same source would compile to something else."""
 
 MOST_WORKERS: Final = 16
@@ -38,7 +38,10 @@ class Cache(Protocol):
         """An entry with `cubin` and `meta`, or None."""
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
-        """Write an entry."""
+        """Write an entry; whether that worked."""
+
+    def name(self, key: str) -> str:
+        """What the entry of a key is called."""
 
 
 class CompilationFailed(RuntimeError):
@@ -62,14 +65,16 @@ def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
     for key in wanted:
         entry = store.get(key) if store is not None else None
         if entry is not None:
-            found[key] = {"cubin": entry.cubin, **entry.meta}
+            found[key] = {"cubin": entry.cubin, **entry.meta, "entry": store.name(key)}  # type: ignore[union-attr]
     missing = {key: source for key, source in wanted.items() if key not in found}
     for (key, source), answer in zip(missing.items(), _compile(missing.values(), architecture), strict=True):
         if "error" in answer:
             raise CompilationFailed(f"{source.name} does not compile\n{answer['error']}\n{source.source}")
         found[key] = {**answer, "cubin": base64.b64decode(answer["cubin"])}
         if store is not None:
-            store.put(key, found[key]["cubin"], {n: answer[n] for n in ("name", "num_warps", "shared_bytes")})
+            meta = {name: answer[name] for name in ("name", "num_warps", "shared_bytes")}
+            if store.put(key, found[key]["cubin"], {**meta, "source": text_of(source)}):
+                found[key]["entry"] = store.name(key)
     return [_image(found[key], wanted[key]) for key in keys]
 
 
@@ -80,8 +85,13 @@ def key_of(source: KernelSource, architecture: int = ARCHITECTURE) -> str:
 
 
 def _image(found: dict[str, Any], source: KernelSource) -> KernelImage:
-    text = f"{source.source}\n\nCONSTEXPRS = {source.constexprs!r}\n"
-    return KernelImage(found["name"], found["cubin"], found["num_warps"], found["shared_bytes"], text)
+    return KernelImage(found["name"], found["cubin"], found["num_warps"], found["shared_bytes"], text_of(source),
+                       found.get("entry", ""))
+
+
+def text_of(source: KernelSource) -> str:
+    """A kernel's text and the values of its constants, for people and for the host driver."""
+    return f"{source.source}\n\nCONSTEXPRS = {source.constexprs!r}\n"
 
 
 def _compile(sources: Iterable[KernelSource], architecture: int) -> list[dict[str, Any]]:

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 
 from genesis.codegen.loops import emit_foreach, emit_loop
-from genesis.codegen.source import KernelSource
+from genesis.codegen.open_sizes import with_size_arguments
+from genesis.codegen.source import KernelSource, TensorTable
 from genesis.codegen.templates.attention import emit_attention
 from genesis.codegen.templates.attention_backward import emit_attention_backward
+from genesis.codegen.templates.convolution import emit_convolution
+from genesis.codegen.templates.long_sort import emit_long_sort
 from genesis.codegen.templates.matmul import emit_matmul
 from genesis.codegen.templates.scan import emit_scan
 from genesis.codegen.templates.scatter import emit_scatter
+from genesis.codegen.templates.segments import emit_segment
+from genesis.codegen.templates.sort import emit_sort
+from genesis.config import config
+from genesis.ir.node import Node
 from genesis.passes.groups import Group
+from genesis.passes.outline import once, structure
+from genesis.passes.views import stored_as
 
 
 def emit(group: Group) -> KernelSource:
-    """The kernel that computes a group. Needs no GPU and no places."""
-    return _EMITTERS[group.kind](group)
+    """The kernel that computes a group. Needs no GPU and no places.
+
+    Groups of one structure (of repeated layers) have one text, and each its own arguments.
+    """
+    found = None if group.kind == "foreach" else _structure(group)
+    if found is None:
+        return _emitted(group)
+    key, nodes = found
+    place = {node: i for i, node in enumerate(nodes)}
+
+    def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
+        source = _emitted(group)
+        places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in source.args)
+        tables = any(isinstance(x, TensorTable) for x in source.args)
+        return None if tables or -1 in places else (replace(source, args=tuple(
+            x if at is None else 0 for x, at in zip(source.args, places, strict=True))), places)
+
+    kept = once(key, answer)
+    if kept is None:
+        return _emitted(group)
+    source, places = kept
+    return replace(source, args=tuple([x if at is None else nodes[at] for x, at in zip(source.args, places,
+                                                                                       strict=True)]))
+
+
+def _emitted(group: Group) -> KernelSource:
+    return with_size_arguments(_EMITTERS[group.kind](group))
+
+
+def _structure(group: Group) -> tuple[Hashable, list[Node]] | None:
+    """(what decides a group's text, the nodes that arguments may be: in an order that the text decides, too)."""
+    shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
+    found = structure(group.nodes, shown)
+    if found is None:
+        return None
+    rows, place = found
+    lines = tuple([node.source for node in group.nodes])
+    return (("kernel", config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
+             tuple([place[x] for x in group.outputs])), [*group.inputs, *group.nodes])
 
 
 _EMITTERS: dict[str, Callable[[Group], KernelSource]] = {
@@ -25,6 +72,10 @@ _EMITTERS: dict[str, Callable[[Group], KernelSource]] = {
     "matmul": emit_matmul,
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,
+    "convolution": emit_convolution,
     "scan": emit_scan,
     "scatter": emit_scatter,
+    "segment": emit_segment,
+    "sort": emit_sort,
+    "long_sort": emit_long_sort,
 }

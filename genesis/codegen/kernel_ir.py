@@ -12,16 +12,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from genesis.ir.node import Node
+from genesis.ir.ops.in_range import in_range, report_of
+from genesis.ir.ops.runs import reduce_runs
+from genesis.ir.size import Size
 from genesis.ir.types import DType, int64, promote_types
 from genesis.passes.groups import Group, Space
 from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
-from genesis.passes.reads import coordinates
+from genesis.passes.memory_values import weight
+from genesis.passes.reads import coordinates, reduction_space
 from genesis.passes.views import Point, pieces, stored_as
 
 
@@ -102,10 +106,11 @@ class Select:
 
 @dataclass(frozen=True)
 class Random:
-    """Philox bits for the element with flat index `counter`."""
+    """Philox bits for the element with flat index `counter`: word `word` of the `words` that it takes."""
 
     out: Value
     word: int
+    words: int
     seed: Value
     draw: Value
     counter: Expr
@@ -118,6 +123,17 @@ class Index:
     out: Value
     operand: Value
     size: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An `in_range` node: the operand clamped to 0 ≤ i < size. One outside, where the bounds hold, is told to a report."""
+
+    out: Value
+    operand: Value
+    node: Node
+    report: str
+    bounds: tuple[Bound, ...]
 
 
 @dataclass(frozen=True)
@@ -140,7 +156,34 @@ class Store:
     vars: str
 
 
-Statement = Constant | Number | Position | Load | Apply | Select | Random | Index | Reduce | Store
+@dataclass(frozen=True)
+class Part:
+    """Reduce a value over this program's run, and write that to the run's row of an output argument."""
+
+    argument: str
+    op: str
+    operand: Value
+
+
+Statement = Constant | Number | Position | Load | Apply | Select | Random | Index | Checked | Reduce | Store | Part
+
+END: Final = (Store, Part)
+"""What a kernel is for: statements without a result."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How the elements that a `Part` reduces are dealt out to programs (`ir/ops/runs.py`).
+
+    Attributes:
+        count, multiple: of the op.
+        over: the coordinate that the runs are of. "r": a program has a run of r for a block of x. "x": it has a run
+            of x, whole rows, and reduces over the rows besides what it does in each.
+    """
+
+    count: int
+    multiple: int
+    over: str
 
 
 @dataclass(frozen=True)
@@ -149,7 +192,7 @@ class Argument:
 
     name: str
     node: Node
-    role: str  # "in", "number" or "out"
+    role: str  # "in", "number", "report" or "out"
 
 
 @dataclass(frozen=True)
@@ -161,12 +204,14 @@ class Kernel:
         arguments: inputs, then numbers, then outputs.
         statements: operands before users.
         indices: values that stand behind loaded indices, by the atom's name.
+        runs: None when each reduction is of all its elements.
     """
 
     space: Space
     arguments: tuple[Argument, ...]
     statements: tuple[Statement, ...]
     indices: dict[str, Value] = field(compare=False)
+    runs: Runs | None = None
 
     @cached_property
     def x_size(self) -> int:
@@ -179,6 +224,20 @@ class Kernel:
         return prod(size for size, kind in self.space if kind == "r")
 
     @property
+    def r_leads(self) -> bool:
+        """Is what is reduced of a size that leads, which varies from run to run: outermost in memory, or open?"""
+        return self.r_size.__class__ is Size or (bool(self.space) and self.space[0][1] == "r")
+
+    def loads(self, vars: str) -> list[Load]:
+        """What is read at points that depend on just these coordinates."""
+        return [s for s in self.statements if isinstance(s, Load) and s.out.vars == vars]
+
+    @cached_property
+    def weight(self) -> int:
+        """Weighted ops for each element of the space."""
+        return sum(weight(s.node) for s in self.statements if isinstance(s, Apply) and s.out.vars == "xr")
+
+    @property
     def has_r(self) -> bool:
         """Does the kernel have a second coordinate at all?"""
         return any(kind == "r" for _, kind in self.space) or any(isinstance(s, Reduce) for s in self.statements)
@@ -189,9 +248,22 @@ def build(group: Group) -> Kernel:
     builder = _Builder(group)
     with _deep_recursion():
         for node in group.outputs:
-            if node.type.numel:
+            if node.op is reduce_runs:
+                builder.part(node)
+            elif node.type.numel:
                 builder.store(node)
     return builder.kernel()
+
+
+def build_operands(group: Group, space: Space, operands: tuple[Node, ...]) -> tuple[Kernel, tuple[Value, ...]]:
+    """What computes these nodes at every point of a space, and their values: a template goes on with them.
+
+    The kernel has no stores, and no arguments for the group's outputs.
+    """
+    builder = _Builder(replace(group, space=space, outputs=()))
+    with _deep_recursion():
+        values = tuple([builder.value(node, unflatten(builder.whole, node.shape), ()) for node in operands])
+    return builder.kernel(values), values
 
 
 def operand_dtype(node: Node) -> DType:
@@ -233,6 +305,7 @@ class _Builder:
         self.memo: dict[tuple[Any, ...], Value] = {}
         self.indices: dict[str, Value] = {}
         self.used: dict[str, int] = {}
+        self.runs: Runs | None = None
         self.memory: dict[Node, Argument] = {}
         for position, node in enumerate(group.inputs):
             self.memory[stored_as(node)] = self.arguments[node] = Argument(f"in{position}", node, "in")
@@ -240,10 +313,18 @@ class _Builder:
             self.arguments[node] = Argument(f"number{position}", node, "number")
         self.outputs = {node: Argument(f"out{position}", node, "out") for position, node in enumerate(group.outputs)}
 
-    def kernel(self) -> Kernel:
-        """What has been built, without what no store needs."""
+    def kernel(self, wanted: tuple[Value, ...] = ()) -> Kernel:
+        """What has been built, without what neither a store nor one of the wanted values needs."""
         return Kernel(self.group.space, (*self.arguments.values(), *self.outputs.values()),
-                      tuple(_needed(self.statements, self.indices)), self.indices)
+                      tuple(_needed(self.statements, self.indices, wanted)), self.indices, self.runs)
+
+    def part(self, node: Node) -> None:
+        """Compute a node's operand everywhere and reduce it over runs."""
+        operand = node.inputs[0]
+        over = "r" if reduction_space(node) == self.group.space else "x"
+        self.runs = Runs(node["runs"], node["multiple"], over)
+        value = self.value(operand, unflatten(self.whole, operand.shape), ())
+        self.statements.append(Part(self.outputs[node].name, node["how"], value))
 
     def store(self, node: Node) -> None:
         """Compute a node everywhere in its part of the space and write it."""
@@ -296,6 +377,8 @@ class _Builder:
             return self.add(Number(self.new("n", node.dtype, "", 0), self.arguments[node].name))
         if name == "iota":
             return self.position(point[node["axis"]], node.dtype)
+        if node.op is in_range:
+            return self.checked(node, point, bounds)
         if kind == "pointwise":
             return self.apply(node, point, bounds)
         if kind == "movement":
@@ -306,7 +389,7 @@ class _Builder:
             seed, draw = (self.value(x, (), ()) for x in node.inputs)
             counter = flatten(point, node.shape)
             out = self.new("bits", node.dtype, self.vars_of(counter), self.stage_of(counter))
-            return self.add(Random(out, node["word"], seed, draw, counter))
+            return self.add(Random(out, node["word"], node["words"], seed, draw, counter))
         if name in ("take", "gather"):
             return self.read_row(node, point, bounds)
         raise NotFusable(f"{name} cannot be computed inside a loop")
@@ -378,6 +461,14 @@ class _Builder:
         chosen = self.index(self.value(index, at, bounds), table.shape[axis])
         return self.value(table, (*before, chosen, *after), bounds)
 
+    def checked(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        operand, told = self.value(node.inputs[0], point, bounds), report_of(node)
+        if told not in self.arguments:
+            count = sum(argument.role == "report" for argument in self.arguments.values())
+            self.arguments[told] = Argument(f"report{count}", told, "report")
+        out = self.new("checked", int64, operand.vars, operand.stage)
+        return self.add(Checked(out, operand, node, self.arguments[told].name, bounds))
+
     def index(self, value: Value, size: int) -> Expr:
         found = self.memo.get(("index", value, size))
         if found is None:
@@ -387,12 +478,12 @@ class _Builder:
         return loaded(found.name, size, found.name)
 
 
-def _needed(statements: list[Statement], indices: dict[str, Value]) -> list[Statement]:
-    """The statements that a store depends on."""
-    wanted: set[str] = set()
+def _needed(statements: list[Statement], indices: dict[str, Value], values: tuple[Value, ...]) -> list[Statement]:
+    """The statements that a store or one of the values depends on."""
+    wanted = {value.name for value in values}
     kept = []
     for statement in reversed(statements):
-        if isinstance(statement, Store) or statement.out.name in wanted:
+        if isinstance(statement, END) or statement.out.name in wanted:
             kept.append(statement)
             wanted.update(value.name for value in operands_of(statement, indices))
     return kept[::-1]
@@ -411,13 +502,17 @@ def operands_of(statement: Statement, indices: dict[str, Value]) -> list[Value]:
             found = list(operands)
         case Select(_, bounds, inside, outside):
             found, where = [inside, outside], [bound.e for bound in bounds]
-        case Random(_, _, seed, draw, counter):
+        case Random(_, _, _, seed, draw, counter):
             found, where = [seed, draw], [counter]
         case Index(_, operand, _):
             found = [operand]
+        case Checked(_, operand, _, _, bounds):
+            found, where = [operand], [bound.e for bound in bounds]
         case Reduce(_, _, operand, position):
             found, where = [operand], [position] if position is not None else []
         case Store(_, address, value, _):
             found, where = [value], [address]
+        case Part(_, _, operand):
+            found = [operand]
     return found + [indices[atom.name] for atom in atoms(where) if atom.kind == "loaded"]
 

@@ -1,14 +1,23 @@
-"""Loop groups and foreach groups → kernels."""
+"""Loop groups and foreach groups → kernels.
+
+How many elements are kept, and how many are reduced when these lie outermost, are arguments of a kernel. So the
+batch size is not in its text: another one of the same class (1, a multiple of 16, other; 64 bits or 32; a row of
+`blocks.py`) runs the same kernel.
+"""
 
 from __future__ import annotations
 
 from genesis.codegen.blocks import Blocks, choose_blocks
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
-from genesis.codegen.source import HEADER, KernelSource, TensorTable
+from genesis.codegen.source import HEADER, WAIT, KernelSource, TensorTable
+from genesis.codegen.tiles import tile
 from genesis.codegen.triton_emitter import Body
 from genesis.codegen.triton_lowerings import POINTER, prelude_for, triton_type
+from genesis.codegen.walks import Program
 from genesis.ir.node import Node
+from genesis.ir.size import is_multiple
+from genesis.ir.types import int64
 from genesis.passes.groups import Group
 
 INT32_LIMIT = 2**31
@@ -17,50 +26,79 @@ INT32_LIMIT = 2**31
 def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
     """The kernel of a loop group; `blocks` overrides the choice of block sizes."""
     kernel = build(group)
-    blocks = blocks or choose_blocks(kernel)
+    if blocks is None:
+        kernel, blocks = tile(group, kernel) or (kernel, choose_blocks(kernel))
     wide = needs_int64(kernel)
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
-    body = Body(kernel, blocks, wide)
-    lines = [*_x_lines(kernel, wide), *_r_lines(kernel, body, wide), *body.lines()]
+    body = Program(kernel, blocks, wide)
+    lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
     name = kernel_name(group)
     constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
-    sizes = {"x_size": kernel.x_size} if kernel.x_size < INT32_LIMIT else {}
-    if not sizes:
-        constexprs = {"x_size": kernel.x_size, **constexprs}
-    signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    sizes = {"x_size": kernel.x_size, **({"r_size": kernel.r_size} if body.r_size == "r_size" else {})}
+    signature = {**pointers, **{size: integer_type(value) for size, value in sizes.items()},
+                 **dict.fromkeys(constexprs, "constexpr")}
     aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
-    aligned += [size for size, value in sizes.items() if value % 16 == 0]
+    fastest = kernel.space[-1][1] if kernel.has_r and kernel.space else "x"  # whose bounds cut vectors off
+    aligned += multiples_of_16({size: value for size, value in sizes.items() if size == f"{fastest}_size"})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
-        (0 if empty else -(-kernel.x_size // blocks.x), 1, 1), blocks.num_warps, label=name)
+        (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+
+
+def _grid(body: Body) -> tuple[int, int, int]:
+    """A program for each block of x; several where they share r; one for each run of whole rows."""
+    runs = body.kernel.runs
+    if runs is not None and runs.over == "x":
+        return runs.count, 1, 1
+    return -(-body.kernel.x_size // body.blocks.x) * body.tiles, 1 if runs is None else runs.count, 1
+
+
+def integer_type(value: int) -> str:
+    """The type of a size as a kernel's argument: 64 bits only where they are needed."""
+    return "i32" if value < INT32_LIMIT else "i64"
+
+
+def any_wide(*sizes: int) -> bool:
+    """Does one of the sizes need 64 bits?"""
+    return any(size >= INT32_LIMIT for size in sizes)  # which is the largest may depend on open ones
+
+
+def multiples_of_16(sizes: dict[str, int]) -> list[str]:
+    """The sizes that a kernel may take for multiples of 16: with that it finds out which accesses are aligned."""
+    return [size for size, value in sizes.items() if is_multiple(value, 16)]
 
 
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "") -> str:
     """A module's text: the imports, the helpers that the lines use, the kernel."""
     parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
+    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in (WAIT, *lines))
     return f"{HEADER}\n{prelude_for(text + more)}{more}\n{text}"
 
 
 def needs_int64(kernel: Kernel) -> bool:
     """Does some address or position exceed 32 bits?"""
-    largest = max([argument.node.type.numel for argument in kernel.arguments] + [kernel.x_size * kernel.r_size])
-    return largest >= INT32_LIMIT
+    return any_wide(kernel.x_size * kernel.r_size, *(argument.node.type.numel for argument in kernel.arguments))
 
 
-def _x_lines(kernel: Kernel, wide: bool) -> list[str]:
-    program = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
-    block = "tl.arange(0, XBLOCK)" + ("[:, None]" if kernel.has_r else "")
-    return [f"x = {program} * XBLOCK + {block}", "x_mask = x < x_size"]
-
-
-def _r_lines(kernel: Kernel, body: Body, wide: bool) -> list[str]:
-    if not kernel.has_r or body.blocks.looped:
+def _x_lines(body: Body) -> list[str]:
+    runs = body.kernel.runs
+    if runs is not None and runs.over == "x":
         return []
-    lines = [f"r = tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if wide else ''}"]
-    return [*lines, f"r_mask = r < {kernel.r_size}"] if body.ragged_r else lines
+    program = "tl.program_id(0).to(tl.int64)" if body.index_type is int64 else "tl.program_id(0)"
+    first = [f"program = {program}"] if body.tiles > 1 else []
+    row = f"program // {body.tiles}" if body.tiles > 1 else program
+    block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
+    return [*first, f"x = {row} * XBLOCK + {block}", "x_mask = x < x_size"]
+
+
+def _r_lines(body: Body) -> list[str]:
+    if body.flat or body.blocks.looped:
+        return []
+    start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
+    lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if body.index_type is int64 else ''}"]
+    return [*lines, f"r_mask = r < {body.r_size}"] if body.ragged_r else lines
 
 
 # One program over many tensors
@@ -87,7 +125,7 @@ def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
         members += [kernel.x_size, *(kernel.arguments[position].node for position in own)]
     programs, width = len(starts) // 2, 1 + len(own)
     block = min(chunk, 1024)
-    body = Body(first, Blocks(block, 1, False, 4), wide=any(map(needs_int64, kernels)))
+    body = Body(first, Blocks(block, 1, False, 4), wide=any(map(needs_int64, kernels)), first="start + step")
     lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
              "start = tl.load(table + 2 * program + 1)",
              f"row = table + 2 * programs + member * {width}",

@@ -8,6 +8,7 @@ from genesis.codegen.torch_lowerings import LOWERINGS, Lowering, fold_numbers, l
 from genesis.ir.graph import topological
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
+from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.plan_memory import MemoryPlan
@@ -123,7 +124,7 @@ class _Lowerer:
 
     def _group(self, group: Group) -> None:
         node = group.nodes[0]
-        args = tuple(self._operand(x) for x in node.inputs)
+        args = tuple(self._operand(x) for x in inputs_read(node))
         row = _lowering(node)
         outs = tuple(self._value(output) for output in group.outputs)
         label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name

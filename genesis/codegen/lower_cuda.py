@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from genesis.codegen.compile_cuda import Cache, compile_sources
 from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable
 from genesis.codegen.triton_lowerings import LOWERED
 from genesis.config import config
+from genesis.ir.checked import line_of
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops.in_range import report
+from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
+from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
-from genesis.ir.types import float32
+from genesis.ir.types import float32, int64, tensor_type
+from genesis.passes.channels_last import DOTS
 from genesis.passes.fuse import fuse
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.patterns import flash_refusal
 from genesis.passes.pipeline import Backend
 from genesis.passes.plan_memory import MemoryPlan
+from genesis.passes.snapshots import copy_while_updating
 from genesis.passes.split_reductions import split_reductions
-from genesis.runtime.plan import Copy, KernelImage, Launch, Table
+from genesis.passes.split_scans import split_scans
+from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
 
@@ -28,11 +36,35 @@ Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
 def supports(node: Node) -> bool:
     """True for ops with a kernel, or a line in one."""
     if node.op.name in FLASH:
-        q, _, v = node.inputs[FLASH[node.op.name]:][:3]
-        return not flash_refusal(q.type, v.type, node["scale"]) and all(
-            x.dtype is float32 for x in node.inputs[FLASH[node.op.name] + 3:])
-    return node.op.name in LOWERED
+        start = FLASH[node.op.name]
+        q, _, v = node.inputs[start:start + 3]
+        return not flash_refusal(q.type, v.type, node["scale"]) and (
+            not start or all(x.dtype is float32 for x in node.inputs[start + 3:start + 5]))
+    limit = LIMITS.get(node.op.name)
+    return limit(node) if limit is not None else node.op.name in LOWERED
 
+
+FEW_ROWS: Final = 256
+"""Indices up to which each program looks through all of them for its rows; more are sorted."""
+
+FEW_ELEMENTS: Final = 32
+"""The same for an index with an entry for each element, along its axis."""
+
+SMALL: Final = 1 << 20
+"""Elements up to which a whole result is written anew; of a larger one only the rows that are hit."""
+
+LIMITS: dict[str, Callable[[Node], bool]] = {
+    "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
+    **dict.fromkeys(("index_add", "index_copy"),
+                    lambda node: node.inputs[1].type.numel <= FEW_ROWS and node.type.numel <= SMALL),
+    **dict.fromkeys(("scatter_add", "scatter"),
+                    lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),
+    **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"),
+                    lambda node: node.inputs[0].dtype.name in DOTS and bool(node.type.numel)),
+    "sort": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
+    "topk": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
+}
+"""Ops with a kernel for some operands; with others they are decomposed."""
 
 FLASH = {"flash_attention": 0, "flash_attention_dq": 1, "flash_attention_dkv": 1}
 """Attention's ops → where q, k and v start among the operands; they have kernels for some types."""
@@ -45,7 +77,7 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
 
 def prepare(graph: Graph) -> Graph:
     """The last rewrites before grouping."""
-    return split_reductions(graph)
+    return copy_while_updating(split_reductions(split_scans(graph)))
 
 
 def group(graph: Graph) -> Schedule:
@@ -53,7 +85,9 @@ def group(graph: Graph) -> Schedule:
     return fuse(graph, merge=config.fuse)
 
 
-BACKEND = Backend("cuda", supports, prepare, group, may_overwrite, ("flash_attention", "flash_attention_backward"))
+BACKEND = Backend("cuda", supports, prepare, group, may_overwrite, (
+    "flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
+    "convolution_weight_last"), recomputes=True)
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
@@ -64,26 +98,53 @@ def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
         store: compiled kernels of earlier processes.
         compile: what makes images of sources; by default Triton in worker processes.
     """
+    return steps_of(schedule, memory, kernels_of(schedule, store, compile))
+
+
+Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
+"""Of each group its kernel: as text, and compiled if it has any program to run."""
+
+
+def kernels_of(schedule: Schedule, store: Cache | None = None, compile: Compile | None = None) -> Kernels:
+    """The kernels of a schedule, compiled."""
     sources = [emit(group) for group in schedule.groups]
     launched = [source for source in sources if all(source.grid)]
     images = dict(zip(map(id, launched), (compile or partial(compile_sources, store=store))(launched), strict=True))
+    return [(source, images.get(id(source))) for source in sources]
+
+
+def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[Launch | Copy, ...]:
+    """The launches of a schedule's kernels over planned memory, and the copies between them."""
     copies: dict[int, list[Copy]] = {}
     for index, node, place in memory.copies:
         copies.setdefault(index, []).append(Copy(memory.places[node], place))
+    starts: dict[int, list[Copy]] = {}
+    for index, origin, place in memory.starts:
+        starts.setdefault(index, []).append(Copy(origin, place))
     steps: list[Launch | Copy] = [Copy(source, destination) for source, destination in memory.before]
-    for index, source in enumerate(sources):
-        if id(source) in images:
-            steps.append(Launch(images[id(source)], tuple(_argument(x, memory) for x in source.args), source.grid,
-                                source.label))
+    for index, (group, (source, image)) in enumerate(zip(schedule.groups, kernels, strict=True)):
+        steps += starts.get(index, ())
+        if image is not None:
+            steps.append(Launch(image, tuple(_argument(x, memory) for x in source.args), source.grid,
+                                source.label, tuple(memory.places[x] for x in group.outputs), origin_of(group)))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
 
 
+def origin_of(group: Group) -> str:
+    """The last op of the group that is more than a view, and the line that recorded it."""
+    found = [node for node in group.nodes if node.source is not None and node.op.kind not in ("leaf", "movement")]
+    return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
+
+
 def _argument(value: Node | int | TensorTable, memory: MemoryPlan) -> Place | int | Table:
-    if isinstance(value, int):
-        return value
     if isinstance(value, TensorTable):
-        return Table(tuple(x if isinstance(x, int) else memory.places[x] for x in value.entries))
+        return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
+    if not isinstance(value, Node):
+        return value
+    if value.op is report:
+        word = Place("errors", 0, 0, tensor_type((), int64, value["device"]))
+        return Table((word, Check(value["name"], value["size"], value["dim"], value["line"])))
     if value.op.name == "scalar":
         return Place("numbers", value["index"], 8 * value["index"], value.type)
     return memory.places[value]

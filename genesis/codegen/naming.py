@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from genesis.ir.node import Node
+from genesis.ir.ops.runs import reduce_runs
 from genesis.passes.groups import Group
 
 _KNOWN: Final = (
@@ -39,7 +40,8 @@ def kernel_name(group: Group) -> str:
 
 
 def _loud(nodes: Iterable[Node]) -> Iterable[str]:
-    return (node.op.name.strip("_") for node in nodes if node.op.name not in _SILENT)
+    names = (node["how"] if node.op is reduce_runs else node.op.name for node in nodes)
+    return (name.strip("_") for name in names if name not in _SILENT)
 
 
 def _quiet(nodes: Iterable[Node]) -> str:

@@ -1,9 +1,8 @@
 """Kernel IR → Triton text, one statement a line.
 
 A kernel without r has blocks [XBLOCK]. With r they are [XBLOCK, RBLOCK], and a value that does not
-depend on a coordinate has size 1 there, so that arithmetic broadcasts. When a row is too long for a
-block the program walks over r once for each stage: a pass computes the reductions that need only
-what earlier passes have reduced, and writes what can be written.
+depend on a coordinate has size 1 there, so that arithmetic broadcasts. What loops around the
+statements is the business of `walks`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from collections.abc import Iterable, Sequence
 from genesis.codegen import triton_lowerings as table
 from genesis.codegen.blocks import Blocks
 from genesis.codegen.kernel_ir import (
+    END,
     Apply,
+    Checked,
     Constant,
     Index,
     Kernel,
@@ -27,97 +28,65 @@ from genesis.codegen.kernel_ir import (
     Statement,
     Store,
     Value,
-    operands_of,
 )
+from genesis.codegen.rounded import rounded_values
+from genesis.ir.size import Size
 from genesis.ir.types import DType, bool_, float32, int32, int64
 from genesis.passes.index_map import Bound, Expr, atoms
 
 _INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
-_BIG = {int32: 2**31 - 1, int64: 2**63 - 1}
+BIG = {int32: 2**31 - 1, int64: 2**63 - 1}
 
 
 class Body:
-    """Prints a kernel's statements for given blocks."""
+    """Prints a kernel's statements for given blocks.
 
-    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool):
+    Attributes:
+        r_size: how many elements are reduced, as text: the argument `r_size` when their coordinate leads.
+        ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
+        tiles: how many programs share the r of one block of x.
+        first: where the block begins along its last axis, as text; given for an x that is not the program's own.
+    """
+
+    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool, first: str = ""):
         self.kernel, self.blocks = kernel, blocks
         self.flat = not kernel.has_r
         self.index_type = int64 if wide else int32
         self.constants = {s.out.name: s for s in kernel.statements if isinstance(s, Constant)}
+        self.rounded = rounded_values(kernel)
+        self.positions = {s.out.name: s.e for s in kernel.statements if isinstance(s, Position)}
+        self.casts = {s.out.name: s.operands[0] for s in kernel.statements
+                      if isinstance(s, Apply) and s.node.op.name == "cast"}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-        self.ragged_r = kernel.r_size % blocks.r != 0 if blocks.looped else kernel.r_size != blocks.r
+        self.r_size = "r_size" if kernel.has_r and kernel.r_leads else str(kernel.r_size)
+        self.ragged_x = True
+        self.ragged_r = self.r_size == "r_size" or (
+            kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
+        self.tiles = -(-kernel.r_size // blocks.r) if blocks.tiled else 1
+        program = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
+        self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
+                      else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
         self.source = ""
 
     # The order of things
 
     def lines(self) -> list[str]:
-        """The program's statements after x, x_mask (and r, when nothing loops) are defined."""
-        if self.blocks.looped:
-            return self.passes()
-        return [line for s in self.stores_last(self.kernel.statements) for line in self.statement(s)]
+        """The program's statements after x, x_mask and r are defined."""
+        return [line for s in self.loads_first(self.stores_last(self.kernel.statements)) for line in self.statement(s)]
 
-    def passes(self) -> list[str]:
-        """One walk over r for each stage, with what is computed once a row in between.
-
-        Everything is stored at the end, in the last walk: an output may share memory with an input,
-        which earlier walks read.
-        """
-        statements = self.stores_last(self.kernel.statements)
-        found: list[str] = []
-        last = max((self.stage(s) for s in statements), default=0)
-        for stage in range(last + 1):
-            here = [s for s in statements if not isinstance(s, Store) and self.stage(s) == stage]
-            stores = [s for s in statements if isinstance(s, Store)] if stage == last else []
-            for s in here:
-                if not self.inside(s) and not isinstance(s, Reduce):
-                    found += self.statement(s)
-            ends: list[Statement] = [s for s in here if isinstance(s, Reduce)]
-            ends += [s for s in stores if self.inside(s)]
-            if ends:
-                found += self.walk(ends)
-            for store in stores:
-                if not self.inside(store):
-                    found += self.statement(store)
-        return found
+    @staticmethod
+    def loads_first(statements: Sequence[Statement]) -> list[Statement]:
+        """What needs no value is loaded before anything is computed, which hides the time that it takes."""
+        def waits(s: Statement) -> bool:
+            if isinstance(s, Load):
+                return any(atom.kind == "loaded" for atom in atoms([s.address, *(bound.e for bound in s.bounds)]))
+            return not isinstance(s, Number)
+        return sorted(statements, key=waits)
 
     @staticmethod
     def stores_last(statements: Sequence[Statement]) -> list[Statement]:
         """All loads come before the first store."""
-        return sorted(statements, key=lambda s: isinstance(s, Store))
-
-    def walk(self, ends: list[Statement]) -> list[str]:
-        """A loop over r that computes these reductions and stores."""
-        reductions = [s for s in ends if isinstance(s, Reduce)]
-        found = [line for s in reductions for line in self.start(s)]
-        found.append(f"for r_start in range(0, {self.kernel.r_size}, RBLOCK):")
-        inner = [f"r = r_start + {self.range('R')}[None, :]{'.to(tl.int64)' if self.index_type is int64 else ''}"]
-        if self.ragged_r:
-            inner.append(f"r_mask = r < {self.kernel.r_size}")
-        for s in self.needed(ends):
-            inner += self.accumulate(s) if isinstance(s, Reduce) else self.statement(s)
-        found += ["    " + line for line in inner]
-        return found + [line for s in reductions for line in self.finish(s)]
-
-    def needed(self, ends: list[Statement]) -> list[Statement]:
-        """What must be computed inside a walk for these ends, in order."""
-        wanted: set[str] = set()
-        chosen = set(map(id, ends))
-        kept = []
-        for s in reversed(self.stores_last(self.kernel.statements)):
-            if id(s) in chosen or (not isinstance(s, Store | Reduce) and s.out.name in wanted and self.inside(s)):
-                kept.append(s)
-                wanted.update(value.name for value in operands_of(s, self.kernel.indices))
-        return kept[::-1]
-
-    def stage(self, s: Statement) -> int:
-        """The pass a statement belongs to; a reduction belongs to the pass that feeds it."""
-        if isinstance(s, Store):
-            return s.value.stage
-        return s.operand.stage if isinstance(s, Reduce) else s.out.stage
-
-    def inside(self, s: Statement) -> bool:
-        """Does the statement depend on r, so that it is computed inside a walk?"""
-        return "r" in s.vars if isinstance(s, Store) else not isinstance(s, Reduce) and "r" in s.out.vars
+        return sorted(statements, key=lambda s: isinstance(s, END))
 
     # Statements
 
@@ -131,25 +100,55 @@ class Body:
             case Position(out, e):
                 return [f"{out.name} = {self.as_type(e, out.dtype)}"]
             case Load():
-                return [self.load(s)]
+                return self.load(s)
             case Index(out, operand, size):
                 value = self.use(operand, operand.dtype)
                 clamped = f"tl.minimum(tl.maximum({value}.to(tl.int64), 0), {max(size - 1, 0)})"
                 return [f"{out.name} = {clamped}.to({table.triton_type(self.index_type)})"]
+            case Checked():
+                return [*self.comment(s.node.source), self.checked(s)]
             case Apply():
                 return [*self.comment(s.node.source), f"{s.out.name} = {self.apply(s)}"]
             case Select(out, bounds, inside, outside):
                 a, b = self.use(inside, out.dtype), self.use(outside, out.dtype)
                 return [f"{out.name} = tl.where({self.conditions(bounds)}, {a}, {b})"]
-            case Random(out, word, seed, draw, counter):
-                values = [self.use(v, v.dtype) + ".to(tl.int64)" for v in (seed, draw)]
-                at = self.as_type(counter, int64)
-                return [f"{out.name} = g_philox({values[0]}, {values[1]}, {at}, {word})"]
+            case Random(out, word, words, seed, draw, counter):
+                key = ", ".join(self.use(v, v.dtype) + ".to(tl.int64)" for v in (seed, draw))
+                if self.counts_up(counter, 4 // words):
+                    run = f"g_random_run({key}, {self.counters(counter, 4 // words)}, {word}, {words})"
+                    return [f"{out.name} = tl.reshape({run}, {self.shape(out.vars)})"]
+                return [f"{out.name} = g_random_bits({key}, {self.at(counter, out.vars, block=True)}, {word}, {words})"]
             case Reduce():
                 return self.reduce(s)
             case Store():
                 return [self.store(s)]
         raise TypeError(f"no text for {s!r}")
+
+    def checked(self, s: Checked) -> str:
+        node, value = s.node, self.use(s.operand, s.operand.dtype) + ".to(tl.int64)"
+        vars = self.vars_of(*(bound.e for bound in s.bounds)) + s.out.vars
+        conditions = [self.masks("".join(name for name in "xr" if name in vars), s.bounds)]
+        if node["ignored"] is not None:
+            conditions.append(f"({value} != {node['ignored']})")
+        wanted = " & ".join(filter(None, conditions)) or "tl.full((), 1, tl.int1)"
+        text = f"g_in_range({value}, {node['size']}, {node['negative']}, {wanted}, {s.report})"
+        if node["ignored"] is not None:
+            text = f"tl.where({value} == {node['ignored']}, {value}, {text})"
+        return f"{s.out.name} = {text}"
+
+    def counters(self, e: Expr, by: int) -> str:
+        """e // by, one for each group of `by` numbers that e runs through."""
+        axis = "x" if self.flat else "r"
+        start = expression(Expr(e.constant, tuple(term for term in e.terms if term[0].name != axis)))
+        lanes = f"tl.arange(0, {axis.upper()}BLOCK // {by})" + ("" if self.flat else "[None, :]")
+        return f"({start} + {self.first}) // {by} + {lanes}"
+
+    def counts_up(self, e: Expr, by: int) -> bool:
+        """Does e run through whole aligned groups of `by` numbers along the block's last axis?"""
+        axis, block = ("x", self.blocks.x) if self.flat else ("r", self.blocks.r)
+        along = [(atom, k) for atom, k in e.terms if axis in self.vars_of(Expr(0, ((atom, k),)))]
+        return (by > 1 and block % by == 0 and len(along) == 1 and along[0][0].kind == "var" and along[0][1] == 1
+                and e.constant % by == 0 and all(k % by == 0 for atom, k in e.terms if atom is not along[0][0]))
 
     def comment(self, source: object) -> list[str]:
         """The user's line, when it is another than the last one printed."""
@@ -159,17 +158,21 @@ class Body:
         self.source = text
         return [f"# {text}"]
 
-    def load(self, s: Load) -> str:
+    def load(self, s: Load) -> list[str]:
         held = table.held(s.out.dtype)
         masks = self.masks(s.out.vars, s.bounds)
         address = self.at(s.address, s.out.vars if masks else self.vars_of(s.address))
         text = f"tl.load({s.argument} + {address}{f', mask={masks}, other=0' if masks else ''})"
-        return f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({table.triton_type(held)})")
+        return [f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({table.triton_type(held)})")]
 
     def store(self, s: Store) -> str:
         address = self.at(s.address, s.vars, block=True)
-        value = self.use(s.value, s.value.dtype)
         dtype = self.dtypes[s.argument]
+        source = self.casts.get(s.value.name)
+        if source is not None and source.dtype is float32 and table.held(dtype) is float32:
+            value = self.use(source, float32)  # rounded once, as it is stored
+        else:
+            value = self.use(s.value, s.value.dtype)
         if table.held(dtype) is not dtype:
             value = f"{value}.to({table.triton_type(dtype)})"
         if not self.flat:
@@ -182,18 +185,50 @@ class Body:
         name = node.op.name
         if name == "cast":
             return table.convert(self.use(s.operands[0], s.operands[0].dtype), s.operands[0].dtype, node.dtype)
+        if name == "bitcast":
+            return table.reinterpret(self.use(s.operands[0], compute), compute, node.dtype)
         if name == "where":
             dtypes = (bool_, compute, compute)
             return table.pointwise(name, compute, tuple(map(self.use, s.operands, dtypes)))
         if name == "pow" and (power := self.small_power(s)):
             return power
         inline = name in _INLINE and not all(v.name in self.constants for v in s.operands)
-        return table.pointwise(name, compute, tuple(self.use(v, compute, inline) for v in s.operands))
+        rounded = s.out.name in self.rounded
+        if name == "div" and compute.kind == "float" and (product := self.as_product(s, rounded)):
+            return product
+        if name in ("eq", "ne") and (compared := self.compared_positions(s)):
+            return table.pointwise(name, int32, compared)
+        operands = tuple(self.use(v, compute, inline) for v in s.operands)
+        return table.pointwise(name, compute, operands, rounded)
+
+    def compared_positions(self, s: Apply) -> tuple[str, str] | None:
+        """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""
+        for position, other in (s.operands, s.operands[::-1]):
+            e = self.positions.get(position.name)
+            if (e is not None and s.compute is int64 and self.index_type is int32 and other.dtype is int64
+                    and not e.is_constant and "r" in position.vars and "r" not in other.vars
+                    and other.name not in self.constants):
+                return expression(e), f"g_narrow({other.name})"
+        return None
+
+    def as_product(self, s: Apply, rounded: bool) -> str:
+        """A quotient as a product, where that is as exact, or exact enough; '' otherwise."""
+        over, under = s.operands
+        constant = self.constants.get(under.name)
+        value = self.use(over, s.compute, over.name not in self.constants)
+        if constant is not None and not isinstance(constant.number, Size):
+            number = float(constant.number)
+            exact = number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and abs(number) < 2.0**100
+            if exact or (rounded and number):
+                return f"{value} * {literal(1 / number, table.held(s.compute), True)}"
+        if rounded and "r" in s.out.vars and "r" not in under.vars:
+            return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
+        return ""
 
     def small_power(self, s: Apply) -> str:
         """x² and x³ as products."""
         power = self.constants.get(s.operands[1].name)
-        if power is None or power.number not in (2, 3) or s.operands[0].name in self.constants:
+        if power is None or isinstance(power.number, Size) or power.number not in (2, 3) or s.operands[0].name in self.constants:
             return ""
         return " * ".join([self.use(s.operands[0], s.compute)] * int(power.number))
 
@@ -209,38 +244,9 @@ class Body:
         inside = " & r_mask" if self.ragged_r else ""
         return [*found, f"{s.out.name}_at = {position}", *self.first_hit(s, block, f"{s.out.name}_at", inside)]
 
-    def start(self, s: Reduce) -> list[str]:
-        """The accumulators of a reduction over a walk."""
-        dtype = self.accumulator(s)
-        found = [f"{s.out.name}_all = tl.full([XBLOCK, RBLOCK], {self.identity(s)}, {table.triton_type(dtype)})"]
-        if s.position is not None:
-            found.append(f"{s.out.name}_at = tl.full([XBLOCK, RBLOCK], {_BIG[self.index_type]}, "
-                         f"{table.triton_type(self.index_type)})")
-        return found
-
-    def accumulate(self, s: Reduce) -> list[str]:
-        """Take one block of the walk into the accumulators."""
-        name = s.out.name
-        found = [f"{name}_new = {self.reduced_operand(s)}"]
-        if s.position is None:
-            combine = table.REDUCE_COMBINE[_REDUCED_AS[s.op]].format(f"{name}_all", f"{name}_new")
-            return [*found, f"{name}_all = {combine}"]
-        sign = ">" if s.op == "argmax" else "<"
-        better = (f"({name}_new {sign} {name}_all) | (({name}_new != {name}_new) & ({name}_all == {name}_all))"
-                  f" | ({name}_at == {_BIG[self.index_type]})")
-        found.append(f"{name}_better = {f'({better}) & r_mask' if self.ragged_r else better}")
-        found.append(f"{name}_all = tl.where({name}_better, {name}_new, {name}_all)")
-        found.append(f"{name}_at = tl.where({name}_better, {self.at(s.position, self.vars_of(s.position))}, {name}_at)")
-        return found
-
-    def finish(self, s: Reduce) -> list[str]:
-        """From accumulators to one value a row."""
-        if s.position is not None:
-            return self.first_hit(s, f"{s.out.name}_all", f"{s.out.name}_at", "")
-        return [f"{s.out.name} = {self.finished(s, s.out.name + '_all')}"]
-
     def finished(self, s: Reduce, block: str) -> str:
-        text = table.REDUCE_FINISH[_REDUCED_AS[s.op]].format(block)
+        """One value a row, of a block."""
+        text = table.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, 1)
         if s.out.dtype is bool_:
             return f"{text} != 0"
         held = table.held(s.out.dtype)
@@ -251,8 +257,8 @@ class Body:
         name = s.out.name
         best = "g_row_max" if s.op == "argmax" else "g_row_min"
         hit = f"(({block} == {name}_best) | (({block} != {block}) & ({name}_best != {name}_best))){inside}"
-        first = f"tl.min(tl.where({hit}, {positions}, {_BIG[self.index_type]}), 1, keep_dims=True)"
-        return [f"{name}_best = {best}({block})", f"{name} = {first}.to(tl.int64)"]
+        first = f"tl.min(tl.where({hit}, {positions}, {BIG[self.index_type]}), 1, keep_dims=True)"
+        return [f"{name}_best = {best}({block}, 1)", f"{name} = {first}.to(tl.int64)"]
 
     def accumulator(self, s: Reduce) -> DType:
         """The dtype a reduction accumulates in: at least 32 bits."""
@@ -262,10 +268,14 @@ class Body:
         return int32 if dtype.itemsize < 4 else dtype
 
     def identity(self, s: Reduce) -> str:
-        return table.REDUCE_IDENTITY[_REDUCED_AS[s.op]](self.accumulator(s))
+        """What changes nothing, and fits the operand's dtype: a run may be empty."""
+        if s.op in ("any", "all"):
+            return str(int(s.op == "all"))
+        narrow = s.op in ("max", "min", "argmax", "argmin") and s.operand.dtype.kind == "int"
+        return table.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if narrow else self.accumulator(s))
 
-    def reduced_operand(self, s: Reduce) -> str:
-        """The operand over the whole block, with what lies outside the row made neutral."""
+    def reduced_operand(self, s: Reduce, mask: str | None = None) -> str:
+        """The operand over the whole block, with what lies outside the row (or the mask) made neutral."""
         value, dtype = self.use(s.operand, s.operand.dtype), self.accumulator(s)
         if s.op in ("any", "all") and s.operand.dtype is not bool_:
             value = f"({value} != 0)"
@@ -273,9 +283,10 @@ class Body:
             value = f"{value}.to({table.triton_type(dtype)})"
         if s.operand.vars != "xr":
             value = f"tl.broadcast_to({value}, [XBLOCK, RBLOCK])"
-        if not self.ragged_r:
+        mask = ("r_mask" if self.ragged_r else "") if mask is None else mask
+        if not mask:
             return value
-        return f"tl.where(r_mask, {value}, tl.full((), {self.identity(s)}, {table.triton_type(dtype)}))"
+        return f"tl.where({mask}, {value}, tl.full((), {self.identity(s)}, {table.triton_type(dtype)}))"
 
     # Pieces of text
 
@@ -312,7 +323,7 @@ class Body:
 
     def masks(self, vars: str, bounds: tuple[Bound, ...]) -> str:
         """The mask of a load or store, '' when every lane is inside."""
-        parts = ["x_mask"] if "x" in vars else []
+        parts = ["x_mask"] if "x" in vars and self.ragged_x else []
         if "r" in vars and self.ragged_r:
             parts.append("r_mask")
         if bounds:
@@ -346,7 +357,7 @@ class Body:
         return "".join(name for name in "xr" if name in found)
 
 
-_REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
+REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
                "argmax": "max", "argmin": "min"}
 
 
@@ -356,6 +367,8 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     >>> literal(0.5, float32), literal(0.5, float32, inline=True)
     ('tl.full((), 0.5, tl.float32)', '0.5')
     """
+    if isinstance(number, Size):  # an argument of the kernel
+        return f"tl.full((), {number}, {table.triton_type(dtype)})"
     if dtype.kind == "float":
         value = float(number)
         text = repr(value) if math.isfinite(value) else f'float("{value}")'

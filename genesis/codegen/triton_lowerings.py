@@ -1,7 +1,9 @@
 """Op → Triton expression, by the kind of dtype it computes in. The table a new pointwise op goes into.
 
 Templates take the operands as {0}, {1}, {2}. Values of f16 and bf16 are float32 here. In float32
-the exact forms are used: `tl.exp`, `/` and `tl.sqrt` are approximate instructions on the GPU.
+the exact forms are used: `tl.exp`, `/` and `tl.sqrt` are approximate instructions on the GPU. Column
+`low` has what is good enough for a value that will be rounded to 11 bits or fewer: such kernels would
+otherwise wait for arithmetic, not for memory.
 Names starting with `g_` are helpers in `PRELUDE`; the emitter copies those that a kernel uses.
 """
 
@@ -10,26 +12,27 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from genesis.ir.types import DType, bool_, float32, float64, int8, int16, int32, uint8
+from genesis.ir.types import DType, bool_, float32, int8, int16, int32, uint8
 
 _NAN = "propagate_nan=tl.PropagateNan.ALL"
 
 
-def _row(any: str = "", *, float: str = "", f32: str = "", f64: str = "", int: str = "",
+def _row(any: str = "", *, float: str = "", low: str = "", f32: str = "", f64: str = "", int: str = "",
          bool: str = "") -> dict[str, str]:
     """Templates by column; an empty one means that the op does not exist for that kind."""
-    return {"f32": f32 or float or any, "f64": f64 or float or any, "int": int or any, "bool": bool or any}
+    f32 = f32 or float or any
+    return {"low": low or f32, "f32": f32, "f64": f64 or float or any, "int": int or any, "bool": bool or any}
 
 
-def _math(name: str) -> dict[str, str]:
-    return _row(float=f"libdevice.{name}({{0}})")
+def _math(name: str, low: str = "") -> dict[str, str]:
+    return _row(float=f"libdevice.{name}({{0}})", low=low)
 
 
 POINTWISE: Final[dict[str, dict[str, str]]] = {
     "add": _row("{0} + {1}", bool="{0} | {1}"),
     "sub": _row(float="{0} - {1}", int="{0} - {1}"),
     "mul": _row("{0} * {1}", bool="{0} & {1}"),
-    "div": _row(f32="tl.math.div_rn({0}, {1})", f64="{0} / {1}"),
+    "div": _row(low="{0} / {1}", f32="tl.math.div_rn({0}, {1})", f64="{0} / {1}"),
     "floor_divide": _row(float="g_floor_divide({0}, {1})", int="g_int_floor_divide({0}, {1})"),
     "remainder": _row(float="g_remainder({0}, {1})", int="g_int_remainder({0}, {1})"),
     "fmod": _row(float="libdevice.fmod({0}, {1})", int="{0} % {1}"),
@@ -40,13 +43,17 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "neg": _row(float="-{0}", int="-{0}"),
     "abs": _row(float="tl.abs({0})", int="tl.abs({0})"),
     "sign": _row(float="g_sign({0})", int="g_sign({0})"),
-    "reciprocal": _row(f32="tl.math.div_rn(1.0, {0})", f64="1.0 / {0}"),
-    "sqrt": _row(f32="tl.math.sqrt_rn({0})", f64="libdevice.sqrt({0})"),
-    "rsqrt": _row(f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))", f64="1.0 / libdevice.sqrt({0})"),
-    "sigmoid": _row(f32="tl.math.div_rn(1.0, 1.0 + libdevice.exp(-{0}))", f64="1.0 / (1.0 + libdevice.exp(-{0}))"),
+    "reciprocal": _row(low="1.0 / {0}", f32="tl.math.div_rn(1.0, {0})", f64="1.0 / {0}"),
+    "sqrt": _row(low="tl.sqrt({0})", f32="tl.math.sqrt_rn({0})", f64="libdevice.sqrt({0})"),
+    "rsqrt": _row(low="tl.rsqrt({0})", f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))", f64="1.0 / libdevice.sqrt({0})"),
+    "sigmoid": _row(low="g_low_sigmoid({0})", float="g_sigmoid({0})"),
     **{name: _math(name) for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc")},
+        "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
+        "cosh", "asinh", "acosh", "atanh", "erfc")},
+    "exp": _math("exp", low="tl.exp({0})"),
+    "erf": _math("erf", low="g_low_erf({0})"),
+    "ndtr": _row(float="0.5 * libdevice.erfc({0} * -0.7071067811865476)", low="g_low_ndtr({0})"),
+    "tanh": _math("tanh", low="g_low_tanh({0})"),
     "floor": _row(float="libdevice.floor({0})", int="{0}"),
     "ceil": _row(float="libdevice.ceil({0})", int="{0}"),
     "trunc": _row(float="libdevice.trunc({0})", int="{0}"),
@@ -67,14 +74,26 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "isinf": _row(float='tl.abs({0}) == float("inf")'),
     "where": _row("tl.where({0}, {1}, {2})"),
     "relu": _row(float=f"tl.maximum({{0}}, 0.0, {_NAN})", int="tl.maximum({0}, 0)"),
+    "hypot": _row(float="libdevice.hypot({0}, {1})"),
+    "gcd": _row(int="g_gcd({0}, {1})"),
+    "erfinv": _math("erfinv"),
+    "lgamma": _math("lgamma"),
+    "i0": _math("cyl_bessel_i0"),
+    "i1": _math("cyl_bessel_i1"),
 }
 
+ROUNDED: Final = {"exp": "g_low_exp({0})"}
+"""Forms of column `low` that are cheaper still, for steps of a computation: subnormal results are 0."""
+
 LOOP_OPS: Final = frozenset(POINTWISE) | {
-    "cast", "reshape", "permute", "expand", "slice", "pad", "flip", "concat", "assign", "const", "scalar", "input",
-    "iota", "random_bits", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "take", "gather"}
+    "cast", "bitcast", "reshape", "permute", "expand", "slice", "pad", "flip", "concat", "assign", "recompute", "const", "scalar", "input",
+    "iota", "random_bits", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "reduce_runs", "take", "gather",
+    "in_range"}
 """Ops that a loop group computes."""
 
-LOWERED: Final = LOOP_OPS | {"matmul", "cumsum", "cumprod", "index_add", "index_copy", "scatter_add", "scatter"}
+LOWERED: Final = LOOP_OPS | {"matmul", "cumsum", "cumprod", "index_add", "index_copy", "scatter_add", "scatter", "sort",
+                             "topk", "sort_runs", "merge_runs", "digit_counts", "digit_scatter", "unsort", "cummax", "cummin", "logcumsumexp", "recurrence",
+                             "segment_add", "segment_put", "segment_parts", "rows_added"}
 """Every op with a CUDA lowering; legalize decomposes the others."""
 
 TRITON_TYPE: Final = {"bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32",
@@ -97,13 +116,20 @@ def triton_type(dtype: DType) -> str:
     return f"tl.{TRITON_TYPE[dtype.name]}"
 
 
-def _column(dtype: DType) -> str:
-    return {"bool": "bool", "int": "int"}.get(dtype.kind) or ("f64" if dtype is float64 else "f32")
+def _column(dtype: DType, rounded: bool) -> str:
+    if dtype.kind != "float":
+        return dtype.kind
+    return {8: "f64", 4: "low" if rounded else "f32", 2: "low"}[dtype.itemsize]
 
 
-def pointwise(op: str, compute: DType, operands: tuple[str, ...]) -> str:
-    """The expression for a pointwise op on operands already in the dtype it computes in."""
-    template = POINTWISE[op][_column(compute)]
+def pointwise(op: str, compute: DType, operands: tuple[str, ...], rounded: bool = False) -> str:
+    """The expression for a pointwise op on operands already in the dtype it computes in.
+
+    Args:
+        rounded: the result is a float32 that nobody sees before it is rounded to 16 bits.
+    """
+    template = ROUNDED.get(op) if rounded else None
+    template = template or POINTWISE[op][_column(compute, rounded)]
     if not template:
         raise KeyError(f"{op} has no lowering for {compute!r}")
     return template.format(*operands)
@@ -122,6 +148,13 @@ def convert(value: str, source: DType, target: DType) -> str:
     if held(target) is target:
         return wide
     return f"{wide}.to({triton_type(target)}).to({triton_type(held(target))})"
+
+
+def reinterpret(value: str, source: DType, target: DType) -> str:
+    """The bits of `value`, rounded to `source` first, as they are held for `target`."""
+    exact = value if held(source) is source else f"{value}.to({triton_type(source)})"
+    bits = f"{exact}.to({triton_type(target)}, bitcast=True)"
+    return bits if held(target) is target else f"{bits}.to({triton_type(held(target))})"
 
 
 def to_held(value: str, source: DType, target: DType) -> str:
@@ -144,10 +177,10 @@ REDUCE_COMBINE: Final = {
 """How an accumulator takes in another block, element by element."""
 
 REDUCE_FINISH: Final = {
-    "sum": "tl.sum({0}, 1, keep_dims=True)", "prod": "tl.reduce({0}, 1, g_product, keep_dims=True)",
-    "max": "g_row_max({0})", "min": "g_row_min({0})",
+    "sum": "tl.sum({0}, {1}, keep_dims=True)", "prod": "tl.reduce({0}, {1}, g_product, keep_dims=True)",
+    "max": "g_row_max({0}, {1})", "min": "g_row_min({0}, {1})",
 }
-"""How a block becomes one value a row."""
+"""How a block becomes one value along an axis."""
 
 PRELUDE: Final[dict[str, str]] = {
     "g_sign": '''
@@ -155,6 +188,60 @@ PRELUDE: Final[dict[str, str]] = {
 def g_sign(x):
     """-1, 0 or 1; 0 for NaN, as torch has it."""
     return ((x > 0).to(tl.int32) - (x < 0).to(tl.int32)).to(x.dtype)
+''',
+    "g_low_exp": '''
+@triton.jit
+def g_low_exp(x):
+    """exp to 2^-20, or to |x|·2^-24 where that is more: one product, one instruction (`tl.exp` scales subnormals)."""
+    return tl.exp2(x * 1.4426950408889634)
+''',
+    "g_sigmoid": '''
+@triton.jit
+def g_sigmoid(x):
+    """1 / (1 + exp(-x)) from exp(-|x|), which does not overflow: for x < 0 it is exp(x) / (1 + exp(x))."""
+    small = libdevice.exp(-tl.abs(x))
+    return g_divide(tl.where(x < 0, small, 1.0), 1.0 + small)
+''',
+    "g_low_sigmoid": '''
+@triton.jit
+def g_low_sigmoid(x):
+    """1 / (1 + exp(-x)) to 2^-20, from exp(-|x|), which neither overflows nor cancels."""
+    small = tl.exp(-tl.abs(x))
+    return tl.where(x < 0, small, 1.0) * libdevice.fast_dividef(1.0, 1.0 + small)
+''',
+    "g_low_tanh": '''
+@triton.jit
+def g_low_tanh(x):
+    """tanh to 2^-18: (1 - e) / (1 + e) with e = exp(-2|x|), near 0 the first terms of the series."""
+    square = x * x
+    small = g_low_exp(-2.0 * tl.abs(x))
+    far = (1.0 - small) * libdevice.fast_dividef(1.0, 1.0 + small)
+    near = tl.fma(square, tl.fma(square, tl.fma(square, -17 / 315, 2 / 15), -1 / 3), 1.0) * x
+    return tl.where(tl.abs(x) < 0.25, near, tl.where(x < 0, -far, far))
+''',
+    "g_low_erf": '''
+@triton.jit
+def g_low_erf(x):
+    """erf to 2^-18: Abramowitz and Stegun 7.1.26, near 0 the first terms of the series."""
+    square = x * x
+    t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.3275911, 1.0))
+    tail = tl.fma(t, tl.fma(t, tl.fma(t, tl.fma(t, 1.061405429, -1.453152027), 1.421413741), -0.284496736), 0.254829592)
+    far = tl.fma(-(t * tail), libdevice.fast_expf(-square), 1.0)
+    near = tl.fma(square, tl.fma(square, tl.fma(square, -0.026866171, 0.1128379167), -0.3761263890), 1.1283791671) * x
+    return tl.where(tl.abs(x) < 0.25, near, tl.where(x < 0, -far, far))
+''',
+    "g_low_ndtr": '''
+@triton.jit
+def g_low_ndtr(x):
+    """The normal cdf to 2^-15 of its value, 0 where that is below 2^-126.
+
+    erfc(z) = t·P(t)·exp(-z²) with t = 1 / (1 + 0.53 z), the form of Abramowitz and Stegun 7.1.26; P is fitted here,
+    for the least relative error where z ≤ 9.4.
+    """
+    t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.374766594, 1.0))
+    p = tl.fma(t, tl.fma(t, tl.fma(t, tl.fma(t, -0.0910865854, 0.2017424467), 0.0824396352), 0.1579628034), 0.1489347592)
+    tail = t * p * tl.exp2(x * x * -0.7213475204)
+    return tl.where(x < 0, tail, 1.0 - tail)
 ''',
     "g_invert": '''
 @triton.jit
@@ -164,6 +251,21 @@ def g_invert(x):
         return x ^ 255
     else:
         return ~x
+''',
+    "g_in_range": '''
+@triton.jit
+def g_in_range(index, SIZE, NEGATIVE: tl.constexpr, wanted, report):
+    """The index in [0, SIZE). The first one outside is told to the report: where the GPU's word for it is, and
+    what the word is for index 0. Only lanes that are wrong touch memory."""
+    wrong = ((index >= SIZE) | (index < (-SIZE if NEGATIVE else 0))) & wanted
+    lane = wrong.to(tl.int32) * 0
+    word = tl.load(report + lane, mask=wrong, other=0).to(tl.pointer_type(tl.int64))
+    nothing_yet = tl.load(word, mask=wrong, other=1, volatile=True) == 0
+    told = tl.load(report + 1 + lane, mask=wrong, other=0) + tl.minimum(tl.maximum(index, -(1 << 42)), (1 << 42) - 1)
+    tl.store(word, told, mask=wrong & nothing_yet)
+    if NEGATIVE:
+        index = tl.where(index < 0, index + SIZE, index)
+    return tl.minimum(tl.maximum(index, 0), tl.maximum(SIZE - 1, 0))
 ''',
     "g_max": '''
 @triton.jit
@@ -179,21 +281,64 @@ def g_min(a, b):
 ''',
     "g_row_max": '''
 @triton.jit
-def g_row_max(x):
-    """The largest of each row; NaN if any is (`tl.max` skips NaN)."""
-    top = tl.max(x, 1, keep_dims=True)
-    if x.dtype.is_floating():
-        top = tl.where(tl.max((x != x).to(tl.int32), 1, keep_dims=True) != 0, float("nan"), top)
-    return top
+def g_row_max(x, AXIS: tl.constexpr):
+    """The largest along an axis; NaN if any is (`tl.max` skips NaN)."""
+    return tl.reduce(x, AXIS, g_max, keep_dims=True)
 ''',
     "g_row_min": '''
 @triton.jit
-def g_row_min(x):
-    """The smallest of each row; NaN if any is (`tl.min` skips NaN)."""
-    low = tl.min(x, 1, keep_dims=True)
-    if x.dtype.is_floating():
-        low = tl.where(tl.max((x != x).to(tl.int32), 1, keep_dims=True) != 0, float("nan"), low)
-    return low
+def g_row_min(x, AXIS: tl.constexpr):
+    """The smallest along an axis; NaN if any is (`tl.min` skips NaN)."""
+    return tl.reduce(x, AXIS, g_min, keep_dims=True)
+''',
+    "g_welford": '''
+@triton.jit
+def g_welford(mean, squares, count, x, inside):
+    """Take x into running means and sums of squares around them, lane by lane."""
+    count = count + tl.where(inside, 1.0, 0.0).to(count.dtype)
+    off = tl.where(inside, x - mean, 0.0)
+    mean = mean + off / tl.maximum(count, 1.0)
+    return mean, squares + off * (x - mean), count
+''',
+    "g_together": '''
+@triton.jit
+def g_together(mean, squares, count, size):
+    """(sum, sum of squares around the mean) of a row, from those of its lanes."""
+    total = tl.sum(mean * count, 1, keep_dims=True)
+    off = mean - total / size
+    return total, tl.sum(squares + off * off * count, 1, keep_dims=True)
+''',
+    "g_narrow": '''
+@triton.jit
+def g_narrow(x):
+    """An int64 in 32 bits; -1 for one that does not fit, or is negative, and so is no coordinate."""
+    return tl.where((x >= 0) & (x < 0x7FFFFFFF), x, -1).to(tl.int32)
+''',
+    "g_again": '''
+@triton.jit
+def g_again(x):
+    """x, as a value that the compiler takes for another: it converts it once more rather than keep what it made."""
+    PACK: tl.constexpr = 4 // (x.dtype.primitive_bitwidth // 8)
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=PACK)
+''',
+    "g_exp": '''
+@triton.jit
+def g_exp(x, ROUNDED: tl.constexpr):
+    """exp: to the last bits, or good enough for a result that is rounded to 16 bits."""
+    if ROUNDED:
+        return g_low_exp(x)
+    else:
+        return libdevice.exp(x)
+''',
+    "g_online": '''
+@triton.jit
+def g_online(top, total, x, LANES: tl.constexpr, ROUNDED: tl.constexpr):
+    """Take x into running maxima and sums of exp(x - maximum), LANES neighbours to a running maximum."""
+    x = tl.reshape(x, [x.shape[0], x.shape[1] // LANES, LANES])
+    higher = g_max(top, tl.reduce(x, 2, g_max))
+    zero = tl.where(higher == -float("inf"), 0.0, higher)  # exp(-inf - -inf) would be NaN
+    below = tl.sum(g_exp(x - zero[:, :, None], ROUNDED), 2)
+    return higher, total * g_exp(top - zero, ROUNDED) + below
 ''',
     "g_add": '''
 @triton.jit
@@ -268,6 +413,20 @@ def g_int_pow(a, b):
     negative = tl.where(a == ones, ones, tl.where(a == -ones, tl.where(odd, a, ones), 0))
     return tl.where(b < 0, negative, result).to(a.dtype)
 ''',
+    "g_gcd": '''
+@triton.jit
+def g_gcd(a, b):
+    """Greatest common divisor by Euclid's algorithm; Lamé's bound on its steps is 1.44 times the width in bits."""
+    STEPS: tl.constexpr = (a.dtype.primitive_bitwidth * 3 + 1) // 2
+    zeros = tl.zeros_like(a + b).to(a.dtype)  # a and b may be a number and a block
+    x = tl.abs(a) + zeros
+    y = tl.abs(b) + zeros
+    for _ in range(STEPS):
+        rest = tl.where(y != 0, x % tl.where(y != 0, y, 1), 0).to(x.dtype)
+        x = tl.where(y != 0, y, x)
+        y = rest
+    return tl.abs(x).to(a.dtype)
+''',
     "g_left_shift": '''
 @triton.jit
 def g_left_shift(a, b):
@@ -284,38 +443,56 @@ def g_right_shift(a, b):
     inside = (b >= 0) & (b < width)
     return tl.where(inside, a >> tl.where(inside, b, 0).to(a.dtype), tl.where(a < 0, -1, 0)).to(a.dtype)
 ''',
-    "g_philox": '''
+    "g_philox_words": '''
 @triton.jit
-def g_philox(seed, draw, counter, WORD: tl.constexpr):
-    """Word WORD of Philox4x32-10: key = seed, counter = (counter, draw), each as low and high 32 bits."""
+def g_philox_words(seed, draw, counter):
+    """The four words of Philox4x32-10: key = seed, counter = (counter, draw), each as low and high 32 bits."""
     k0 = (seed & 0xFFFFFFFF).to(tl.uint32)
     k1 = ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    c0 = (counter & 0xFFFFFFFF).to(tl.uint32)
-    c1 = ((counter >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    if counter.dtype == tl.int64:
+        c0 = (counter & 0xFFFFFFFF).to(tl.uint32)
+        c1 = ((counter >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    else:
+        c0 = counter.to(tl.uint32)
+        c1 = tl.zeros_like(c0)
     c2 = (draw & 0xFFFFFFFF).to(tl.uint32) + tl.zeros_like(c0)
     c3 = ((draw >> 32) & 0xFFFFFFFF).to(tl.uint32) + tl.zeros_like(c0)
-    A = tl.full((), 0xD2511F53, tl.uint32)
-    B = tl.full((), 0xCD9E8D57, tl.uint32)
+    A = tl.full((), 0xD2511F53, tl.uint64)
+    B = tl.full((), 0xCD9E8D57, tl.uint64)
     RAISE_0 = tl.full((), 0x9E3779B9, tl.uint32)
     RAISE_1 = tl.full((), 0xBB67AE85, tl.uint32)
     for _ in tl.static_range(10):
-        high_0 = tl.umulhi(A + tl.zeros_like(c0), c0)
-        high_2 = tl.umulhi(B + tl.zeros_like(c2), c2)
-        low_0 = tl.mul(A, c0, sanitize_overflow=False)
-        low_2 = tl.mul(B, c2, sanitize_overflow=False)
-        c0 = high_2 ^ c1 ^ k0
-        c1 = low_2
-        c2 = high_0 ^ c3 ^ k1
-        c3 = low_0
+        product_0 = c0.to(tl.uint64) * A
+        product_2 = c2.to(tl.uint64) * B
+        c0 = (product_2 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = product_2.to(tl.uint32)
+        c2 = (product_0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = product_0.to(tl.uint32)
         k0 = tl.add(k0, RAISE_0, sanitize_overflow=False)
         k1 = tl.add(k1, RAISE_1, sanitize_overflow=False)
-    word = c0
-    if WORD == 1:
-        word = c1
-    if WORD == 2:
-        word = c2
-    if WORD == 3:
-        word = c3
+    return c0, c1, c2, c3
+''',
+    "g_random_bits": '''
+@triton.jit
+def g_random_bits(seed, draw, index, WORD: tl.constexpr, WORDS: tl.constexpr):
+    """Word WORD of the WORDS that each element takes from a draw; index: any elements."""
+    PER: tl.constexpr = 4 // WORDS
+    c0, c1, c2, c3 = g_philox_words(seed, draw, index // PER)
+    at = (index % PER) * WORDS + WORD
+    word = tl.where(at < 2, tl.where(at == 0, c0, c1), tl.where(at == 2, c2, c3))
+    return word.to(tl.int32, bitcast=True)
+''',
+    "g_random_run": '''
+@triton.jit
+def g_random_run(seed, draw, counter, WORD: tl.constexpr, WORDS: tl.constexpr):
+    """The same for elements in order, from a block of counters: [..., n] of them give [..., n, neighbours]."""
+    c0, c1, c2, c3 = g_philox_words(seed, draw, counter)
+    if WORDS == 1:
+        word = tl.join(tl.join(c0, c2), tl.join(c1, c3))
+    elif WORD == 0:
+        word = tl.join(c0, c2)
+    else:
+        word = tl.join(c1, c3)
     return word.to(tl.int32, bitcast=True)
 ''',
 }

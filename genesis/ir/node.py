@@ -13,7 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from genesis.ir.types import TensorType, bool_, cpu, float64, int64, tensor_type
+from genesis.ir.size import value_of
+from genesis.ir.types import (
+    TensorType,
+    bool_,
+    cpu,
+    float64,
+    forget_open_types,
+    has_open_size,
+    int64,
+    tensor_type,
+)
 
 Types = TensorType | tuple[TensorType, ...]
 
@@ -171,6 +181,13 @@ def _forget(entry: Any) -> None:
         del _table[key]
 
 
+def forget_open() -> None:
+    """Drop what the tables know of types whose sizes are open: the trace that these belong to is over."""
+    forget_open_types()
+    for key in [key for key in _result_types if any(map(has_open_size, key[2]))]:
+        del _result_types[key]
+
+
 _new_node = Node.__new__
 
 
@@ -185,11 +202,14 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
                 found.source = source
             return found
     types = tuple([x.type for x in inputs])
-    type_key = (op, attrs, types)
-    result = _result_types.get(type_key)
-    if result is None:
-        result = op.infer(*types, **dict(zip(op.attrs, attrs, strict=True)))
-        _result_types[type_key] = result
+    if len(types) == 1 and type(types[0]) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
+        result = op.infer(*types, *attrs)
+    else:
+        type_key = (op, attrs, types)
+        result = _result_types.get(type_key)  # type: ignore[assignment]
+        if result is None:
+            result = op.infer(*types, **dict(zip(op.attrs, attrs, strict=True)))
+            _result_types[type_key] = result
     node = _new_node(Node)
     node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
     node.source = source if source is not None else _source
@@ -240,11 +260,11 @@ def literal(value: bool | int | float) -> Node:
     >>> literal(2.0).type
     f64~[]
     """
-    if value == 0 and type(value) is float and str(value) == "-0.0":  # 0.0 == -0.0 would make them one node
+    if type(value) is float and value == 0 and str(value) == "-0.0":  # 0.0 == -0.0 would make them one node
         return OPS["neg"](literal(0.0))
     if value != value:
         value = math.nan  # NaN differs from NaN, but this object is itself: one node
-    return make(OPS["const"], (), (value, NUMBER_TYPES[type(value)]))
+    return make(OPS["const"], (), (value, NUMBER_TYPES[type(value_of(value))]))
 
 
 def number(value: bool | int | float) -> Node:

@@ -89,6 +89,14 @@ def _either(pick: Callable) -> Callable:
     return lambda a, b: math.nan if a != a or b != b else pick(a, b)
 
 
+def _logaddexp(a: float, b: float) -> float:
+    return a if a == b and math.isinf(a) else _either(max)(a, b) + math.log1p(math.exp(-abs(a - b)))
+
+
+def _logaddexp2(a: float, b: float) -> float:
+    return a if a == b and math.isinf(a) else _either(max)(a, b) + math.log1p(2.0**-abs(a - b)) / math.log(2)
+
+
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
@@ -101,7 +109,8 @@ _RULES: Final[dict[str, Callable[..., Number]]] = {
     "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
     "sin": math.sin, "cos": math.cos, "tan": math.tan, "asin": math.asin, "acos": math.acos, "atan": math.atan,
     "sinh": math.sinh, "cosh": math.cosh, "tanh": math.tanh, "asinh": math.asinh, "acosh": math.acosh,
-    "atanh": math.atanh, "sigmoid": _sigmoid, "erf": math.erf, "erfc": math.erfc, "floor": _rounding(math.floor),
+    "atanh": math.atanh, "sigmoid": _sigmoid, "erf": math.erf, "erfc": math.erfc,
+    "ndtr": lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5)), "floor": _rounding(math.floor),
     "ceil": _rounding(math.ceil), "round": _rounding(round), "trunc": _rounding(math.trunc),
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
     "bitwise_not": lambda x: not x if type(x) is bool else ~x, "left_shift": operator.lshift,
@@ -109,7 +118,23 @@ _RULES: Final[dict[str, Callable[..., Number]]] = {
     "gt": operator.gt, "ge": operator.ge, "isnan": lambda x: x != x, "isinf": lambda x: abs(x) == math.inf,
     "where": lambda condition, a, b: a if condition else b,
     "relu": lambda x: x if x > 0 or x != x else type(x)(0), "silu": lambda x: x * _sigmoid(x),
+    "signbit": lambda x: math.copysign(1.0, x) < 0, "copysign": math.copysign, "nextafter": math.nextafter,
+    "isfinite": math.isfinite, "isposinf": lambda x: x == math.inf, "isneginf": lambda x: x == -math.inf,
+    "fmax": lambda a, b: a if a >= b or b != b else b, "fmin": lambda a, b: a if a <= b or b != b else b,
+    "clamp": lambda x, low, high: _either(min)(_either(max)(x, low), high), "clamp_min": _either(max),
+    "clamp_max": _either(min), "heaviside": lambda x, at_zero: at_zero if x == 0 else type(x)(x > 0),
+    "hypot": math.hypot, "logaddexp": _logaddexp, "logaddexp2": _logaddexp2,
+    "xlogy": lambda a, b: 0.0 if a == 0 and b == b else a * math.log(b),
+    "lerp": lambda a, b, weight: a + weight * (b - a), "addcmul": lambda x, a, b, value: x + value * a * b,
+    "addcdiv": lambda x, a, b, value: x + value * a / b, "add_scaled": lambda a, b, alpha: a + alpha * b,
+    "frac": lambda x: x - math.trunc(x), "trunc_divide": lambda a, b: _rounding(math.trunc)(a / b),
+    "gcd": math.gcd, "lcm": math.lcm, "logical_not": operator.not_,
+    "logical_and": lambda a, b: bool(a) and bool(b), "logical_or": lambda a, b: bool(a) or bool(b),
+    "logical_xor": lambda a, b: bool(a) is not bool(b),
 }
+
+FOLDED: Final = frozenset(_RULES) | {"gelu", "cast"}
+"""Ops that have a rule. The others (special functions) are computed on tensors only."""
 
 _GELU: Final[dict[str, Callable[[float], float]]] = {
     "none": lambda x: x * 0.5 * math.erfc(-x * math.sqrt(0.5)),
@@ -124,7 +149,8 @@ def _numpy_table() -> dict[str, Callable[..., Any]]:
     renamed = {"div": "divide", "pow": "power", "asin": "arcsin", "acos": "arccos", "acosh": "arccosh",
                "atanh": "arctanh"}
     return {**{n: getattr(np, n) for n in same}, **{n: getattr(np, to) for n, to in renamed.items()},
-            "rsqrt": lambda x: 1 / np.sqrt(x)}
+            "rsqrt": lambda x: 1 / np.sqrt(x), "trunc_divide": lambda a, b: np.trunc(a / b),
+            "xlogy": lambda a, b: a * np.log(b), "frac": lambda x: x - np.trunc(x)}
 
 
 class _Lazy(dict):

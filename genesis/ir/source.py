@@ -24,6 +24,12 @@ class Source:
     def __init__(self, code: CodeType, offset: int):
         self._code, self._offset = code, offset
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Source and self._code is other._code and self._offset == other._offset
+
+    def __hash__(self) -> int:
+        return hash((id(self._code), self._offset))
+
     @property
     def filename(self) -> str:
         """Full path of the file."""
@@ -63,6 +69,12 @@ class TextSource:
 
     def __init__(self, printed: str):
         self._printed = printed
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TextSource and self._printed == other._printed
+
+    def __hash__(self) -> int:
+        return hash(self._printed)
 
     def __str__(self) -> str:
         return self._printed

@@ -199,6 +199,19 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     return found
 
 
+def has_open_size(type: TensorType | tuple[TensorType, ...]) -> bool:
+    """Whether some size of a type, or of one of several, is not fixed (see `ir/size.py`)."""
+    if isinstance(type, tuple):
+        return any(map(has_open_size, type))
+    return any(size.__class__ is not int for size in type.shape)
+
+
+def forget_open_types() -> None:
+    """Drop the types whose sizes are open from the table: the trace that these belong to is over."""
+    for key in [key for key, type in _types.items() if has_open_size(type)]:
+        del _types[key]
+
+
 def parse_type(text: str) -> TensorType:
     """The inverse of `str(TensorType)`.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from genesis.ops.creation import empty, tensor
+from genesis.ops.creation import empty
 from genesis.recording import new_leaf
 from genesis.tensor import Tensor
 
@@ -39,17 +37,3 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        copied = memo.get(id(self))
-        if copied is None:
-            copied = memo[id(self)] = Parameter(self.detach().clone(), self.requires_grad)
-        return copied
-
-    def __reduce__(self) -> Any:
-        _, (array, device, requires_grad) = super().__reduce__()
-        return _from_pickle, (array, device, requires_grad)
-
-
-def _from_pickle(array: Any, device: str, requires_grad: bool) -> Parameter:
-    return Parameter(tensor(array, device=device), requires_grad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.amp.policy import cast_for
 from genesis.amp.policy import state as autocast
@@ -16,11 +16,25 @@ from genesis.ir.types import DType, TensorType, bool_, float32, int64, promote_t
 from genesis.recording import TensorBase, emit, operand, read, wrap
 from genesis.storage import Cell
 
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
 _RANK = {"bool": 0, "int": 1, "float": 2}
 _KIND = {bool: "bool", int: "int", float: "float"}
+_RANKS = {bool: 0, int: 1, float: 2}
 _defaults = {"bool": bool_, "int": int64, "float": float32}
 
+_TENSOR_FIRST = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmod", "copysign", "clamp", "clamp_min", "clamp_max"})
+"""Ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
+
 Axis = int | Sequence[int] | None
+
+
+class ValuesIndices(NamedTuple):
+    """Elements chosen along a dimension, and where they are."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def set_default_dtype(dtype: DType) -> None:
@@ -83,13 +97,13 @@ def _numpy_kind(value: Any) -> str:
     raise TypeError(f"expected a tensor or a number, not {type(value).__name__}")
 
 
-def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that all of these broadcast to.
+def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
+    """The shape that all of these broadcast to; a number is a shape of one dimension.
 
     >>> broadcast_shapes((4, 1), (3,))
     (4, 3)
     """
-    return _broadcast_shapes(*(tuple(shape) for shape in shapes))
+    return _broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes))
 
 
 def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None) -> tuple[Node, ...]:
@@ -99,15 +113,13 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
     """
     first = values[0]
     if dtype is None:
-        if len(values) == 2:
-            second = values[1]
-            if isinstance(first, TensorBase) and isinstance(second, TensorBase) and first.type is second.type:
-                if not floating or first.type.dtype.kind == "float":
-                    return read(first), read(second)
-            elif isinstance(first, TensorBase) and second.__class__ in _KIND:
-                kind = first.type.dtype.kind
-                if kind == "float" or (not floating and _RANK[_KIND[second.__class__]] <= _RANK[kind]):
-                    return read(first), number(values[1])
+        found = alike(values, floating, first.__class__ not in _KIND or op not in _TENSOR_FIRST)
+        if found is not None:
+            return found
+        if first.__class__ in _KIND and (op in _TENSOR_FIRST or not any(isinstance(x, TensorBase) for x in values)):
+            raise failure(op, "the first operand must be a tensor",
+                          [(f"operand {i}", x) for i, x in enumerate(values)],
+                          hint="make one of the number with genesis.tensor", error=TypeError)
         dtype = result_type(*values)
         if floating and dtype.kind != "float":
             dtype = _defaults["float"]
@@ -133,6 +145,26 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
     return tuple(nodes)
 
 
+def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -> tuple[Node, ...] | None:
+    """The usual case, for speed: tensors of one type, and numbers of no higher category, need no conversion."""
+    shared = None
+    highest = 0
+    for value in values:
+        rank = _RANKS.get(value.__class__)
+        if rank is not None:
+            highest = rank if rank > highest else highest
+        elif not isinstance(value, TensorBase) or (shared is not None and value.type is not shared):
+            return None
+        else:
+            shared = value.type
+    if shared is None or not allowed:
+        return None
+    kind = shared.dtype.kind
+    if kind != "float" and (floating or highest > _RANK[kind]):
+        return None
+    return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
+
+
 def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
     """The device of all these tensors; 0-d CPU tensors go with any. Two devices are an error."""
     home = tensors[0].type.device if tensors else None
@@ -151,6 +183,19 @@ def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
 def scalar_on(tensor: TensorBase, device: Any) -> Node:
     """A 0-d CPU tensor as an operand on another device: its value, moved there."""
     return read(tensor.to(device))  # type: ignore[attr-defined]
+
+
+def both_tensors(op: str, input: Any, other: Any) -> tuple[Any, Any]:
+    """The two operands of an op that takes no Python numbers, or TypeError."""
+    if isinstance(input, TensorBase) and isinstance(other, TensorBase):
+        return input, other
+    raise failure(op, "expected two tensors", [("input", input), ("other", other)],
+                  hint="make one of the number with genesis.tensor", error=TypeError)
+
+
+def to_dtype(input: Any, dtype: DType) -> Any:
+    """The tensor in another dtype; itself when it has it."""
+    return input if input.type.dtype is dtype else wrap(emit(pointwise.cast, (read(input),), (dtype,)))
 
 
 def promote(*tensors: Any) -> tuple[Any, ...]:

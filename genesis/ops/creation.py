@@ -1,4 +1,4 @@
-"""Making tensors: from data, constant, and random."""
+"""Making tensors from data, and constant ones. Ranges and index grids are in `ranges`, random ones in `drawing`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
-from genesis.ir.node import make, number
-from genesis.ir.ops import composite, leaves, pointwise
-from genesis.ir.ops import random as drawing
-from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, float64, int64, tensor_type
+from genesis.ir.node import number
+from genesis.ir.ops import composite, leaves
+from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, tensor_type
 from genesis.ops.common import default_dtype, shape_of
-from genesis.random import Generator, draw_numbers
-from genesis.recording import TensorBase, assign, emit, over, wrap, wrap_memory
-from genesis.storage import Cell, Storage
+from genesis.ops.from_outside import from_numpy
+from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_memory
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -122,20 +120,6 @@ def from_host(array: Any, place: Device) -> Tensor:
     return wrap_memory(memory, kind)
 
 
-def from_numpy(array: Any) -> Tensor:
-    """A CPU tensor that shares the array's memory: writes to either are seen by the other."""
-    from genesis.runtime.cpu_storage import CPUStorage
-    kind = tensor_type(tuple(array.shape), dtype_of_numpy(array.dtype), cpu)
-    if not array.flags.c_contiguous:
-        raise failure("from_numpy", "only C-contiguous arrays can be shared", hint="use genesis.tensor, which copies")
-    storage = Storage(kind, None, Cell(CPUStorage.wrap(array)))
-    owner = array
-    while hasattr(owner.base, "__array_interface__"):  # a view shares its owner's memory, and may die first
-        owner = owner.base
-    storage.share(owner)
-    return over(storage, kind, None)
-
-
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """The tensor itself, or one sharing a numpy array's memory, where dtype and device allow; else a copy."""
     import numpy as np
@@ -147,7 +131,23 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     return tensor(data, dtype=dtype, device=device)
 
 
-asarray = as_tensor
+def asarray(obj: Any, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None,
+            requires_grad: bool = False) -> Tensor:
+    """A tensor of anything. It shares memory where it can, unless `copy` is True; ValueError if `copy` is False and it
+    cannot.
+
+    >>> import genesis
+    >>> genesis.asarray([1, 2], dtype=genesis.float32)
+    tensor([1., 2.])
+    """
+    import numpy as np
+    made = tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype=dtype, device=device)
+    shared = made is obj or (isinstance(obj, np.ndarray) and made.storage.exported)
+    if copy is False and not shared:
+        raise failure("asarray", f"copy=False, but {type(obj).__name__} cannot be shared", error=ValueError)
+    if requires_grad and made is obj:
+        made = made.detach()
+    return finish(made, requires_grad)
 
 
 def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: DeviceLike,
@@ -201,97 +201,23 @@ def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike =
                 requires_grad=requires_grad)
 
 
-empty_like = zeros_like
+def empty_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
+               requires_grad: bool = False) -> Tensor:
+    """A tensor like the input whose content is not specified."""
+    return zeros_like(input, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
+              requires_grad: bool = False) -> Tensor:
     """The value in every element, with the input's shape, dtype and device."""
-    return full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    return full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device,
+                requires_grad=requires_grad)
 
 
-def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Ones on the diagonal of an n × m matrix, zeros elsewhere."""
-    rows, columns = arange(n, device=device), arange(n if m is None else m, device=device)
-    return (rows.unsqueeze(1) == columns.unsqueeze(0)).to(dtype or default_dtype("float"))
-
-
-def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: DeviceLike = None,
-           requires_grad: bool = False) -> Tensor:
-    """start, start + step, … below end.
-
-    >>> import genesis
-    >>> genesis.arange(1, 7, 2)
-    tensor([1, 3, 5])
-    """
-    import math
-    if end is None:
-        start, end = 0, start
-    if step == 0 or (end - start) * step < 0:
-        raise failure("arange", f"upper bound and lower bound inconsistent with step sign: {start}, {end}, {step}")
-    whole = all(isinstance(x, int) for x in (start, end, step))
-    kind = dtype or default_dtype("int" if whole else "float")
-    count = max(math.ceil((end - start) / step), 0)
-    place = device_from(device)
-    if kind.kind == "int" and whole:
-        index = make(leaves.iota, (), ((count,), 0, kind, place))
-        node = index if (start, step) == (0, 1) else index * step + start
-    else:
-        index = make(leaves.iota, (), ((count,), 0, int64, place))
-        exact = make(pointwise.cast, (index,), (float64,)) * float(step) + float(start)
-        node = make(pointwise.cast, (exact,), (kind,))
-    return finish(wrap(node), requires_grad)
-
-
-def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """`steps` evenly spaced values from start to end, both included."""
-    index = arange(steps, dtype=float64, device=device)
-    step = (end - start) / max(steps - 1, 1)
-    return (index * step + start).to(dtype or default_dtype("float"))
-
-
-def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,
-           requires_grad: bool) -> Tensor:
-    attrs = (shape_of(size), dtype or default_dtype("float"), device_from(device))
-    return finish(wrap(emit(op, tuple(draw_numbers(generator)), attrs)), requires_grad)
-
-
-def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-         requires_grad: bool = False) -> Tensor:
-    """Uniform in [0, 1)."""
-    return _drawn(drawing.uniform, size, dtype, device, generator, requires_grad)
-
-
-def randn(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-          requires_grad: bool = False) -> Tensor:
-    """Standard normal."""
-    return _drawn(drawing.normal, size, dtype, device, generator, requires_grad)
-
-
-def randint(low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
-            dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Integers in [low, high), or in [0, low) when called as randint(high, size)."""
-    if size is None:
-        low, high, size = 0, low, high
-    if low >= high:
-        raise failure("randint", f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    attrs = (shape_of((size,)), dtype or default_dtype("int"), device_from(device))
-    return wrap(emit(drawing.integers, (*draw_numbers(generator), number(int(low)), number(int(high))), attrs))
-
-
-def rand_like(input: Tensor, *, dtype: DType | None = None) -> Tensor:
-    """Uniform in [0, 1), with the input's shape, dtype and device."""
-    return rand(input.type.shape, dtype=dtype or input.type.dtype, device=input.type.device)
-
-
-def randn_like(input: Tensor, *, dtype: DType | None = None) -> Tensor:
-    """Standard normal, with the input's shape, dtype and device."""
-    return randn(input.type.shape, dtype=dtype or input.type.dtype, device=input.type.device)
-
-
-def normal(mean: float = 0.0, std: float = 1.0, size: Any = (), *, generator: Generator | None = None,
-           dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Normal with this mean and standard deviation."""
-    return randn(size, generator=generator, dtype=dtype, device=device) * float(std) + float(mean)
+def overwrite(tensor: Any, value: Tensor, uniform: bool = False) -> Any:
+    """Write a value that is not computed from the tensor's content; `uniform`: all its elements are equal."""
+    assign(tensor, read(value), replaces=True, uniform=uniform)
+    return tensor
 
 
 class CreationMethods(TensorBase):
@@ -299,41 +225,42 @@ class CreationMethods(TensorBase):
 
     __slots__ = ()
 
-    def new_zeros(self: Any, *size: Any, dtype: DType | None = None) -> Tensor:
+    def new_zeros(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+                  requires_grad: bool = False) -> Tensor:
         """Zeros of this shape, with this tensor's dtype and device."""
-        return zeros(*size, dtype=dtype or self.type.dtype, device=self.type.device)
+        return zeros(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                     requires_grad=requires_grad)
 
-    def new_ones(self: Any, *size: Any, dtype: DType | None = None) -> Tensor:
+    def new_ones(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+                 requires_grad: bool = False) -> Tensor:
         """Ones of this shape, with this tensor's dtype and device."""
-        return ones(*size, dtype=dtype or self.type.dtype, device=self.type.device)
+        return ones(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                    requires_grad=requires_grad)
 
-    def new_full(self: Any, size: Any, fill_value: Any, dtype: DType | None = None) -> Tensor:
+    def new_empty(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+                  requires_grad: bool = False) -> Tensor:
+        """A tensor of this shape whose content is not specified, with this tensor's dtype and device."""
+        return empty(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                     requires_grad=requires_grad)
+
+    def new_full(self: Any, size: Any, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
+                 requires_grad: bool = False) -> Tensor:
         """The value in this shape, with this tensor's dtype and device."""
-        return full(size, fill_value, dtype=dtype or self.type.dtype, device=self.type.device)
+        return full(size, fill_value, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                    requires_grad=requires_grad)
 
-    def _fill_with(self: Any, result: Tensor, uniform: bool = False) -> Tensor:
-        from genesis.recording import read
-        assign(self, read(result), replaces=True, uniform=uniform)
-        return self
+    def new_tensor(self: Any, data: Any, *, dtype: DType | None = None, device: DeviceLike = None,
+                   requires_grad: bool = False) -> Tensor:
+        """A copy of the data as a tensor with this tensor's dtype and device."""
+        return tensor(data, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                      requires_grad=requires_grad)
 
     def zero_(self: Any) -> Tensor:
         """Write zeros."""
-        return self._fill_with(zeros_like(self), uniform=True)
+        return overwrite(self, zeros_like(self), uniform=True)
 
     def fill_(self: Any, value: Any) -> Tensor:
         """Write the value to every element."""
         if isinstance(value, TensorBase):
             return self.copy_(value.expand(self.type.shape))  # type: ignore[attr-defined]
-        return self._fill_with(full_like(self, value), uniform=True)
-
-    def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Write normal random numbers."""
-        return self._fill_with(normal(mean, std, self.type.shape, generator=generator, dtype=self.type.dtype,
-                                      device=self.type.device))
-
-    def uniform_(self: Any, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-        """Write uniform random numbers in [a, b)."""
-        drawn = rand(self.type.shape, generator=generator, dtype=self.type.dtype, device=self.type.device)
-        return self._fill_with(drawn * float(b - a) + float(a))
-
-
+        return overwrite(self, full_like(self, value), uniform=True)

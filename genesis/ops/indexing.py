@@ -1,233 +1,100 @@
-"""Indexing: what x[...] means, reading and writing.
-
-Ints, slices, None and Ellipsis select a view. Integer tensors (and lists, and boolean masks,
-which become integer tensors) gather: the dimensions they index are brought together, their
-indices combined into row numbers of a matrix, and rows taken; writing puts rows back.
-"""
+"""Indexing: carrying out the plans of `genesis.ops.index_plan`, and the functions that take index tensors."""
 
 from __future__ import annotations
 
-import operator
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
-from genesis.ir.node import Node, literal, make
+from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
-from genesis.ir.types import bool_, cpu, int64
+from genesis.ir.types import bool_
 from genesis.ops.common import axis_in, cast, expand, result_type
-from genesis.ops.shape import permute, reshape, select, sliced, unsqueeze
+from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan, take_int, take_slice, wrapped
+from genesis.ops.searching import compressed
+from genesis.ops.shape import permute, reshape, sliced
 from genesis.recording import TensorBase, assign, emit, read, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-class IndexKind(Enum):
-    """How an indexing expression runs."""
-
-    VIEW = "view"
-    GATHER = "gather"
-    SCATTER = "scatter"
-    COPY = "copy"
-    FILL = "fill"
-
-
-@dataclass(frozen=True)
-class IndexPlan:
-    """What an indexing expression does: take a view, then maybe rows of it.
-
-    Attributes:
-        kind: VIEW when `base` is the result, GATHER when rows are taken from it.
-        base: the view that ints, slices, None and Ellipsis select.
-        axes: dimensions of `base` that integer tensors index.
-        indices: these tensors, broadcast to one shape.
-    """
-
-    kind: IndexKind
-    base: Tensor
-    axes: tuple[int, ...] = ()
-    indices: tuple[Tensor, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Switch:
-    """A bool as an index: a new dimension of which all or nothing is taken."""
-
-    index: Tensor
-
-
-def plan(input: Tensor, key: Any) -> IndexPlan:
-    """How `input[key]` runs."""
-    items = _items(input, key)
-    base, axis = input, 0
-    advanced: list[tuple[int, Any]] = []
-    for item in items:
-        if item is None:
-            base = unsqueeze(base, axis)
-            axis += 1
-        elif isinstance(item, _Switch):
-            base = unsqueeze(base, axis)
-            advanced.append((axis, item.index))
-            axis += 1
-        elif isinstance(item, slice):
-            base = _slice(base, axis, item)
-            axis += 1
-        elif isinstance(item, TensorBase):
-            advanced.append((axis, item))
-            axis += 1
-        else:
-            base = _select(input, base, axis, item)
-    if not advanced:
-        return IndexPlan(IndexKind.VIEW, base)
-    from genesis.ops.shape import broadcast_tensors
-    try:
-        indices = broadcast_tensors(*(index for _, index in advanced))
-    except RuntimeError:
-        raise failure("indexing", "shape mismatch: indexing tensors could not be broadcast together with shapes "
-                      + ", ".join(str(list(i.type.shape)) for _, i in advanced), [("input", input)],
-                      error=IndexError) from None
-    return IndexPlan(IndexKind.GATHER, base, tuple(a for a, _ in advanced), indices)
-
-
-def _items(input: Tensor, key: Any) -> list[Any]:
-    """The key as one item for each dimension (and one for each None)."""
-    import numpy as np
-
-    from genesis.ops.creation import tensor
-    given = list(key) if isinstance(key, tuple) else [key]
-    items: list[Any] = []
-    for item in given:
-        if isinstance(item, (list, np.ndarray)):
-            item = tensor(item, device=input.type.device)
-            if item.type.numel == 0:
-                item = item.to(int64)
-        elif isinstance(item, range):
-            item = tensor(list(item), device=input.type.device)
-        if isinstance(item, TensorBase) and item.type.dtype is bool_ and item.type.ndim == 0:
-            item = bool(item)
-        if isinstance(item, (bool, np.bool_)):
-            items.append(_Switch(*_mask_indices(tensor([bool(item)], device=input.type.device))))
-        elif isinstance(item, TensorBase) and item.type.dtype is bool_:
-            items.extend(_mask_indices(item))
-        elif isinstance(item, TensorBase) and item.type.dtype.kind == "float":
-            raise failure("indexing", "tensors used as indices must be integer or boolean tensors", [("index", item)],
-                          error=IndexError)
-        else:
-            items.append(item)
-    used = sum(1 for item in items if item is not None and item is not Ellipsis and not isinstance(item, _Switch))
-    if used > input.type.ndim:
-        raise failure("indexing", f"too many indices for tensor of dimension {input.type.ndim}", [("input", input)],
-                      error=IndexError)
-    whole = [slice(None)] * (input.type.ndim - used)
-    at = next((i for i, item in enumerate(items) if item is Ellipsis), None)
-    return items + whole if at is None else items[:at] + whole + items[at + 1:]
-
-
-def _mask_indices(mask: Any) -> tuple[Any, ...]:
-    return nonzero(mask, as_tuple=True)
-
-
-def _slice(base: Tensor, axis: int, item: slice) -> Tensor:
-    size = base.type.shape[axis]
-    if item.step is not None and operator.index(item.step) <= 0:
-        raise failure("indexing", "slice step must be positive", [("input", base)], hint="use flip", error=ValueError)
-    start, stop, step = item.indices(size)
-    if (start, stop, step) == (0, size, 1):
-        return base
-    ndim = base.type.ndim
-    starts = tuple(start if i == axis else 0 for i in range(ndim))
-    stops = tuple(max(stop, start) if i == axis else n for i, n in enumerate(base.type.shape))
-    return sliced(base, starts, stops, tuple(step if i == axis else 1 for i in range(ndim)))
-
-
-def _select(input: Tensor, base: Tensor, axis: int, item: Any) -> Tensor:
-    try:
-        index = operator.index(item)
-    except TypeError:
-        raise failure("indexing", "only integers, slices (`:`), ellipsis (`...`), None and long or byte tensors are "
-                      f"valid indices (got {type(item).__name__})", [("input", input)], error=IndexError) from None
-    size = base.type.shape[axis]
-    if not -size <= index < size:
-        raise failure("indexing", f"index {index} is out of bounds for dimension {axis} with size {size}",
-                      [("input", input)], error=IndexError)
-    return select(base, axis, index)
-
-
-def _wrapped(index: Tensor, size: int) -> Node:
-    """int64 row numbers ≥ 0."""
-    node = cast(read(index), int64)
-    return make(pointwise.where, (make(pointwise.lt, (node, literal(0))), node + size, node))
-
-
-def _together(p: IndexPlan) -> tuple[Tensor, list[int], int]:
-    """(the base with the indexed dimensions first and made one, the other dimensions, where the result goes)."""
-    rest = [i for i in range(p.base.type.ndim) if i not in p.axes]
-    adjacent = list(p.axes) == list(range(p.axes[0], p.axes[0] + len(p.axes)))
-    front = permute(p.base, (*p.axes, *rest))
-    return front, rest, p.axes[0] if adjacent else 0
-
-
-def _rows(p: IndexPlan) -> Node:
-    """Row numbers into the indexed dimensions made one."""
-    rows: Node | None = None
-    for axis, index in zip(p.axes, p.indices, strict=True):
-        if index.type.device is cpu:  # as torch does; on another GPU it is an error
-            index = index.to(p.base.type.device)
-        part = _wrapped(index, p.base.type.shape[axis])
-        rows = part if rows is None else rows * p.base.type.shape[axis] + part
-    assert rows is not None
-    return rows
-
-
-def _flat_rows(p: IndexPlan, front: Tensor) -> tuple[int, tuple[int, ...]]:
-    count = 1
-    for axis in p.axes:
-        count *= p.base.type.shape[axis]
-    return count, front.type.shape[len(p.axes):]
-
-
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for ints, slices, None and Ellipsis, else a copy of the selected elements."""
     if input.type.ndim and isinstance(key, (int, slice)) and not isinstance(key, bool):  # quickly, the commonest keys
-        found = _slice(input, 0, key) if isinstance(key, slice) else _select(input, input, 0, key)
+        found = take_slice(input, 0, key) if isinstance(key, slice) else take_int(input, input, 0, key)
         return found if found is not input else reshape(input, input.type.shape)
-    p = plan(input, key)
-    if p.kind is IndexKind.VIEW:
-        return p.base if p.base is not input else reshape(input, input.type.shape)
-    front, rest, at = _together(p)
-    count, row = _flat_rows(p, front)
-    taken = wrap(emit(ix.take, (make(movement.reshape, (read(front),), ((count, *row),)), _rows(p)), (0,)))
-    if at == 0:
-        return taken
-    k = p.indices[0].type.ndim
-    order = [*range(k, k + at), *range(k), *range(k + at, k + len(rest))]
-    return permute(taken, order)
+    if isinstance(key, TensorBase) and key.type.dtype is bool_ and _masks_rows(input, key):
+        rows = reshape(input, (key.type.numel, *input.type.shape[key.type.ndim:]))
+        return compressed(rows, reshape(key, (key.type.numel,)))  # type: ignore[arg-type]
+    plan = index_plan(input, key)
+    if plan.kind is IndexKind.VIEW:
+        return plan.view if plan.view is not input else reshape(input, input.type.shape)
+    matrix, rest = _matrix(plan)
+    taken = wrap(emit(ix.take, (matrix, _row_numbers(plan)), (0,)))
+    place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
+    return taken if place == 0 else permute(taken, [*range(k, k + place), *range(k), *range(k + place, k + rest)])
+
+
+def _masks_rows(input: Tensor, mask: TensorBase) -> bool:
+    """Is the mask one of the first dimensions, on the same device? Any other is planned, or refused there."""
+    shape = mask.type.shape
+    return bool(shape) and shape == input.type.shape[:len(shape)] and mask.type.device is input.type.device
 
 
 def setitem(input: Tensor, key: Any, value: Any) -> None:
     """`input[key] = value`: the value, cast and broadcast, goes through the view into the storage."""
-    p = plan(input, key)
-    if p.kind is IndexKind.VIEW:
-        write_value(p.base, value)
-        return
-    front, _, at = _together(p)
-    count, row = _flat_rows(p, front)
-    k = p.indices[0].type.ndim
-    index_shape = p.indices[0].type.shape
-    shown = (*row[:at], *index_shape, *row[at:])  # the shape of input[key], which the value broadcasts to
-    source = _value_node(input, value, shown)
-    order = (*range(at, at + k), *range(at), *range(at + k, len(shown)))
+    plan = index_plan(input, key, value)
+    if plan.mask is not None:
+        mask = expand(read(plan.mask), plan.view.type.shape)
+        filled = _value_node(plan.view, _single(value), plan.view.type.shape)
+        assign(plan.view, make(pointwise.where, (mask, filled, read(plan.view))))
+    elif plan.index_tensor is None:
+        write_value(plan.view, value)
+    else:
+        scatter_rows(plan, value, ix.index_copy)
+
+
+def scatter_rows(plan: IndexPlan, value: Any, op: Any) -> None:
+    """Put the value's elements at the rows of the plan by `index_copy`, or add them by `index_add`."""
+    shown = plan.result_shape
+    assert shown is not None
+    source = _value_node(plan.view, value, shown, indexed=True)
+    place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
+    order = (*range(place, place + k), *range(place), *range(place + k, len(shown)))
     if order != tuple(range(len(shown))):
         source = make(movement.permute, (source,), (order,))
-    whole = make(movement.reshape, (read(front),), ((count, *row),))
-    updated = make(ix.index_copy, (whole, _rows(p), source), (0,))
+    front = _front(plan)
+    matrix, _ = _matrix(plan)
+    updated = make(op, (matrix, _row_numbers(plan), source), (0,))
     assign(front, make(movement.reshape, (updated,), (front.type.shape,)))
 
 
-def _value_node(target: Tensor, value: Any, shape: tuple[int, ...]) -> Node:
+def _front(plan: IndexPlan) -> Tensor:
+    """The plan's view with the indexed dimensions first."""
+    return permute(plan.view, (*plan.axes, *(i for i in range(plan.view.type.ndim) if i not in plan.axes)))
+
+
+def _matrix(plan: IndexPlan) -> tuple[Node, int]:
+    """The plan's view as rows: the indexed dimensions made one; and how many other dimensions there are."""
+    front, k = _front(plan), len(plan.axes)
+    count = 1
+    for size in front.type.shape[:k]:
+        count *= size
+    return make(movement.reshape, (read(front),), ((count, *front.type.shape[k:]),)), front.type.ndim - k
+
+
+def _row_numbers(plan: IndexPlan) -> Node:
+    return read(plan.index_tensor)  # type: ignore[arg-type]
+
+
+def _single(value: Any) -> Any:
+    """A tensor of one element without its dimensions; a number as it is."""
+    return reshape(value, ()) if isinstance(value, TensorBase) else value  # type: ignore[arg-type]
+
+
+def _value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool = False) -> Node:
+    """The value in the target's dtype and this shape. `indexed`: the shape is that of an indexing's result."""
     from genesis.ops.creation import full, tensor
     dtype, device = target.type.dtype, target.type.device
     if not isinstance(value, TensorBase):
@@ -245,9 +112,21 @@ def _value_node(target: Tensor, value: Any, shape: tuple[int, ...]) -> Node:
     try:
         return expand(node, shape)
     except RuntimeError:
-        raise failure("assignment", f"shape mismatch: value tensor of shape {list(value.type.shape)} cannot be "
-                      f"broadcast to indexing result of shape {list(shape)}",
+        raise failure("assignment", _mismatch(value.type.shape, shape, indexed),
                       [("tensor", target), ("value", value)]) from None
+
+
+def _mismatch(given: tuple[int, ...], shape: tuple[int, ...], indexed: bool) -> str:
+    """Why a value of one shape does not broadcast to the other."""
+    if indexed:
+        return (f"shape mismatch: value tensor of shape {list(given)} cannot be broadcast to indexing result of shape "
+                f"{list(shape)}")
+    if len(given) > len(shape):
+        return (f"The number of sizes of the target ({len(shape)}) must be greater or equal to the number of "
+                f"dimensions of the value ({len(given)}). Target sizes: {list(shape)}. Tensor sizes: {list(given)}")
+    dim = max(i for i in range(-len(given), 0) if given[i] not in (1, shape[i]))
+    return (f"The expanded size of the tensor ({shape[dim]}) must match the existing size ({given[dim]}) at "
+            f"non-singleton dimension {len(shape) + dim}. Target sizes: {list(shape)}. Tensor sizes: {list(given)}")
 
 
 def write_value(target: Tensor, value: Any) -> None:
@@ -255,21 +134,15 @@ def write_value(target: Tensor, value: Any) -> None:
     assign(target, _value_node(target, value, target.type.shape), replaces=True)
 
 
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Indices of the elements that are not 0: (count, ndim), or a tensor for each dimension. Reads the values."""
-    import numpy as np
-
-    from genesis.ops.creation import from_host
-    found = np.nonzero(input.detach().cpu().numpy())
-    if as_tuple:
-        return tuple(from_host(part.astype(np.int64), input.type.device) for part in found)
-    rows = np.stack(found, axis=1).astype(np.int64) if found else np.zeros((0, 0), np.int64)
-    return from_host(rows, input.type.device)
-
-
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
-    axis = axis_in("gather", dim, input.type.ndim)
+    axis = axis_in("gather", dim, max(input.type.ndim, 1))
+    if not input.type.ndim or not index.type.ndim:
+        found = gather(*(reshape(x, 1) if not x.type.ndim else x for x in (input,)), 0,  # type: ignore[misc]
+                       index if index.type.ndim else reshape(index, 1))
+        return reshape(found, index.type.shape)
+    if not index.type.numel:
+        return reshape(reshape(input, -1)[:0], index.type.shape)
     return wrap(emit(ix.gather, (read(input), read(index)), (axis,)))
 
 
@@ -279,50 +152,68 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,)))
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
-    """The input with src (a tensor or a number) written at the index along `dim`."""
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+            reduce: str | None = None) -> Tensor:
+    """The input with src (a tensor or a number, or `value`) written at the index along `dim`.
+
+    With reduce="add" it is added to what is there, with "multiply" multiplied.
+    """
+    given = src if value is None else value
     axis = axis_in("scatter", dim, input.type.ndim)
-    if not isinstance(src, TensorBase):
-        source = _value_node(input, src, index.type.shape)
+    if not isinstance(given, TensorBase):
+        source = _value_node(input, given, index.type.shape)
     else:
-        source = _fitted(src, index)  # type: ignore[arg-type]
-    return wrap(emit(ix.scatter, (read(input), read(index), source), (axis,)))
+        source = _fitted(given, index)  # type: ignore[arg-type]
+    if reduce == "multiply":
+        from genesis.ops.writing import scatter_reduce
+        return scatter_reduce(input, axis, index, wrap(source), "prod")
+    if reduce not in (None, "add"):
+        raise failure("scatter", f"reduce argument must be either add or multiply, got {reduce}", [("input", input)])
+    op = ix.scatter if reduce is None else ix.scatter_add
+    return wrap(emit(op, (read(input), read(index), source), (axis,)))
 
 
 def _fitted(src: Tensor, index: Tensor) -> Node:
     if src.type.shape == index.type.shape:
         return read(src)
     shape = index.type.shape
+    if len(shape) != src.type.ndim:
+        raise failure("scatter", "Index tensor must have the same number of dimensions as src tensor",
+                      [("index", index), ("src", src)])
     return read(sliced(src, (0,) * len(shape), shape, (1,) * len(shape)))
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The positions `index` (a vector) along `dim`."""
-    axis = axis_in("index_select", dim, input.type.ndim)
-    return wrap(emit(ix.take, (read(input), _wrapped(index, input.type.shape[axis])), (axis,)))
+    axis = axis_in("index_select", dim, max(input.type.ndim, 1))
+    if not input.type.ndim:
+        return reshape(index_select(reshape(input, 1), 0, index), ())
+    return wrap(emit(ix.take, (read(input), wrapped(index, input.type.shape[axis], axis)), (axis,)))
 
 
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """The input with source's positions along `dim` added at `index`; equal indices add up."""
-    axis = axis_in("index_add", dim, input.type.ndim)
-    return wrap(emit(ix.index_add, (read(input), read(index), read(source)), (axis,)))
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
+    axis = axis_in("index_add", dim, max(input.type.ndim, 1))
+    base, rows = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
+    if not index.type.ndim:
+        index = reshape(index, 1)
+    rows = rows if alpha == 1 else (rows * alpha).to(input.type.dtype)
+    return reshape(wrap(emit(ix.index_add, (read(base), read(index), read(rows)), (axis,))), input.type.shape)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """The value where the mask is true, else the input."""
-    from genesis.ops.math import where
+    from genesis.ops.comparison import where
+    if isinstance(value, TensorBase) and value.type.ndim:
+        raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "
+                      f"{value.type.ndim} dimension(s)", [("value", value)])
+    if input.type.dtype.kind == "bool" and not isinstance(value, TensorBase):
+        value = bool(value)
     if result_type(input, value) is not input.type.dtype and input.type.dtype.kind != "float":
         raise failure("masked_fill",
                       f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",
                       [("input", input)])
     return where(mask, value, input)
-
-
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask is true, as a vector. Reads the mask."""
-    from genesis.ops.shape import broadcast_tensors
-    values, chosen = broadcast_tensors(input, mask)
-    return getitem(values, chosen)
 
 
 class IndexingMethods(TensorBase):
@@ -336,8 +227,6 @@ class IndexingMethods(TensorBase):
     index_select = index_select
     index_add = index_add
     masked_fill = masked_fill
-    masked_select = masked_select
-    nonzero = nonzero
     __getitem__ = getitem
     __setitem__ = setitem
 
@@ -351,7 +240,13 @@ class IndexingMethods(TensorBase):
         write_value(self, scatter_add(self, dim, index, src))
         return self
 
-    def index_add_(self: Any, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    def index_add_(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
         """`index_add` in place."""
-        write_value(self, index_add(self, dim, index, source))
+        write_value(self, index_add(self, dim, index, source, alpha=alpha))
+        return self
+
+    def scatter_(self: Any, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+                 reduce: str | None = None) -> Tensor:
+        """`scatter` in place."""
+        write_value(self, scatter(self, dim, index, src, value=value, reduce=reduce))
         return self

@@ -1,196 +1,37 @@
-"""A tensor's pointwise methods and operators: the functions of `genesis.ops.math`."""
+"""A tensor's pointwise methods, and Python's operators: the functions of the pointwise families."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.ops import pointwise as p
+from genesis.ops.arithmetic import ArithmeticMethods, abs, floor_divide, neg, positive, remainder, sub
 from genesis.ops.common import pointwise_op
-from genesis.ops.inplace import InPlaceMethods
-from genesis.ops.math import (
-    abs,
-    absolute,
-    acos,
-    acosh,
-    add,
-    addcdiv,
-    addcmul,
-    allclose,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
+from genesis.ops.comparison import ComparisonMethods, eq, ge, gt, le, lt, ne
+from genesis.ops.exponential import ExponentialMethods, pow
+from genesis.ops.logic import (
+    LogicMethods,
     bitwise_and,
     bitwise_left_shift,
     bitwise_not,
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
-    ceil,
-    clamp,
-    clip,
-    cos,
-    cosh,
-    div,
-    divide,
-    eq,
-    equal,
-    erf,
-    erfc,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    floor_divide,
-    fmod,
-    ge,
-    greater,
-    greater_equal,
-    gt,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    le,
-    lerp,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    multiply,
-    ne,
-    neg,
-    negative,
-    not_equal,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    sub,
-    subtract,
-    tan,
-    tanh,
-    true_divide,
-    trunc,
-    where,
 )
+from genesis.ops.rounding import RoundingMethods
+from genesis.ops.special import SpecialMethods
+from genesis.ops.trigonometry import TrigonometricMethods
 from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
-    Value: TypeAlias = Tensor | bool | int | float
 
-
-class MathMethods(InPlaceMethods):
-    """The pointwise methods of a tensor."""
+class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, LogicMethods, RoundingMethods,
+                  SpecialMethods, TrigonometricMethods):
+    """The pointwise methods of a tensor, and its operators."""
 
     __slots__ = ()
-
-    exp = exp
-    exp2 = exp2
-    expm1 = expm1
-    log = log
-    log2 = log2
-    log10 = log10
-    log1p = log1p
-    sin = sin
-    cos = cos
-    tan = tan
-    asin = asin
-    acos = acos
-    atan = atan
-    sinh = sinh
-    cosh = cosh
-    tanh = tanh
-    asinh = asinh
-    acosh = acosh
-    atanh = atanh
-    sqrt = sqrt
-    rsqrt = rsqrt
-    reciprocal = reciprocal
-    sigmoid = sigmoid
-    erf = erf
-    erfc = erfc
-    neg = neg
-    sign = sign
-    floor = floor
-    ceil = ceil
-    trunc = trunc
-    relu = relu
-    mul = mul
-    atan2 = atan2
-    maximum = maximum
-    minimum = minimum
-    fmod = fmod
-    remainder = remainder
-    floor_divide = floor_divide
-    eq = eq
-    ne = ne
-    lt = lt
-    le = le
-    gt = gt
-    ge = ge
-    bitwise_and = bitwise_and
-    bitwise_or = bitwise_or
-    bitwise_xor = bitwise_xor
-    bitwise_not = bitwise_not
-    abs = abs
-    add = add
-    sub = sub
-    div = div
-    true_divide = true_divide
-    pow = pow
-    square = square
-    round = round
-    isnan = isnan
-    isinf = isinf
-    isfinite = isfinite
-    logical_not = logical_not
-    logical_and = logical_and
-    logical_or = logical_or
-    logical_xor = logical_xor
-    clamp = clamp
-    clip = clip
-    lerp = lerp
-    addcmul = addcmul
-    addcdiv = addcdiv
-    isclose = isclose
-    allclose = allclose
-    equal = equal
-    absolute = absolute
-    negative = negative
-    multiply = multiply
-    subtract = subtract
-    divide = divide
-    greater = greater
-    greater_equal = greater_equal
-    less = less
-    less_equal = less_equal
-    not_equal = not_equal
-
-    def where(self: Any, condition: Tensor, other: Value) -> Tensor:
-        """self where the condition holds, else other."""
-        return where(condition, self, other)
 
     def __add__(self: Any, other: Any) -> Tensor:
         return pointwise_op(p.add, self, other)
@@ -216,6 +57,8 @@ class MathMethods(InPlaceMethods):
     def __rtruediv__(self: Any, other: Any) -> Tensor:
         return pointwise_op(p.div, other, self, floating=True)
 
+    __div__, __rdiv__ = __truediv__, __rtruediv__  # Python 2's names, which torch still has
+
     def __floordiv__(self: Any, other: Any) -> Tensor:
         return floor_divide(self, other)
 
@@ -228,6 +71,12 @@ class MathMethods(InPlaceMethods):
     def __rmod__(self: Any, other: Any) -> Tensor:
         return remainder(other, self)
 
+    def __divmod__(self: Any, other: Any) -> tuple[Tensor, Tensor]:
+        return floor_divide(self, other), remainder(self, other)
+
+    def __rdivmod__(self: Any, other: Any) -> tuple[Tensor, Tensor]:
+        return floor_divide(other, self), remainder(other, self)
+
     def __pow__(self: Any, other: Any) -> Tensor:
         return pow(self, other)
 
@@ -238,7 +87,7 @@ class MathMethods(InPlaceMethods):
         return neg(self)
 
     def __pos__(self: Any) -> Tensor:
-        return self
+        return positive(self)
 
     def __abs__(self: Any) -> Tensor:
         return abs(self)
@@ -260,8 +109,14 @@ class MathMethods(InPlaceMethods):
     def __lshift__(self: Any, other: Any) -> Tensor:
         return bitwise_left_shift(self, other)
 
+    def __rlshift__(self: Any, other: Any) -> Tensor:
+        return bitwise_left_shift(other, self)
+
     def __rshift__(self: Any, other: Any) -> Tensor:
         return bitwise_right_shift(self, other)
+
+    def __rrshift__(self: Any, other: Any) -> Tensor:
+        return bitwise_right_shift(other, self)
 
     def __eq__(self: Any, other: Any) -> Any:
         return eq(self, other) if comparable(other) else NotImplemented
@@ -282,6 +137,13 @@ class MathMethods(InPlaceMethods):
         return ge(self, other)
 
     __hash__ = object.__hash__
+
+    __iadd__, __isub__ = ArithmeticMethods.add_, ArithmeticMethods.sub_
+    __imul__, __itruediv__ = ArithmeticMethods.mul_, ArithmeticMethods.div_
+    __ifloordiv__, __imod__ = ArithmeticMethods.floor_divide_, ArithmeticMethods.remainder_
+    __ipow__ = ExponentialMethods.pow_
+    __iand__, __ior__, __ixor__ = LogicMethods.bitwise_and_, LogicMethods.bitwise_or_, LogicMethods.bitwise_xor_
+    __ilshift__, __irshift__ = LogicMethods.bitwise_left_shift_, LogicMethods.bitwise_right_shift_
 
 
 def comparable(value: Any) -> bool:

@@ -1,4 +1,7 @@
-"""Reductions and scans, with torch's dtype rules: sums of integers and bools are int64."""
+"""Reductions, with torch's dtype rules: sums of integers and bools are int64.
+
+Each takes the dimensions as `dim` or by numpy's name `axis`, and `keepdim` or `keepdims`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.amp.policy import cast_for
 from genesis.amp.policy import state as autocast
 from genesis.ir.errors import failure
+from genesis.ir.node import make
 from genesis.ir.ops import composite as c
+from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import reduction as r
+from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
-from genesis.ops.common import Axis, axes_in, axis_in, cast, default_dtype
+from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast, default_dtype
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-class ValuesIndices(NamedTuple):
-    """Extremes along a dimension and where they are."""
+class MinMax(NamedTuple):
+    """The smallest and the largest."""
 
-    values: Tensor
-    indices: Tensor
+    min: Tensor
+    max: Tensor
 
 
-def _reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None) -> Tensor:
+def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any) -> Tensor:
+    """Record a reduction over `dim` of the input in `dtype`."""
     if autocast.dtypes is not None:
         (input,) = cast_for(op.name, input)
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
-    axes = axes_in(op.name, dim, input.type.ndim)
-    return wrap(emit(op, (node,), (axes, bool(keepdim))))
+    return wrap(emit(op, (node,), (axes_in(op.name, dim, input.type.ndim), bool(keepdim), *attrs)))
 
 
 def _summed(input: Tensor, dtype: DType | None) -> DType | None:
@@ -40,173 +46,183 @@ def _summed(input: Tensor, dtype: DType | None) -> DType | None:
 
 def sum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
         keepdims: bool = False) -> Tensor:
-    """Sum over `dim` (all dimensions by default). `axis` and `keepdims` are numpy's names.
+    """Sum over `dim` (all dimensions by default), 0 of nothing.
 
     >>> import genesis
     >>> genesis.sum(genesis.ones(2, 3), dim=1)
     tensor([3., 3.])
     """
-    return _reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype))
+    return reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype))
 
 
-def prod(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
-    """Product over `dim` (all dimensions by default)."""
-    return _reduce(r.prod, input, dim, keepdim, _summed(input, dtype))
+def nansum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
+           keepdims: bool = False) -> Tensor:
+    """Sum over `dim` of the elements that are not NaN."""
+    target = _summed(input, dtype)
+    op = s.nansum if input.type.dtype.kind == "float" else r.sum
+    return reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target)
+
+
+def prod(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
+         keepdims: bool = False) -> Tensor:
+    """Product over `dim` (all dimensions by default), 1 of nothing."""
+    return reduce(r.prod, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype))
 
 
 def mean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
          keepdims: bool = False) -> Tensor:
-    """Arithmetic mean over `dim` (all dimensions by default); floating-point only."""
-    if dtype is None and input.type.dtype.kind != "float":
-        raise failure("mean", "could not infer output dtype. Input dtype must be floating point", [("input", input)],
-                      hint="x.float().mean() or mean(dtype=genesis.float32)")
-    return _reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype)
+    """Arithmetic mean over `dim` (all dimensions by default); floating-point only, NaN of nothing."""
+    _must_be_float("mean", input, dtype)
+    return reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype)
 
 
-def amax(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
+            keepdims: bool = False) -> Tensor:
+    """Arithmetic mean over `dim` of the elements that are not NaN; floating-point only.
+
+    >>> import genesis
+    >>> genesis.nanmean(genesis.tensor([1.0, float("nan"), 3.0]))
+    tensor(2.)
+    """
+    _must_be_float("nanmean", input, dtype)
+    return reduce(s.nanmean, input, dim if axis is None else axis, keepdim or keepdims, dtype)
+
+
+def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
+    if (dtype or input.type.dtype).kind != "float":
+        raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
+                      hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
+
+
+def count_nonzero(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tensor:
+    """Number of elements over `dim` that are not 0, as int64."""
+    return reduce(s.count_nonzero, input, dim if axis is None else axis, False)
+
+
+def amax(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
+         keepdims: bool = False) -> Tensor:
     """Largest element over `dim`; ties share the gradient."""
-    return _reduce(r.max, input, dim, keepdim)
+    return _extremum("amax", r.max, input, dim if axis is None else axis, keepdim or keepdims)
 
 
-def amin(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
+         keepdims: bool = False) -> Tensor:
     """Smallest element over `dim`; ties share the gradient."""
-    return _reduce(r.min, input, dim, keepdim)
+    return _extremum("amin", r.min, input, dim if axis is None else axis, keepdim or keepdims)
+
+
+def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
+    if input.type.numel == 0 and (dim is None or dim == ()):
+        raise failure(name, "Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
+                      "with the 'dim' argument.", [("input", input)])
+    return reduce(op, input, dim, keepdim)
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None,
+            keepdims: bool = False) -> MinMax:
+    """Smallest and largest element, over all elements or along one dimension.
+
+    >>> import genesis
+    >>> genesis.aminmax(genesis.tensor([1, 5, 3])).max
+    tensor(5)
+    """
+    dim, keepdim = dim if axis is None else axis, keepdim or keepdims
+    return MinMax(_extremum("aminmax", r.min, input, dim, keepdim), _extremum("aminmax", r.max, input, dim, keepdim))
 
 
 def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:
     axis = axis_in(name, dim, input.type.ndim)
     if input.type.ndim == 0:
         return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
-    indices = wrap(emit(arg, (read(input),), (axis, True)))
-    values = input.gather(axis, indices)
-    return ValuesIndices(values, indices) if keepdim else ValuesIndices(values.squeeze(axis), indices.squeeze(axis))
+    node = read(input)
+    kept = r.reduced_shape(node.type.shape, (axis,), True)
+    indices = emit(arg, (node,), (axis, bool(keepdim)))
+    values = emit(indexing.gather, (node, indices if keepdim else make(movement.reshape, (indices,), (kept,))), (axis,))
+    return ValuesIndices(wrap(values if keepdim else make(movement.reshape, (values,), (indices.type.shape,))),
+                         wrap(indices))
 
 
-def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None,
+        axis: int | None = None, keepdims: bool = False) -> Any:
     """Largest element; with `dim` (values, indices) along it; with a tensor the larger of both.
 
     >>> import genesis
     >>> genesis.max(genesis.tensor([[1, 5], [7, 2]]), dim=1).indices
     tensor([1, 0])
     """
-    if dim is None:
-        return amax(input)
-    if isinstance(dim, TensorBase):
-        from genesis.ops.math import maximum
-        return maximum(input, dim)  # type: ignore[arg-type]
-    return _extremes("max", r.argmax, input, dim, keepdim)
+    from genesis.ops.rounding import maximum
+    return _max_or_min("max", r.max, r.argmax, maximum, input, dim if axis is None else axis, keepdim or keepdims,
+                       other)
 
 
-def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None,
+        axis: int | None = None, keepdims: bool = False) -> Any:
     """Smallest element; with `dim` (values, indices) along it; with a tensor the smaller of both."""
+    from genesis.ops.rounding import minimum
+    return _max_or_min("min", r.min, r.argmin, minimum, input, dim if axis is None else axis, keepdim or keepdims,
+                       other)
+
+
+def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: Any, keepdim: bool,
+                other: Tensor | None) -> Any:
+    if other is not None or isinstance(dim, TensorBase):
+        return of_two(*both_tensors(name, input, dim if other is None else other))
+    both_tensors(name, input, input)
     if dim is None:
-        return amin(input)
-    if isinstance(dim, TensorBase):
-        from genesis.ops.math import minimum
-        return minimum(input, dim)  # type: ignore[arg-type]
-    return _extremes("min", r.argmin, input, dim, keepdim)
+        return _extremum(name, op, input, None, False)
+    return _extremes(name, arg, input, dim, keepdim)
 
 
 def _arg(op: Any, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None:
-        flat = wrap(emit(op, (read(input.reshape(-1)),), (0, False)))
-        return flat.reshape((1,) * input.type.ndim) if keepdim else flat
+        if input.type.numel == 0:
+            raise failure(op.name, "Expected reduction dim to be specified for input.numel() == 0.",
+                          [("input", input)], error=IndexError)
+        flat = emit(op, (make(movement.reshape, (read(input),), ((input.type.numel,),)),), (0, False))
+        return wrap(make(movement.reshape, (flat,), ((1,) * input.type.ndim,)) if keepdim else flat)
     axis = axis_in(op.name, dim, input.type.ndim)
     if input.type.ndim == 0:
         return input.new_zeros((), dtype=int64)
     return wrap(emit(op, (read(input),), (axis, bool(keepdim))))
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None,
+           keepdims: bool = False) -> Tensor:
     """Index of the first largest element, over all elements or along `dim`."""
-    return _arg(r.argmax, input, dim, keepdim)
+    return _arg(r.argmax, input, dim if axis is None else axis, keepdim or keepdims)
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None,
+           keepdims: bool = False) -> Tensor:
     """Index of the first smallest element, over all elements or along `dim`."""
-    return _arg(r.argmin, input, dim, keepdim)
+    return _arg(r.argmin, input, dim if axis is None else axis, keepdim or keepdims)
 
 
 def _truth(op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
-    found = _reduce(op, input, dim, keepdim)
+    found = reduce(op, input, dim, keepdim)
     return wrap(cast(read(found), uint8)) if input.type.dtype is uint8 else found  # torch's one exception
 
 
-def any(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True if any element over `dim` is not 0."""
-    return _truth(r.any, input, dim, keepdim)
+    return _truth(r.any, input, dim if axis is None else axis, keepdim or keepdims)
 
 
-def all(input: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """True if every element over `dim` is not 0."""
-    return _truth(r.all, input, dim, keepdim)
+    return _truth(r.all, input, dim if axis is None else axis, keepdim or keepdims)
 
 
-def var(input: Tensor, dim: Axis = None, *, correction: float = 1, unbiased: bool | None = None,
-        keepdim: bool = False) -> Tensor:
-    """Variance over `dim`: squared distances from the mean over (n - correction)."""
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
-    if unbiased is not None:
-        correction = 1 if unbiased else 0
-    axes = axes_in("var", dim, input.type.ndim)
-    count = 1
-    for a in axes:
-        count *= input.type.shape[a]
-    centred = input - mean(input, axes, keepdim=True)
-    total = sum(centred * centred, axes, keepdim)
-    return total / (float(count - correction) if count > correction else 0.0)
+def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
+              keepdims: bool = False) -> Tensor:
+    """log Σ exp(x) over `dim`, with the maximum taken out first. Integers become floating-point.
 
-
-def std(input: Tensor, dim: Axis = None, *, correction: float = 1, unbiased: bool | None = None,
-        keepdim: bool = False) -> Tensor:
-    """Square root of `var`."""
-    return var(input, dim, correction=correction, unbiased=unbiased, keepdim=keepdim).sqrt()
-
-
-def norm(input: Tensor, p: Any = 2.0, dim: Axis = None, keepdim: bool = False) -> Tensor:
-    """Vector norm: (Σ |x|^p)^(1/p); p may be inf, -inf, 0 or "fro" (2)."""
-    if p in ("fro", None, 2, 2.0):
-        return sum(input * input, dim, keepdim).sqrt()
-    size = input.abs()
-    if p == float("inf"):
-        return amax(size, dim, keepdim)
-    if p == float("-inf"):
-        return amin(size, dim, keepdim)
-    if p == 0:
-        return sum((input != 0).to(input.type.dtype), dim, keepdim)
-    if p == 1:
-        return sum(size, dim, keepdim)
-    return sum(size**p, dim, keepdim) ** (1.0 / p)
-
-
-def logsumexp(input: Tensor, dim: Axis, keepdim: bool = False) -> Tensor:
-    """log Σ exp(x) over `dim`, with the maximum taken out first."""
-    if input.type.dtype.kind != "float":
-        input = wrap(cast(read(input), default_dtype("float")))
-    peak = amax(input, dim, keepdim=True).detach()
-    peak = peak.masked_fill(peak.isinf(), 0.0)
-    total = sum((input - peak).exp(), dim, keepdim=True).log() + peak
-    return total if keepdim else total.reshape(sum(input, dim).shape)
-
-
-def _scan(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
-    if autocast.dtypes is not None:
-        (input,) = cast_for(op.name, input)
-    axis = axis_in(op.name, dim, input.type.ndim)
-    target = _summed(input, dtype)
-    node = read(input) if target is None else cast(read(input), target)
-    return wrap(emit(op, (node,), (axis,))) if input.type.ndim else wrap(node)
-
-
-def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Sums of the elements up to each one along `dim`."""
-    return _scan(r.cumsum, input, dim, dtype)
-
-
-def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """Products of the elements up to each one along `dim`."""
-    return _scan(r.cumprod, input, dim, dtype)
+    >>> import genesis
+    >>> genesis.logsumexp(genesis.tensor([1000.0, -1000.0]), dim=0)
+    tensor(1000.)
+    """
+    dtype = None if input.type.dtype.kind == "float" else default_dtype("float")
+    return reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype)
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
@@ -237,21 +253,20 @@ class ReductionMethods(TensorBase):
     __slots__ = ()
 
     sum = sum
+    nansum = nansum
     prod = prod
     mean = mean
+    nanmean = nanmean
+    count_nonzero = count_nonzero
     amax = amax
     amin = amin
+    aminmax = aminmax
     max = max
     min = min
     argmax = argmax
     argmin = argmin
     any = any
     all = all
-    var = var
-    std = std
-    norm = norm
     logsumexp = logsumexp
-    cumsum = cumsum
-    cumprod = cumprod
     softmax = softmax
     log_softmax = log_softmax

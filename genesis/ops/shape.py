@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from genesis.ir.ops import movement as m
 from genesis.ir.types import tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.recording import TensorBase, emit, over, read, wrap
-from genesis.storage import View, row_major
+from genesis.storage import Step, View, row_major
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -34,16 +35,29 @@ def is_contiguous(input: TensorBase) -> bool:
     return True
 
 
-def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Any:
-    """A tensor over the same storage that shows op(input)."""
+def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0,
+          then: tuple[Step, ...] = ()) -> Any:
+    """A tensor over the same storage that shows op(input), or the steps `then` of that."""
     before = input.part
-    steps = ((op, attrs),) if before is None else (*before.steps, (op, attrs))
+    steps = ((op, attrs), *then) if before is None else (*before.steps, (op, attrs), *then)
     start = offset if before is None else before.offset + offset
     kind = input.type
     part = View(strides, start, steps, 0 if before is None else before.leaf_steps)
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device), part)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     return result
+
+
+def viewed(input: Any, shape: tuple[int, ...], strides: tuple[int, ...], steps: tuple[Step, ...]) -> Any:
+    """A tensor over the same storage that shows what the steps select."""
+    (op, attrs), *then = steps
+    return _view(input, op, attrs, shape, strides, then=tuple(then))
+
+
+def padded(input: Any, axis: int, before: int, after: int) -> Any:
+    """A copy with zeros before and after along one axis."""
+    low, high = ([n if i == axis else 0 for i in range(input.type.ndim)] for n in (before, after))
+    return wrap(emit(m.pad, (read(input),), (tuple(low), tuple(high), 0)))
 
 
 def _infer(op: str, shape: tuple[int, ...], input: Any) -> tuple[int, ...]:
@@ -164,6 +178,12 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     ndim = input.type.ndim
     sources = [axis_in("movedim", d, ndim) for d in ([source] if isinstance(source, int) else source)]
     places = [axis_in("movedim", d, ndim) for d in ([destination] if isinstance(destination, int) else destination)]
+    if len(sources) != len(places):
+        raise failure("movedim", f"Invalid source or destination dims: source ({source} dims) should contain the same "
+                      f"number of dims as destination ({destination} dims)", [("input", input)])
+    for name, listed, given in (("source", sources, source), ("destination", places, destination)):
+        if len(set(listed)) < len(listed):
+            raise failure("movedim", f"repeated dim in `{name}` ({list(given)})", [("input", input)])
     rest = iter([d for d in range(ndim) if d not in sources])
     at = dict(zip(places, sources, strict=True))
     return permute(input, [at[i] if i in at else next(rest) for i in range(ndim)])
@@ -203,7 +223,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
     shape = input.type.shape
-    chosen = set(axes_in("squeeze", dim, len(shape))) if dim is not None else set(range(len(shape)))
+    if isinstance(dim, (tuple, list)) and not dim:
+        chosen: set[int] = set()
+    else:
+        chosen = set(axes_in("squeeze", dim, len(shape))) if dim is not None else set(range(len(shape)))
     kept = [i for i, size in enumerate(shape) if not (i in chosen and size == 1)]
     strides = strides_of(input)
     new = tuple(shape[i] for i in kept)
@@ -256,9 +279,17 @@ def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: t
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
-    """A view of `length` elements along `dim` from `start` on."""
+    """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
     shape = input.type.shape
+    if not shape:
+        raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
+    if isinstance(start, TensorBase) and (start.type.ndim or start.type.dtype.kind != "int"):
+        raise failure("narrow", "start must be an 0-dim integral Tensor.", [("start", start)])
+    start, length = operator.index(start), operator.index(length)
     axis = axis_in("narrow", dim, len(shape))
+    if not -shape[axis] <= start <= shape[axis]:
+        raise failure("narrow", f"start out of range (expected to be in range of [{-shape[axis]}, {shape[axis]}], but got "
+                      f"{start})", [("input", input)], error=IndexError)
     begin = start + shape[axis] if start < 0 else start
     if not 0 <= begin <= begin + length <= shape[axis]:
         raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
@@ -275,7 +306,12 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     if not shape or not -shape[axis] <= index < shape[axis]:
         raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
                       error=IndexError)
-    return squeeze(narrow(input, axis, index % shape[axis], 1), axis)
+    at, strides = index % shape[axis], strides_of(input)
+    starts, stops = [0] * len(shape), list(shape)
+    starts[axis], stops[axis] = at, at + 1
+    rest = (*shape[:axis], *shape[axis + 1:])
+    return _view(input, m.slice, (tuple(starts), tuple(stops), (1,) * len(shape)), rest,
+                 (*strides[:axis], *strides[axis + 1:]), at * strides[axis], then=((m.reshape, (rest,)),))
 
 
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
@@ -310,13 +346,18 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each position along `dim`."""
     axis = axis_in("unbind", dim, input.type.ndim)
-    return tuple(select(input, axis, i) for i in range(input.type.shape[axis]))
+    return tuple([select(input, axis, i) for i in range(input.type.shape[axis])])
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after another along `dim`, in their common dtype."""
     if not tensors:
-        raise failure("cat", "expected a non-empty list of tensors")
+        raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
+    for x in tensors:
+        if not isinstance(x, TensorBase):
+            raise TypeError(f"cat: expected Tensor as element of argument 0, but got {type(x).__name__}")
+        if not x.type.ndim:
+            raise failure("cat", "zero-dimensional tensor cannot be concatenated", [("tensor", x)], hint="use stack")
     parts = [x for x in tensors if x.type.shape != (0,)] or list(tensors[:1])
     dtype = result_type(*tensors)
     axis = axis_in("cat", dim, parts[0].type.ndim)
@@ -338,9 +379,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return cat([unsqueeze(x, at) for x in tensors], at)
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
-    """A copy read backwards along these dimensions."""
-    axes = tuple(sorted(axis_in("flip", d, input.type.ndim) for d in shape_of(dims)))
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
+    """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
+    given = (dims,) if dims is not None else axes
+    axes = tuple(sorted(axis_in("flip", d, input.type.ndim) for d in shape_of(given)))
     return wrap(emit(m.flip, (read(input),), (axes,)))
 
 
@@ -385,13 +427,13 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
-    from genesis.ops.creation import arange
+    from genesis.ops.ranges import arange
     if input.type.ndim < 2:
         raise failure("tril" if lower else "triu", "the input must have at least 2 dimensions", [("input", input)])
     rows = arange(input.type.shape[-2], device=input.type.device).unsqueeze(1)
     columns = arange(input.type.shape[-1], device=input.type.device).unsqueeze(0)
     keep = (columns - rows <= diagonal) if lower else (columns - rows >= diagonal)
-    return input.masked_fill(~keep, 0)
+    return input.masked_fill(~keep, False if input.type.dtype.kind == "bool" else 0)
 
 
 class ShapeMethods(TensorBase):
@@ -405,7 +447,6 @@ class ShapeMethods(TensorBase):
     reshape_as = reshape_as
     permute = permute
     transpose = transpose
-    swapaxes = transpose
     t = t
     movedim = movedim
     expand = expand

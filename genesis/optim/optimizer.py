@@ -14,9 +14,9 @@ from typing import Any
 from genesis import engine
 from genesis.gradmode import enable_grad, no_grad
 from genesis.ir.errors import failure
-from genesis.ir.node import Op, make
-from genesis.ir.ops.control import item
-from genesis.recording import assign, emit, operand
+from genesis.ir.node import Op
+from genesis.ir.ops.control import results_of
+from genesis.recording import assign, emit, read
 from genesis.session import live_numbers
 from genesis.tensor import Tensor
 
@@ -180,9 +180,9 @@ class Optimizer:
         `numbers()` advances the state that is kept in Python and gives the op's numbers. It is called
         once now, and once at each later call of a compiled function that this is part of.
         """
-        node = emit(op, (*live_numbers(numbers), *(operand(x) for x in operands)), attrs)
-        for index, tensor in enumerate(written):
-            assign(tensor, make(item, (node,), (index,), node.source))
+        node = emit(op, (*live_numbers(numbers), *map(read, operands)), attrs)
+        for tensor, result in zip(written, results_of(node), strict=True):
+            assign(tensor, result)
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)

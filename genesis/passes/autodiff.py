@@ -14,14 +14,18 @@ from collections.abc import Iterable, Sequence
 
 from genesis.ir.graph import Graph, rewrite_nodes, substitute, topological
 from genesis.ir.node import Node, located, make
-from genesis.ir.ops import control, movement, pointwise
+from genesis.ir.ops import control, movement, pointwise, recompute
 from genesis.ir.ops.leaves import full, zeros_like
+
+MARKERS = (control.watch, control.stop_gradient, recompute.enter)
+"""Ops that are the value they mark."""
 
 
 def autodiff(graph: Graph) -> Graph:
     """The graph without `grad` nodes."""
     expanded: dict[Node, list[Node]] = {}
     wrapped: dict[Node, Node] = {}
+    last = next((node for node in reversed(graph.nodes) if node.op is control.grad), None)
 
     def rule(node: Node) -> Node | None:
         if node.op is control.known:
@@ -34,7 +38,8 @@ def autodiff(graph: Graph) -> Graph:
             operands = request.inputs
             expanded[request] = gradients(operands[:outputs], operands[outputs:2 * outputs], operands[2 * outputs:],
                                           wrapped)
-        return expanded[request][node["index"]]
+        found = expanded[request][node["index"]]
+        return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 
     return substitute(graph, rewrite_nodes(graph.nodes, rule))
 
@@ -53,6 +58,10 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
         _add(received, y, 0, _fitted(seed, y) or seed)
     for node in reversed(order):
         if node not in received or node in ends or not any(x in active for x in node.inputs):
+            continue
+        if node.op is recompute.leave:
+            for x, g in _pull_region(node, received[node], active, wrapped):
+                _add(received, x, 0, g)
             continue
         with located(node.source):
             for operand, contribution in zip(node.inputs, _pull(node, received[node], active, wrapped), strict=True):
@@ -126,6 +135,33 @@ def _pull(node: Node, received: list[Node | None], active: set[Node],
     return taken
 
 
+def _pull_region(end: Node, received: list[Node | None], active: set[Node],
+                 wrapped: dict[Node, Node] | None) -> list[tuple[Node, Node]]:
+    """(value that the region reads, its gradient): by a second computation of the region.
+
+        before: %1 = enter(%0)   %2 = f(%1)   %3 = leave(%2)      after: %4 = recompute(%0, g)   %5 = f(%4)
+                                                                  gradient of %5 with respect to %4, for %0
+
+    It starts from what the region reads, once a gradient of what it returns is known (Chen et al., Training Deep
+    Nets with Sublinear Memory Cost, 2016).
+    """
+    arrived = next(g for g in received if g is not None)
+    entries, nodes = recompute.inside(end)
+    again = {x: recompute.recompute(value if wrapped is None else wrapped.get(value, value), arrived)
+             for x, value in entries.items()}
+    rebuilt: dict[Node, Node] = {}
+    for node in nodes:
+        rebuilt[node] = again[node] if node in again else make(node.op, tuple([rebuilt[x] for x in node.inputs]),
+                                                              node.attrs, node.source) if node.inputs else node
+    wrt = [x for x, value in entries.items() if value in active]
+    results = [rebuilt[x] for x in end.inputs]
+    asked = [(y, g) for y, g in zip(results, received, strict=True) if g is not None]
+    inner = None if wrapped is None else {rebuilt[x]: known for x, known in wrapped.items() if x in rebuilt}
+    found = gradients([y for y, _ in asked], [g for _, g in asked], [again[x] for x in wrt], inner,
+                      ends=tuple(again.values()))
+    return [(entries[x], g) for x, g in zip(wrt, found, strict=True)]
+
+
 def _filled(contributions: tuple[Node | None, ...], count: int) -> tuple[Node | None, ...]:
     return contributions + (None,) * (count - len(contributions))
 
@@ -156,9 +192,13 @@ def read_by_backward(outputs: Sequence[Node]) -> set[Node]:
 
 def _shown(x: Node) -> Node:
     """What a view or a marker shows."""
-    while x.op in (control.watch, control.stop_gradient) or (x.op.kind == "movement" and len(x.inputs) == 1):
-        x = x.inputs[0]
-    return x
+    while True:
+        if x.op in MARKERS or (x.op.kind == "movement" and len(recompute.inputs_read(x)) == 1):
+            x = x.inputs[0]
+        elif x.op is control.item and x.inputs[0].op is recompute.leave:
+            x = x.inputs[0].inputs[x["index"]]
+        else:
+            return x
 
 
 def _cheap(x: Node) -> bool:

@@ -49,11 +49,26 @@ def _second(node: Node) -> Node:
     return node.inputs[1]
 
 
+def _result(node: Node) -> Node | None:
+    """A result of a region is what the region was given to return."""
+    region = node.inputs[0]
+    return region.inputs[node["index"]] if region.op.name == "leave" else None
+
+
+def _leaf(node: Node) -> Node | None:
+    """A constant is made wherever it is read."""
+    x = node.inputs[0]
+    return x if x.op.kind == "leaf" and x.op.name != "input" else None
+
+
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "watch": (_first,),
     "stop_gradient": (_first,),
     "known": (_second,),
     "overwritten": (_second,),
+    "enter": (_first,),
+    "item": (_result,),
+    "recompute": (_leaf,),
     **arithmetic.RULES,
     **movement.RULES,
 }

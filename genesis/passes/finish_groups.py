@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops.recompute import inputs_read
+from genesis.ir.size import estimate
 from genesis.passes.groups import Group, Space
-from genesis.passes.memory_values import MemoryValues, weight
+from genesis.passes.memory_values import PARTIAL, MemoryValues, weight
 from genesis.passes.reads import coordinates, reads_at
+from genesis.passes.views import stored_as
 
 LONGEST = 128
 """Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length."""
@@ -30,7 +35,11 @@ def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[tuple[str
     stored = {values.name[node] for node in owner} & set(graph.roots)
     stored |= {values.name[x] for node, number in owner.items() for x in values.reads[node]
                if x in owner and owner[x] != number}
-    return [_group(piece, values, place, stored) for piece in pieces]
+    groups = [_group(piece, values, place, stored) for piece in pieces]
+    return groups if not values.waits else [
+        replace(group, after=tuple(dict.fromkeys(
+            groups[owner[x]].outputs[0] for node in levels for x in values.waits.get(node, ()) if x not in levels)))
+        for group, (_, _, levels) in zip(groups, pieces, strict=True)]
 
 
 def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:
@@ -46,7 +55,8 @@ def cut(nodes: list[Node], values: MemoryValues) -> list[list[Node]]:
     crossing = _bytes_across(nodes, values)
     found, start = [], 0
     while total[-1] - total[start] > LONGEST:
-        allowed = [i for i in range(start + 1, len(nodes)) if LONGEST // 2 <= total[i] - total[start] <= LONGEST]
+        last = bisect_right(total, total[start] + LONGEST) - 1
+        allowed = [i for i in range(start + 1, min(last + 1, len(nodes))) if total[i] - total[start] >= LONGEST // 2]
         end = min(allowed, key=lambda i: (crossing[i], -i)) if allowed else start + 1
         found.append(nodes[start:end])
         start = end
@@ -64,8 +74,8 @@ def _bytes_across(nodes: list[Node], values: MemoryValues) -> list[int]:
     change = [0] * (len(nodes) + 1)
     for node, i in index.items():
         if last[node] > i:
-            change[i + 1] += node.type.nbytes
-            change[last[node] + 1] -= node.type.nbytes
+            change[i + 1] += estimate(node.type.nbytes)
+            change[last[node] + 1] -= estimate(node.type.nbytes)
     across, total = [], 0
     for step in change:
         total += step
@@ -78,9 +88,28 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
     nodes = _with_free_nodes(levels, values, place)
     inputs = dict.fromkeys(values.name.get(x, x) for node in levels for x in values.reads[node] if x not in levels)
     outputs = tuple(values.name[node] for node in levels if values.name[node] in stored)
-    in_place = _in_place(space, levels, values, outputs) if kind == "loop" else ()
+    starts_from = _starts_from(levels, values) if kind == "segment" else ()
+    in_place = _in_place(space, levels, values, outputs) if kind == "loop" else tuple(
+        pair for pair in starts_from if pair[1] not in _others_read(levels, values))
     return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
-                 in_place=in_place)
+                 in_place=in_place, starts_from=starts_from)
+
+
+def _starts_from(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node], ...]:
+    """(output, base) of an op that writes to some places of its first operand."""
+    node = next(iter(levels))
+    if node.op.name not in PARTIAL:
+        return ()
+    base = stored_as(node.inputs[0])
+    found = next(x for x in values.reads[node] if stored_as(x) is base)
+    return ((values.name[node], values.name.get(found, found)),)
+
+
+def _others_read(levels: Levels, values: MemoryValues) -> set[Node]:
+    """Memory that such an op reads besides its first operand's."""
+    node = next(iter(levels))
+    shown = {stored_as(x) for x in node.inputs[1:]}
+    return {values.name.get(x, x) for x in values.reads[node] if stored_as(x) in shown}
 
 
 def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int]) -> tuple[Node, ...]:
@@ -91,7 +120,7 @@ def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int
         node = pending.pop()
         if node not in found:
             found[node] = None
-        for x in node.inputs:
+        for x in inputs_read(node):
             if x not in found and x.op.name != "input" and (x not in values.reads or x in levels):
                 pending.append(x)
     return tuple(sorted(found, key=place.__getitem__))
@@ -140,7 +169,8 @@ def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]
 def _reason(kind: str, space: Space, levels: Levels) -> str:
     """Why these nodes are together, in words."""
     if kind != "loop":
-        return f"{kind} has a kernel of its own"
+        more = f", with {len(levels) - 1} pointwise ops on its tiles" if kind == "matmul" and len(levels) > 1 else ""
+        return f"{kind} has a kernel of its own{more}"
     if len(levels) == 1:
         return "alone: nothing next to it fits its loop"
     reductions = sum(node.op.kind == "reduction" for node in levels)
@@ -150,4 +180,6 @@ def _reason(kind: str, space: Space, levels: Levels) -> str:
     else:
         rows = prod(size for size, k in space if k == "x")
         text = f"{reductions} reductions and {len(levels) - reductions} pointwise ops over the same {rows} rows"
+    if "part" in levels.values():
+        text += "; it reduces runs of them, another kernel puts these together"
     return text + (f"; {pulled} ops are computed where a view reads them" if pulled else "")

@@ -12,6 +12,8 @@ from collections import Counter
 from typing import Any
 
 from genesis.ir.node import Node
+from genesis.ir.ops.in_range import in_range
+from genesis.ir.ops.recompute import inputs_read
 from genesis.passes.groups import Group
 
 FEWEST = 2
@@ -44,7 +46,7 @@ def _heights(groups: list[Group]) -> list[int]:
     writer = {node: number for number, group in enumerate(groups) for node in group.outputs}
     height = [0] * len(groups)
     for number in reversed(range(len(groups))):
-        for node in groups[number].inputs:
+        for node in (*groups[number].inputs, *groups[number].after):
             if node in writer:
                 height[writer[node]] = max(height[writer[node]], height[number] + 1)
     return height
@@ -67,9 +69,9 @@ def pointwise_structure(group: Group) -> tuple | None:
     for position, node in enumerate(_in_order_of_use(group)):
         name = node.op.name
         if node.op.kind == "pointwise":
-            if any(x not in known for x in node.inputs):
+            if node.op is in_range or any(x not in known for x in node.inputs):  # each tells of its own line
                 return None
-            rows.append((name, node.dtype, tuple(known[x] for x in node.inputs)))
+            rows.append((name, node.attrs, node.dtype, tuple(known[x] for x in node.inputs)))
             known[node] = position
         elif name == "scalar":
             rows.append(("scalar", node))
@@ -77,8 +79,8 @@ def pointwise_structure(group: Group) -> tuple | None:
         elif name == "const":
             known[node] = ("const", node["value"], type(node["value"]), node.dtype, node.type.weak)
             rows.append(known[node])
-        elif name in ("expand", "reshape") and node.inputs[0] in known and (
-                node.inputs[0].op.name == "const" or name == "reshape"):
+        elif name in ("expand", "reshape", "recompute") and node.inputs[0] in known and (
+                node.inputs[0].op.name == "const" or name != "expand"):
             rows.append((name, known[node.inputs[0]]))
             known[node] = known[node.inputs[0]]
         else:
@@ -99,7 +101,7 @@ def _in_order_of_use(group: Group) -> tuple[Node, ...]:
             order[node] = None
         else:
             stack.append((node, True))
-            stack += [(x, False) for x in reversed(node.inputs)]
+            stack += [(x, False) for x in reversed(inputs_read(node))]
     return tuple(order)
 
 
@@ -109,4 +111,5 @@ def _foreach(members: list[Group]) -> Group:
     return Group("foreach", nodes, tuple(dict.fromkeys(x for member in members for x in member.inputs)),
                  tuple(dict.fromkeys(x for member in members for x in member.outputs)),
                  f"{len(members)} groups of equal structure: {members[0].reason}", members=tuple(members),
-                 in_place=tuple(pair for member in members for pair in member.in_place if readers[pair[1]] == 1))
+                 in_place=tuple(pair for member in members for pair in member.in_place if readers[pair[1]] == 1),
+                 after=tuple(dict.fromkeys(x for member in members for x in member.after)))

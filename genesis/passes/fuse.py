@@ -12,9 +12,13 @@ reduced (r) coordinates, and each of its nodes has a level:
     whole    computed at every (x, r)
     kept     computed once for each x: results of reductions and what is made of them
     pulled   computed wherever it is read, at any point; nothing outside may need it
+    part     a reduction of runs (`reduce_runs`): taken from every (x, r), and written at the program's end
 
 A reduction's result is only known for the x at hand. That is the one rule that makes a fusion wrong; all
 others are about cost. Fusions that the rules forbid are kept as `Refusal`s.
+
+Sums over the rows of what a kernel computes row by row are parts in its space turned around: its programs take runs
+of whole rows, and add up the columns on the way.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.passes.cluster_graph import ClusterGraph
+from genesis.ir.ops.runs import reduce_runs
+from genesis.ir.size import estimate
+from genesis.passes.cluster_graph import IN_BETWEEN, ClusterGraph
+from genesis.passes.epilogues import merge_epilogues
 from genesis.passes.finish_groups import make_groups
 from genesis.passes.foreach import join_equal_groups
 from genesis.passes.groups import Refusal, Schedule, Space
@@ -34,6 +41,7 @@ from genesis.passes.index_map import Expr, flatten, unflatten
 from genesis.passes.memory_values import OPAQUE, MemoryValues, maker, memory_values, weight
 from genesis.passes.reads import coordinates, reads_at, reduction_space
 from genesis.passes.schedule import order_groups
+from genesis.passes.snapshots import copies_only
 
 MOST_WEIGHT = 128
 """Weighted ops in a kernel with reductions or pulled values. Pointwise kernels are cut to it later."""
@@ -43,6 +51,14 @@ RECOMPUTED_WEIGHT = 16
 
 REPEATED_WEIGHT = 4
 """The dearest values that are computed again for every element they are broadcast to."""
+
+
+MOST_BETWEEN = 8
+"""The most kernels between a value and its reader that are merged with them, when nothing else keeps them apart."""
+
+
+TOGETHER = "another kernel puts together what the runs gave, when all of them are done"
+"""Why the result of a part is not used where it is made."""
 
 
 @dataclass
@@ -56,6 +72,9 @@ class Cluster:
         levels: node → "whole", "kept" or "pulled".
         wanders: some whole node is also computed in other rows, so none of it may come from a reduction.
         updates: nothing but updates of memory is made of its nodes.
+        runs: (number, multiple) of the runs that it reduces; None if it has no parts.
+        turned: the parts' runs are of x, not of r.
+        pulled: some node is computed at other points than the space's own.
     """
 
     kind: str
@@ -65,11 +84,14 @@ class Cluster:
     weight: int = 0
     wanders: bool = False
     updates: bool = False
+    runs: tuple[int, int] | None = None
+    turned: bool = False
+    pulled: bool = False
 
     @property
-    def pulled(self) -> bool:
-        """Is some node computed at other points than the space's own?"""
-        return "pulled" in self.levels.values()
+    def whole_reductions(self) -> bool:
+        """Does it reduce all of r at once?"""
+        return any(node.op.kind == "reduction" and level != "part" for node, level in self.levels.items())
 
 
 def fuse(graph: Graph, merge: bool = True) -> Schedule:
@@ -93,7 +115,8 @@ class _Fuser:
         self.graph, self.values = graph, values
         anchors = values.anchors
         reads = {node: tuple(x for x in values.reads[node] if x.op.name != "input") for node in anchors}
-        self.dag: ClusterGraph[Node] = ClusterGraph(anchors, reads)
+        before = {node: (*reads[node], *values.waits.get(node, ())) for node in anchors} if values.waits else reads
+        self.dag: ClusterGraph[Node] = ClusterGraph(anchors, before)
         update = _for_updates_alone(graph, values, reads)
         self.clusters = {self.dag.of[node]: _alone(node, node in update) for node in anchors}
         self.reads = reads
@@ -121,16 +144,20 @@ class _Fuser:
     def run(self) -> None:
         """Merge along every edge, twice (a reader that stood in the way may have joined), then siblings.
 
-        A reader joins the largest value it reads first: where it can join only one kernel, that saves the
-        dearest store.
+        At first only what one loop computes anyway, the largest values first: where one fusion rules out another,
+        the one that saves the larger store and load wins. (A sum over the rows' losses does not keep the gradient
+        of the logits out of the kernel that reads them.) Then values that are computed where a view reads them.
         """
-        for _ in range(2):
-            for consumer in self.values.anchors:
-                for producer in sorted(self.reads[consumer], key=lambda node: -node.type.nbytes):
-                    self.along(producer, consumer)
+        edges = [(producer, consumer) for consumer in self.values.anchors
+                 for producer in sorted(self.reads[consumer], key=lambda node: -estimate(node.type.nbytes))]
+        for producer, consumer in sorted(edges, key=lambda edge: -_magnitude(edge[0])):
+            self.along(producer, consumer, pull=False)
+        for producer, consumer in edges:
+            self.along(producer, consumer, pull=True)
         self.siblings()
+        merge_epilogues(self)
 
-    def along(self, producer: Node, consumer: Node) -> None:
+    def along(self, producer: Node, consumer: Node, pull: bool) -> None:
         """Merge the clusters of a value and its reader if one kernel can compute both."""
         a, b = self.dag.of[producer], self.dag.of[consumer]
         if a == b:
@@ -138,12 +165,34 @@ class _Fuser:
         first, second = self.clusters[a], self.clusters[b]
         if first.kind != "loop" or second.kind != "loop":
             return
-        why = self.join(a, b, first, second)
+        if producer.op is reduce_runs:
+            self.refused[(producer, consumer)] = TOGETHER
+            return
+        why = self.join(a, b, first, second, pull)
+        if why == IN_BETWEEN and self.gather(a, b, pull):
+            return
         if why:
             self.refused[(producer, consumer)] = why
 
+    def gather(self, a: int, b: int, pull: bool) -> bool:
+        """Merge a producer's cluster with the few that stand between it and its reader's, then with that one."""
+        between = self.dag.between(a, b, MOST_BETWEEN)
+        if not 0 < len(between) <= MOST_BETWEEN or any(self.clusters[c].kind != "loop" for c in between):
+            return False
+        node = next(iter(self.clusters[a].levels))
+        target = next(iter(self.clusters[b].levels))
+        for other in between:
+            a = self.dag.of[node]
+            if self.join(a, other, self.clusters[a], self.clusters[other], pull):
+                return False
+        a, b = self.dag.of[node], self.dag.of[target]
+        return not self.join(a, b, self.clusters[a], self.clusters[b], pull)
+
     def siblings(self) -> None:
-        """Merge clusters of one space that read the same large value: it is then loaded once."""
+        """Merge clusters of one space that read the same large value: it is then loaded once.
+
+        What puts together the parts that one kernel wrote is one kernel, too.
+        """
         readers: dict[Node, list[Node]] = {}
         for node in self.values.anchors:
             for x in self.values.reads[node]:
@@ -152,20 +201,31 @@ class _Fuser:
             for one, other in pairwise(nodes):
                 a, b = self.dag.of[one], self.dag.of[other]
                 first, second = self.clusters[a], self.clusters[b]
-                large = 2 * value.type.numel >= max(first.size, second.size)
+                large = 2 * estimate(value.type.numel) >= estimate(max(first.size, second.size, key=estimate))
                 if a != b and first.kind == second.kind == "loop" and large:
                     self.join(a, b, first, second)
+        parts: dict[int, list[Node]] = {}
+        for node in self.values.anchors:
+            for x in self.reads[node]:
+                if x.op is reduce_runs:
+                    parts.setdefault(self.dag.of[x], []).append(node)
+        for nodes in parts.values():
+            for one, other in pairwise(nodes):
+                a, b = self.dag.of[one], self.dag.of[other]
+                if a != b:
+                    self.join(a, b, self.clusters[a], self.clusters[b])
 
     # One merge
 
-    def join(self, a: int, b: int, first: Cluster, second: Cluster) -> str:
+    def join(self, a: int, b: int, first: Cluster, second: Cluster, pull: bool = True) -> str:
         """Merge two loop clusters; returns why not, '' when done."""
         if first.updates != second.updates:
             return "updates of memory run together, in one launch for all tensors"
-        merged, why = self.fit(a, b, first, second)
-        space, size = merged_space(first, second), merged_size(first, second)
+        merged, why = self.fit(a, b, first, second, pull)
         if merged is None:
             return why
+        space, size = shared_space(first, second)[0], merged_size(first, second)
+        turns = None not in (first.space, second.space) and first.space != second.space
         small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
         why = self.dag.merge(large, small, self.clusters[small].levels)
         if why:
@@ -177,28 +237,33 @@ class _Fuser:
             self.relevel(second, merged[b])
         levels.update(self.clusters[small].levels)
         kept = self.clusters[large]
-        kept.wanders = wanders
+        kept.wanders, kept.pulled = wanders, first.pulled or second.pulled
         kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
+        kept.runs, kept.turned = first.runs or second.runs, first.turned or second.turned or turns
         del self.clusters[small]
         return ""
 
     def relevel(self, cluster: Cluster, level: str) -> None:
         """Give the nodes of a pointwise cluster their level in the merged space."""
         if level != "own" and level != "whole":
+            cluster.pulled = cluster.pulled or level == "pulled"
             for node in cluster.levels:
                 if cluster.levels[node] == "whole":
                     cluster.levels[node] = level
 
-    def fit(self, a: int, b: int, first: Cluster, second: Cluster) -> tuple[dict[int, str] | None, str]:
+    def fit(self, a: int, b: int, first: Cluster, second: Cluster, pull: bool) -> tuple[dict[int, str] | None, str]:
         """The level at which each cluster's whole nodes go on, or why the two do not fit."""
-        if first.space is not None and second.space is not None and first.space != second.space:
-            return None, "they reduce over different spaces"
+        why = shared_space(first, second)[1]
+        if why:
+            return None, why
         loose = first.space is None and second.space is None
         heavy = first.weight + second.weight > MOST_WEIGHT
         if heavy and not (loose and first.size == second.size and not first.pulled and not second.pulled):
             return None, f"the kernel would be too long ({first.weight + second.weight} weighted ops)"
         why = "their shapes do not fit one loop"
         for levels in self.candidates(first, second):
+            if levels[0] == "pulled" and not pull:
+                continue
             why = self.check(a, b, first, second, levels)
             if not why:
                 return {a: levels[0], b: levels[1]}, ""
@@ -206,19 +271,21 @@ class _Fuser:
 
     def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
         """Levels to try for the two clusters' whole nodes, the cheapest kernel first."""
-        space = merged_space(first, second)
+        space = shared_space(first, second)[0]
         if space is None:
             if first.size == second.size:
                 yield "whole", "whole"
             yield "pulled", "whole"
             return
         whole, kept = prod(size for size, _ in space), prod(size for size, kind in space if kind == "x")
+        runs = any(cluster.runs and not cluster.turned for cluster in (first, second))  # no program knows a whole r
         options = []
         for cluster in (first, second):
             if cluster.space is not None:
                 options.append(["own"])
                 continue
-            fits = [level for level, size in (("whole", whole), ("kept", kept)) if cluster.size == size]
+            fits = [level for level, size in (("whole", whole), ("kept", kept)) if cluster.size == size
+                    and not (runs and level == "kept")]
             options.append([*fits, "pulled"] if cluster is first else fits)
         for one in options[0]:
             for two in options[1]:
@@ -226,7 +293,7 @@ class _Fuser:
 
     def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> str:
         """Is every read between the clusters one that the kernel can serve, at a cost worth it? '' if so."""
-        space = merged_space(first, second) or ((merged_size(first, second), "x"),)
+        space = shared_space(first, second)[0] or ((merged_size(first, second), "x"),)
         at = coordinates(space)
         if chosen[0] == "pulled" and (why := self.may_pull(a, b, first)):
             return why
@@ -238,8 +305,12 @@ class _Fuser:
         repeats = 0.0
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
+            if producer not in self.reads[consumer]:  # it only waits for it
+                continue
             level = _level(source, producer, levels[0])
             where = _level(reader, consumer, levels[1])
+            if level == "part":
+                return TOGETHER
             if where == "pulled":
                 if level != "pulled":
                     return "the value is read at points that differ from those it is computed at"
@@ -281,14 +352,39 @@ class _Fuser:
         return found
 
 
+def _magnitude(node: Node) -> int:
+    """Size class of a value: one for each power of 16."""
+    return estimate(node.type.nbytes).bit_length() // 4
+
+
 def level_is_extra(level: str) -> bool:
     """Is the producer's cluster computed only where it is read?"""
     return level == "pulled"
 
 
-def merged_space(first: Cluster, second: Cluster) -> Space | None:
-    """The space that two clusters share."""
-    return first.space if first.space is not None else second.space
+def shared_space(first: Cluster, second: Cluster) -> tuple[Space | None, str]:
+    """The space that two clusters can share (None: any of their size), or why there is none."""
+    if first.space is None or second.space is None:
+        return first.space or second.space, ""
+    if first.runs and second.runs and first.runs != second.runs:
+        return None, "they cut what they reduce into different runs"
+    if first.space == second.space:
+        for one, other in ((first, second), (second, first)):
+            if one.runs and not one.turned and (other.whole_reductions or other.turned):
+                return None, "one needs all of a row at once, the other only runs"
+        return first.space, ""
+    for one, other in ((first, second), (second, first)):
+        turns = one.runs and not one.turned and "kept" not in one.levels.values()
+        if turns and (other.turned or not other.runs) and other.space == _turned(one.space):
+            return other.space, ""
+    return None, "they reduce over different spaces"
+
+
+def _turned(space: Space | None) -> Space | None:
+    """The space of rows whose columns a reduction's space keeps."""
+    if space is None or [kind for _, kind in space] != ["r", "x"]:
+        return None
+    return (space[0][0], "x"), (space[1][0], "r")
 
 
 def merged_size(first: Cluster, second: Cluster) -> int:
@@ -299,13 +395,16 @@ def merged_size(first: Cluster, second: Cluster) -> int:
 def _alone(node: Node, updates: bool) -> Cluster:
     """A cluster of one node."""
     kind = OPAQUE.get(maker(node).op.name, "loop")
+    if node.op is reduce_runs:
+        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "part"}, 1,
+                       runs=(node["runs"], node["multiple"]))
     if node.op.kind == "reduction":
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
     return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node), updates=updates)
 
 
 def _for_updates_alone(graph: Graph, values: MemoryValues, reads: dict[Node, tuple[Node, ...]]) -> set[Node]:
-    """Pointwise anchors that only updates of memory depend on: an optimizer's.
+    """Pointwise anchors that only updates of memory depend on, an optimizer's, and copies of what they overwrite.
 
     They stay out of the kernels that make the gradients, so that equal ones can become one launch.
     """
@@ -321,7 +420,8 @@ def _for_updates_alone(graph: Graph, values: MemoryValues, reads: dict[Node, tup
         if node.op.kind == "pointwise" and wanted and values.name[node] not in graph.outputs and all(
                 x in found for x in read_by):
             found.add(node)
-    return found
+    overwritten = {target for target, _ in graph.updates}
+    return found | {node for node in values.anchors if copies_only(node) and node.inputs[0] in overwritten}
 
 
 def _level(cluster: Cluster, node: Node, chosen: str) -> str:

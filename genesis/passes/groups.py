@@ -29,6 +29,9 @@ class Group:
         members: of a foreach: the loop groups of equal structure that it runs.
         in_place: (output, input): the kernel may write this output over this input's memory, because
             it reads every element of the input just where it writes that element of the output.
+        starts_from: (output, input): the kernel writes only a part of this output; before it runs, the output's
+            memory must have the input's content (the planner lets them share memory, or has it copied).
+        after: values of other groups that it does not read and runs after all the same (`recompute`).
     """
 
     kind: str
@@ -39,6 +42,8 @@ class Group:
     space: Space = ()
     members: tuple[Group, ...] = ()
     in_place: tuple[tuple[Node, Node], ...] = ()
+    starts_from: tuple[tuple[Node, Node], ...] = ()
+    after: tuple[Node, ...] = ()
 
     @cached_property
     def scalars(self) -> tuple[Node, ...]:

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
 from typing import Any
+
+from genesis.ir.size import gcd
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +201,8 @@ def _accumulate(sums: dict[Atom, int], e: Expr, k: int) -> None:
 
 def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
     """(q, r) with e = n·q + r: the terms that n divides, and the rest with the least constant that keeps it ≥ 0."""
-    whole = tuple((atom, k // n) for atom, k in e.terms if k % n == 0)
-    rest = Expr(e.constant % n, tuple((atom, k) for atom, k in e.terms if k % n))
+    whole = tuple((atom, k // n) for atom, k in e.terms if gcd(k, n) == n)
+    rest = Expr(e.constant % n, tuple((atom, k) for atom, k in e.terms if gcd(k, n) != n))
     more = -(rest.range[0] // n) if rest.range[0] < 0 else 0
     return Expr(e.constant // n - more, whole), offset(rest, n * more)
 
@@ -209,9 +210,9 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
 def _coarse(e: Expr, n: int) -> tuple[int, Expr, Expr]:
     """(g, a, b) with e = g·a + b, 0 ≤ b < g and g a divisor of n; g as large as possible, 1 if need be."""
     for g in sorted({gcd(n, k) for _, k in e.terms} - {1}, reverse=True):
-        b = Expr(e.constant % g, tuple((atom, k) for atom, k in e.terms if k % g))
+        b = Expr(e.constant % g, tuple((atom, k) for atom, k in e.terms if gcd(k, g) != g))
         if b.range[0] >= 0 and b.range[1] < g:
-            return g, Expr(e.constant // g, tuple((atom, k // g) for atom, k in e.terms if k % g == 0)), b
+            return g, Expr(e.constant // g, tuple((atom, k // g) for atom, k in e.terms if gcd(k, g) == g)), b
     return 1, e, ZERO
 
 

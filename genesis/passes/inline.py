@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from genesis.ir.graph import Graph, apply, rewrite_nodes, substitute
-from genesis.ir.node import Node
-from genesis.ir.ops import control
+from genesis.ir.graph import Graph, apply, rewrite, rewrite_nodes, substitute
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control, recompute
 
 
 def inline(graph: Graph) -> Graph:
@@ -19,9 +19,18 @@ def inline(graph: Graph) -> Graph:
 
     def rule(node: Node) -> Node | None:
         if node.op is control.call:
-            results[node] = apply(node["graph"], node.inputs)
+            results[node] = apply(_renumbered(node["graph"], len(results)), node.inputs)
         elif node.op is control.item and node.inputs[0] in results:
             return results[node.inputs[0]][node["index"]]
         return None
 
     return inline(substitute(graph, rewrite_nodes(graph.nodes, rule)))
+
+
+def _renumbered(graph: Graph, call: int) -> Graph:
+    """The graph with regions that no other call of it, and nothing around it, has."""
+    borders = (recompute.enter, recompute.leave)
+    if not any(node.op in borders for node in graph.nodes):
+        return graph
+    return rewrite(graph, lambda node: make(node.op, node.inputs, ((call, node["region"]),), node.source)
+                   if node.op in borders else None)

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.passes.operand_view import operand_view
 from genesis.passes.views import stored_as
 
 WEIGHTS = {
     "div": 2, "sqrt": 2, "rsqrt": 3, "reciprocal": 2, "exp": 4, "exp2": 3, "expm1": 5, "log": 5, "log2": 5, "log10": 5,
     "log1p": 6, "sin": 8, "cos": 8, "tan": 10, "asin": 8, "acos": 8, "atan": 8, "sinh": 8, "cosh": 8, "tanh": 8,
-    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "pow": 16, "atan2": 12, "fmod": 8,
+    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "ndtr": 8, "pow": 16, "atan2": 12, "fmod": 8,
     "remainder": 8, "floor_divide": 8, "silu": 8, "gelu": 12, "random_bits": 16,
+    "in_range": 64,  # once for each index, not for each element that it is used for
+    "hypot": 6, "gcd": 64, "erfinv": 10, "lgamma": 20, "i0": 12, "i1": 12,
 }
 """Cost of a pointwise op next to an addition."""
 
@@ -31,13 +34,27 @@ LONGEST_CHAIN = 32
 chain. A loop that writes a thousand rows, one after another, is such a chain."""
 
 OPAQUE = {"matmul": "matmul", "flash_attention": "attention", "flash_attention_dq": "attention_backward",
-          "flash_attention_dkv": "attention_backward", "cumsum": "scan", "cumprod": "scan", "index_add": "scatter",
-          "index_copy": "scatter", "scatter_add": "scatter", "scatter": "scatter"}
+          "flash_attention_dkv": "attention_backward",
+          **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "recurrence"), "scan"), "index_add": "scatter",
+          "index_copy": "scatter", "scatter_add": "scatter", "scatter": "scatter",
+          **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"), "convolution"),
+          **dict.fromkeys(("segment_add", "segment_put", "segment_parts", "rows_added"), "segment"),
+          **dict.fromkeys(("sort", "topk", "sort_runs", "unsort"), "sort"),
+          **dict.fromkeys(("merge_runs", "digit_counts", "digit_scatter"), "long_sort")}
 """Ops with a kernel of their own → that kernel's kind."""
 
+BY_ROWS = {"sort": 1, "topk": 1, "sort_runs": 1, "unsort": 2, "cumsum": 1, "cumprod": 1, "cummax": 1, "cummin": 1,
+           "logcumsumexp": 1, "recurrence": 2}
+"""Opaque ops → how many of their first operands their kernel reads once, element by element: it computes free ones."""
 
-MATRICES = {"matmul": 2, "flash_attention": 3, "flash_attention_dq": 4, "flash_attention_dkv": 4}
-"""Opaque ops → how many of their first operands their kernel reads through views."""
+
+PARTIAL = {"segment_add", "segment_put", "rows_added"}
+"""Opaque ops whose kernel writes only a part of its result: the rest is what is in its first operand's memory."""
+
+
+MATRICES = {"matmul": (0, 1), "flash_attention": (0, 1, 2, 3), "flash_attention_dq": (0, 1, 2, 3, 6),
+            "flash_attention_dkv": (0, 1, 2, 3, 6)}
+"""Opaque ops → positions of the operands that their kernel reads through views."""
 
 
 def maker(node: Node) -> Node:
@@ -61,6 +78,7 @@ class MemoryValues:
         reads: for each anchor the anchors and inputs it reads, through free nodes.
         name: for each anchor the node that its memory is known by: itself, or an output of the
             program that is a reshape of it.
+        waits: for an anchor that reads through a `recompute`: anchors that are computed before it.
 
     An op with several results is no anchor: the `item` nodes of it are, side by side.
     """
@@ -68,6 +86,7 @@ class MemoryValues:
     anchors: tuple[Node, ...]
     reads: dict[Node, tuple[Node, ...]]
     name: dict[Node, Node]
+    waits: dict[Node, tuple[Node, ...]]
 
 
 def memory_values(graph: Graph) -> MemoryValues:
@@ -78,12 +97,33 @@ def memory_values(graph: Graph) -> MemoryValues:
     below: dict[Node, tuple[Node, ...]] = {}
     reads: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
-        found = {} if node.op.kind == "leaf" else dict.fromkeys(p for x in node.inputs for p in below[x])
+        found = {} if node.op.kind == "leaf" else dict.fromkeys(p for x in inputs_read(node) for p in below[x])
         if node in free or type(node.type) is tuple:
             below[node] = tuple(found)
         else:
             reads[node], below[node] = tuple(found), (node,)
-    return MemoryValues(anchors, {a: reads[a] for a in anchors}, {a: name.get(a, a) for a in anchors})
+    return MemoryValues(anchors, {a: reads[a] for a in anchors}, {a: name.get(a, a) for a in anchors},
+                        _waits(graph, reads, below))
+
+
+def _waits(graph: Graph, reads: dict[Node, tuple[Node, ...]],
+           below: dict[Node, tuple[Node, ...]]) -> dict[Node, tuple[Node, ...]]:
+    """For each anchor behind a `recompute` the anchors that this waits for."""
+    if not any(node.op is recompute for node in graph.nodes):
+        return {}
+    behind: dict[Node, dict[Node, None]] = {}
+    found: dict[Node, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        waiting = dict.fromkeys(p for x in inputs_read(node) for p in behind.get(x, ()))
+        if node.op is recompute:
+            waiting |= dict.fromkeys(x for x in below[node.inputs[1]] if x.op.name != "input")
+        if not waiting:
+            continue
+        if node in reads:
+            found[node] = tuple(x for x in waiting if x not in reads[node])
+        else:
+            behind[node] = waiting
+    return found
 
 
 def _anchors(graph: Graph, free: set[Node]) -> tuple[Node, ...]:
@@ -109,12 +149,13 @@ def _free_nodes(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if node.op.name == "input":
             continue
-        row = 1 + max((length.get(x, 0) for x in node.inputs), default=0) if node.op.kind == "movement" else 0
+        read = inputs_read(node)
+        row = 1 + max((length.get(x, 0) for x in read), default=0) if node.op.kind == "movement" else 0
         if row > LONGEST_CHAIN:
             continue
-        if node.op.kind == "leaf" or (all(x in leafy for x in node.inputs) and node.op.kind in (
+        if node.op.kind == "leaf" or (all(x in leafy for x in read) and node.op.kind in (
                 "pointwise", "movement", "random")):
-            leafy[node] = weight(node) + sum(leafy[x] for x in set(node.inputs))
+            leafy[node] = weight(node) + sum(leafy[x] for x in set(read))
             if node.type.weak or leafy[node] <= FREE_WEIGHT:
                 free.add(node)
             else:
@@ -122,7 +163,7 @@ def _free_nodes(graph: Graph) -> set[Node]:
         elif node.op.kind == "movement" or (node.op.name == "cast" and _cheap_cast(node)):
             free.add(node)
         if node in free:
-            length[node] = row or max((length.get(x, 0) for x in node.inputs), default=0)
+            length[node] = row or max((length.get(x, 0) for x in read), default=0)
     return free
 
 
@@ -131,7 +172,7 @@ def _cheap_cast(node: Node) -> bool:
     source = node.inputs[0]
     if node.dtype.itemsize > source.dtype.itemsize:
         return True
-    while source.op.kind == "movement" and len(source.inputs) == 1:
+    while source.op.kind == "movement" and len(inputs_read(source)) == 1:
         source = source.inputs[0]
     return source.op.name == "input" or maker(source).op.name in OPAQUE
 
@@ -157,9 +198,11 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
 
 def _memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
-    count = MATRICES.get(node.op.name)
-    if count is not None:
-        return (*(view.base for view in map(operand_view, node.inputs[:count])), *node.inputs[count:])
+    viewed = MATRICES.get(node.op.name)
+    if viewed is not None:
+        return tuple(operand_view(x).base if i in viewed else x for i, x in enumerate(node.inputs))
+    if node.op.name in BY_ROWS:
+        return node.inputs[BY_ROWS[node.op.name]:]
     if node.op.name in OPAQUE:
         constant_base = OPAQUE[node.op.name] == "scatter" and node.inputs[0].op.name == "const"
         return node.inputs[1:] if constant_base else node.inputs

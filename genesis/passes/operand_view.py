@@ -7,6 +7,7 @@ from math import prod
 
 from genesis.ir.node import Node
 from genesis.passes.index_map import Expr, atoms, flatten, unflatten, variable
+from genesis.passes.outline import once
 from genesis.passes.views import pieces
 
 
@@ -24,8 +25,28 @@ class OperandView:
     column: Expr
 
 
+ONE_SOURCE = ("reshape", "permute", "expand", "slice", "flip", "recompute")
+"""Movement ops whose elements all come from their first operand."""
+
+
 def operand_view(node: Node) -> OperandView:
     """The longest chain of views that leaves the address a sum of three parts."""
+    chain = [node]
+    while chain[-1].op.name in ONE_SOURCE:
+        chain.append(chain[-1].inputs[0])
+    if chain[-1].op.kind == "movement":
+        return _operand_view(node)
+    key = ("operand", *((x.op, x.attrs, x.type) for x in chain[:-1]), chain[-1].type)
+
+    def answer() -> tuple[int, Expr, Expr, Expr]:
+        view = _operand_view(node)
+        return chain.index(view.base), view.batch, view.row, view.column
+
+    place, *parts = once(key, answer)
+    return OperandView(chain[place], *parts)
+
+
+def _operand_view(node: Node) -> OperandView:
     *batches, rows, columns = node.shape
     point = (*unflatten(variable("b", prod(batches)), batches), variable("i", rows), variable("j", columns))
     found = _separate(node, flatten(point, node.shape))

@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from genesis.ir.graph import Graph, rewrite_nodes, substitute
 from genesis.ir.node import Node
 from genesis.ir.ops.control import item
-from genesis.ir.ops.flash_attention import flash_attention, flash_attention_dkv, flash_attention_dq
-from genesis.ir.ops.precision import wide
+from genesis.ir.ops.flash_attention import (
+    flash_attention,
+    flash_attention_dkv,
+    flash_attention_dq,
+    gradient_of_scores,
+)
+from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import sum
 from genesis.ir.types import TensorType
+from genesis.passes.channels_last import last, refuse_convolution, refuse_convolution_weight, weight_last
 from genesis.passes.groups import Refusal
 
 Results = tuple[Node, ...]
@@ -79,8 +85,8 @@ LARGEST_HEAD = 256
 
 def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:
     """Why no kernel can run attention without a score matrix on such operands; '' if one can."""
-    if q.dtype.name not in ("float16", "bfloat16"):
-        return f"{q.dtype.name} attention keeps its scores in memory: the kernel is for float16 and bfloat16"
+    if q.dtype.name not in ("float16", "bfloat16", "float32"):
+        return f"{q.dtype.name} attention keeps its scores in memory: the kernel is for float16, bfloat16 and float32"
     if max(q.shape[-1], v.shape[-1]) > LARGEST_HEAD:
         return f"a head of {max(q.shape[-1], v.shape[-1])} elements is too large for one tile ({LARGEST_HEAD})"
     if not scale > 0:
@@ -91,13 +97,13 @@ def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:
 
 
 def _refuse_sdpa(node: Node) -> str:
-    q, _, v, *mask = node.inputs
-    return "a mask is added to scores in memory" if mask else flash_refusal(q.type, v.type, node["scale"])
+    q, _, v = node.inputs[:3]
+    return flash_refusal(q.type, v.type, node["scale"])
 
 
 def _refuse_sdpa_backward(node: Node) -> str:
-    _, q, _, v, _, *mask = node.inputs
-    return "a mask is added to scores in memory" if mask else flash_refusal(q.type, v.type, node["scale"])
+    q, _, v = node.inputs[1:4]
+    return flash_refusal(q.type, v.type, node["scale"])
 
 
 def _flash(node: Node) -> Results:
@@ -105,17 +111,27 @@ def _flash(node: Node) -> Results:
 
 
 def _flash_backward(node: Node) -> Results:
-    """The forward's node is the program's own, so its lse is computed once for both."""
-    g, q, k, v, y = node.inputs
-    lse = item(flash_attention(q, k, v, **node.attributes), index=1)
+    """The forward's node is the program's own, so its lse is computed once for both.
+
+    The gradient of a mask that is added is as large as the scores: if anybody wants it, it is made in memory.
+    """
+    g, q, k, v, y, *mask = node.inputs
+    lse = item(flash_attention(q, k, v, *mask, **node.attributes), index=1)
     delta = sum(wide(g) * wide(y), axes=(g.type.ndim - 1,))
-    operands = (g, q, k, v, lse, delta)
+    operands = (g, q, k, v, lse, delta, *mask)
     dkv = flash_attention_dkv(*operands, **node.attributes)
-    return (flash_attention_dq(*operands, **node.attributes), item(dkv, index=0), item(dkv, index=1))
+    results = (flash_attention_dq(*operands, **node.attributes), item(dkv, index=0), item(dkv, index=1))
+    if len(node.type) == 3:
+        return results
+    return (*results, narrow(gradient_of_scores(*operands, **node.attributes)[1], mask[0]))
 
 
 PATTERNS: dict[str, Pattern] = {
     "flash_attention": Pattern("sdpa", "the scores never reach memory", _refuse_sdpa, _flash),
     "flash_attention_backward": Pattern("sdpa_backward", "probabilities are made again from the log-sum-exp",
                                         _refuse_sdpa_backward, _flash_backward),
+    "convolution_last": Pattern("convolution", "a window's channels lie side by side", refuse_convolution, last),
+    "convolution_input_last": Pattern("convolution_input", "as the convolution", refuse_convolution, last),
+    "convolution_weight_last": Pattern("convolution_weight", "as the convolution; many programs share the sum",
+                                       refuse_convolution_weight, weight_last),
 }

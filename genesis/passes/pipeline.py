@@ -6,15 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.passes.autodiff import autodiff
+from genesis.passes.batch_rows import batch_rows
 from genesis.passes.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from genesis.passes.inline import inline
 from genesis.passes.legalize import legalize
 from genesis.passes.patterns import apply_patterns
 from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
+from genesis.passes.remat import remat
+from genesis.passes.schedule import lower_peak
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Backend:
         group: its grouping: what becomes one kernel, in which order.
         may_overwrite: whether a kernel may write a result over an operand.
         patterns: names of the rules of `passes/patterns.py` that it has kernels for.
+        recomputes: whether its kernels make again what is cheaper than a store and a load (`passes/remat.py`).
     """
 
     name: str
@@ -36,6 +41,7 @@ class Backend:
     group: Callable[[Graph], Schedule]
     may_overwrite: MayOverwrite
     patterns: tuple[str, ...] = ()
+    recomputes: bool = False
 
 
 Pass = Callable[[Graph, Backend], Graph]
@@ -44,7 +50,7 @@ PASSES: tuple[tuple[str, str, Pass], ...] = (
     # (name, the stage that `genesis dump` shows after it, the pass)
     ("inline", "capture", lambda graph, backend: inline(graph)),
     ("autodiff", "grad", lambda graph, backend: autodiff(graph)),
-    ("canonicalize", "canonical", lambda graph, backend: canonicalize(graph)),
+    ("canonicalize", "canonical", lambda graph, backend: batch_rows(canonicalize(graph), canonicalize)),
     ("patterns", "matched", lambda graph, backend: apply_patterns(graph, backend.patterns)[0]),
     ("legalize", "legal", lambda graph, backend: canonicalize(legalize(graph, backend.supports))),
     ("prepare", "prepared", lambda graph, backend: backend.prepare(graph)),
@@ -60,7 +66,10 @@ def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule
         verify(graph)
         stages[stage] = graph
     _, refusals = apply_patterns(stages["canonical"], backend.patterns)
-    schedule = backend.group(graph)
+    schedule = lower_peak(backend.group(graph))
+    if backend.recomputes and config.fuse and config.recompute:
+        schedule = remat(schedule, backend.group)
+    stages["recomputed"] = verify(schedule.graph)
     schedule = replace(schedule, refusals=(*refusals, *schedule.refusals))
     memory = plan_memory(schedule, backend.may_overwrite)
     stages["groups"] = schedule

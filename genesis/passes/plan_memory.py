@@ -4,18 +4,22 @@ Lifetimes follow from the order of the groups. An output is written where the ca
 update straight into the memory it overwrites if nobody needs the old content any more, anything
 else into one arena: best fit among the blocks that are free at that point, in place where a
 group may write over an operand that dies in it.
+
+Where sizes are open (`ir/size.py`) offsets are numbers all the same, those of the run at hand: another size is planned
+anew, which decides nothing but offsets.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
+from genesis.ir.size import estimate
 from genesis.passes.groups import Group, Schedule
 
 ALIGNMENT = 512
@@ -33,6 +37,7 @@ class MemoryPlan:
         before: values to copy to a place before anything runs (inputs that are outputs as well).
         after: (from, to): copies when all has run, of updates that could not be written in place.
         copies: (group index, from, output place): copies right after a group.
+        starts: (group index, from, to): copies right before a group that writes only a part of its output.
         arena_bytes: size of the arena.
         max_live_bytes: the most bytes of arena values that are alive at one point.
     """
@@ -43,6 +48,7 @@ class MemoryPlan:
     copies: tuple[tuple[int, Node, Place], ...]
     arena_bytes: int
     max_live_bytes: int
+    starts: tuple[tuple[int, Place, Place], ...] = ()
 
 
 def plan_memory(schedule: Schedule, may_overwrite: MayOverwrite) -> MemoryPlan:
@@ -74,7 +80,12 @@ class _Planner:
         self._place_updates()
         self._place_rest()
         return MemoryPlan(self.places, tuple(self.before), tuple(self.after), tuple(self.copies), self.arena.size,
-                          self.arena.peak)
+                          self.arena.peak, self._starts())
+
+    def _starts(self) -> tuple[tuple[int, Place, Place], ...]:
+        """Copies for outputs that start from an input whose memory they do not share."""
+        return tuple((at, self.places[x], self.places[node]) for at, group in enumerate(self.groups)
+                     for node, x in group.starts_from if _memory(self.places[x]) != _memory(self.places[node]))
 
     def root(self, node: Node) -> Node:
         """The value whose memory a node shows: itself, unless it is a view."""
@@ -148,10 +159,15 @@ class _Planner:
         for node, at in self.last.items():
             dying.setdefault(at, []).append(node)
         offsets: dict[Node, int] = {}
+        started = {x: node for group in self.groups for node, x in group.starts_from if (node, x) in group.in_place}
         for at, group in enumerate(self.groups):
             taken: set[Node] = set()
             for node in group.outputs:
                 if node in self.places or node in self.base:
+                    continue
+                follower = started.get(node)
+                if follower is not None and self._starts_output(node, follower):
+                    self.places[node] = replace(self.places[follower], type=node.type)
                     continue
                 over = self._dying_operand(group, node, at, offsets, taken)
                 if over is not None:
@@ -166,6 +182,12 @@ class _Planner:
         for index, value in getattr(self, "_late", []):
             self.after[index] = (self.places[value], self.after[index][1])
 
+    def _starts_output(self, node: Node, follower: Node) -> bool:
+        """Can this value be made where the program's output is that starts from it?"""
+        place = self.places.get(follower)
+        return (place is not None and place.where == "output" and self.last[node] == self.made[follower]
+                and node not in self.returned)
+
     def _dying_operand(self, group: Group, output: Node, at: int, offsets: dict[Node, int],
                        taken: set[Node]) -> Node | None:
         """An operand of the output's size that nobody needs after this group, and that it may overwrite.
@@ -174,11 +196,15 @@ class _Planner:
         is written at, so it stays.
         """
         for x in group.inputs:
-            if (x in offsets and x not in taken and self.last[x] == at and x.type.nbytes == output.type.nbytes
-                    and x.type.dtype is output.type.dtype and self.reads[at][x] == [x]
+            if (x in offsets and x not in taken and self.last[x] == at
+                    and estimate(x.type.nbytes) == estimate(output.type.nbytes) and x.type.dtype is output.type.dtype and self.reads[at][x] == [x]
                     and self.may_overwrite(group, output, x)):
                 return x
         return None
+
+
+def _memory(place: Place) -> tuple[str, int, int]:
+    return place.where, place.index, place.offset
 
 
 class _Arena:
@@ -194,7 +220,7 @@ class _Arena:
 
     def take(self, nbytes: int) -> int:
         """The offset of this many bytes: the smallest free range that has them, the first of equals."""
-        need = _aligned(nbytes)
+        need = aligned(nbytes)
         self._live += need
         self.peak = max(self.peak, self._live)
         at = bisect_left(self._by_size, (need, 0))
@@ -212,7 +238,7 @@ class _Arena:
 
     def give(self, offset: int, nbytes: int) -> None:
         """Free a range, and join it with its neighbours."""
-        start, end = offset, offset + _aligned(nbytes)
+        start, end = offset, offset + aligned(nbytes)
         self._live -= end - start
         if start in self._start_of:
             start = self._start_of[start]
@@ -233,8 +259,9 @@ class _Arena:
         del self._by_size[bisect_left(self._by_size, (size, start))]
 
 
-def _aligned(nbytes: int) -> int:
-    return -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+def aligned(nbytes: int) -> int:
+    """Bytes that a value takes in the arena."""
+    return -(-max(estimate(nbytes), 1) // ALIGNMENT) * ALIGNMENT
 
 
 __all__ = ["MemoryPlan", "plan_memory"]

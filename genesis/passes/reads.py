@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -9,6 +10,7 @@ from math import prod
 from genesis.ir.node import Node
 from genesis.passes.groups import Space
 from genesis.passes.index_map import Expr, flatten, loaded, unflatten, variable
+from genesis.passes.outline import below, once
 from genesis.passes.views import Point, pieces
 
 
@@ -55,10 +57,29 @@ def reads_at(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[t
 
     A reduction's position is that in its operand. Positions may repeat; the order is fixed.
     """
+    if node.op.kind in ("pointwise", "reduction"):
+        same = [x for x in node.inputs if not x.type.weak]
+        if all(x in anchors and x.type.ndim == same[0].type.ndim for x in same):
+            return tuple([(x, position) for x in same])
+    if node.op.name in LOADING:
+        return _walked(node, position, anchors)
+    key, ends = below(node, anchors)
+    found = once(("reads", key, position), lambda: tuple(
+        (ends.index(x), e) for x, e in _walked(node, position, anchors)) if not _loads(key) else None)
+    return _walked(node, position, anchors) if found is None else tuple([(ends[i], e) for i, e in found])
+
+
+LOADING = ("take", "gather")
+"""Ops that read where another value says: their positions name nodes."""
+
+
+def _loads(key: Iterable[tuple]) -> bool:
+    """Is there such an op in a structure?"""
+    return any(len(row) > 1 and row[0].name in LOADING for row in key)
+
+
+def _walked(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
     shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
-    same = [x for x in node.inputs if x in anchors]
-    if len(same) == len(node.inputs) and node.op.kind in ("pointwise", "reduction"):
-        return tuple((x, position) for x in same)
     walk = _Walk(anchors)
     walk.operands(node, unflatten(position, shape))
     return tuple(walk.found)
@@ -96,4 +117,4 @@ class _Walk:
         else:
             for x in node.inputs:
                 if not x.type.weak:  # numbers read no memory
-                    self.visit(x, point if x.shape == node.shape or node.op.kind == "reduction" else ())
+                    self.visit(x, point if x.type.ndim == node.type.ndim or node.op.kind == "reduction" else ())

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from dataclasses import replace
 
-from genesis.passes.groups import Group
+from genesis.ir.node import Node
+from genesis.ir.size import estimate
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.plan_memory import aligned
+
+WORTH_REORDERING = 0.98
+"""Part of the peak that must be left for the program's own order to be given up."""
 
 
 def order_groups(groups: list[Group]) -> tuple[Group, ...]:
@@ -17,7 +25,7 @@ def order_groups(groups: list[Group]) -> tuple[Group, ...]:
     waiting: list[set[int]] = []
     followers: dict[int, list[int]] = {}
     for number, group in enumerate(groups):
-        needed = {writer[node] for node in group.inputs if node in writer} - {number}
+        needed = {writer[node] for node in (*group.inputs, *group.after) if node in writer} - {number}
         waiting.append(needed)
         for other in needed:
             followers.setdefault(other, []).append(number)
@@ -35,3 +43,124 @@ def order_groups(groups: list[Group]) -> tuple[Group, ...]:
         raise AssertionError("groups depend on each other in a circle")
     return tuple(found)
 
+
+def lower_peak(schedule: Schedule) -> Schedule:
+    """The schedule in another order, if the most bytes that are alive at one time get fewer.
+
+    before: %1 = exp(%0), …, %9 = sum(%1)        after: …, %1 = exp(%0), %9 = sum(%1)
+
+    What makes more bytes than it ends the life of can go down to its first reader: a second computation of something
+    that the forward had, for one, is made when the backward wants it. What makes fewer can run as soon as it is ready:
+    a weight's gradient, when the program asks for those of the first layers first.
+    """
+    lives = Lives(schedule)
+    given = list(range(len(schedule.groups)))
+    candidates = [given, lives.late(given), early := lives.early(), lives.late(early)]
+    best = min(candidates, key=lives.peak)
+    if lives.peak(best) > WORTH_REORDERING * lives.peak(given):
+        return schedule
+    return replace(schedule, groups=tuple(schedule.groups[i] for i in best))
+
+
+class Lives:
+    """Which group makes and reads which value, and what must keep its order.
+
+    Attributes:
+        size: bytes of each value that has memory of this program's own; views have that of their base.
+        made, read: the values that each group makes and reads.
+        readers: value → the groups that read it.
+        before, after: group → the groups that must run before it, and after it.
+    """
+
+    def __init__(self, schedule: Schedule):
+        groups, graph = schedule.groups, schedule.graph
+        base: dict[Node, Node] = {}
+        writer: dict[Node, int] = {}
+        outside = {*graph.outputs, *(value for _, value in graph.updates)}
+        self.size: dict[Node, int] = {}
+        self.made: list[list[Node]] = []
+        self.read: list[list[Node]] = []
+        self.readers: dict[Node, list[int]] = {}
+        self.before: list[set[int]] = [set() for _ in groups]
+        self.after: list[set[int]] = [set() for _ in groups]
+        for i, group in enumerate(groups):
+            for node in group.outputs:
+                writer[node] = i
+                if group.kind == "view":
+                    base[node] = base.get(group.inputs[0], group.inputs[0])
+                else:
+                    self.size[node] = 0 if node in outside else aligned(estimate(node.type.nbytes))
+            self.made.append([node for node in group.outputs if node not in base])
+            self.read.append([x for x in dict.fromkeys(base.get(x, x) for x in group.inputs) if x not in self.made[i]])
+            for x in self.read[i]:
+                self.readers.setdefault(x, []).append(i)
+            for x in (*group.inputs, *group.after):
+                if x in writer and writer[x] != i:
+                    self._keep(writer[x], i)
+        for target, value in graph.updates:  # what reads the old content stays on its side of the update
+            for i in self.readers.get(target, ()):
+                if value in writer and i != writer[value]:
+                    self._keep(*sorted((i, writer[value])))
+
+    def _keep(self, first: int, second: int) -> None:
+        self.before[second].add(first)
+        self.after[first].add(second)
+
+    def late(self, order: Sequence[int]) -> list[int]:
+        """The order with groups that make more than they end the life of right before their first reader."""
+        place = {i: at for at, i in enumerate(order)}
+        for i in reversed(order):
+            first = min((place[j] for j in self.after[i]), default=place[i])
+            kept = sum(self.size.get(x, 0) for x in self.read[i]
+                       if all(place[j] < first for j in self.readers[x] if j != i))
+            if kept < sum(self.size[x] for x in self.made[i]):
+                place[i] = first
+        at = {i: number for number, i in enumerate(order)}
+        return sorted(order, key=lambda i: (place[i], at[i]))
+
+    def early(self) -> list[int]:
+        """The given order, but that groups which make no more than they end the life of run as soon as they can."""
+        waiting = [len(before) for before in self.before]
+        left = {x: len(readers) for x, readers in self.readers.items()}
+        grows = [sum(self.size[x] for x in made) for made in self.made]
+        for x, readers in self.readers.items():
+            if len(readers) == 1:
+                grows[readers[0]] -= self.size.get(x, 0)
+        ready = [(grows[i] > 0, i) for i, count in enumerate(waiting) if not count]
+        heapq.heapify(ready)
+        order: dict[int, None] = {}
+        while ready:
+            _, i = heapq.heappop(ready)
+            if i in order:
+                continue
+            order[i] = None
+            for x in self.read[i]:
+                left[x] -= 1
+                if left[x] == 1:
+                    j = next(j for j in self.readers[x] if j not in order)
+                    grows[j] -= self.size.get(x, 0)
+                    if not waiting[j] and grows[j] <= 0:
+                        heapq.heappush(ready, (False, j))
+            for j in self.after[i]:
+                waiting[j] -= 1
+                if not waiting[j]:
+                    heapq.heappush(ready, (grows[j] > 0, j))
+        return list(order)
+
+    def peak(self, order: Sequence[int] | None = None) -> int:
+        """The most bytes that are alive at one time, in the given order if there is no other."""
+        return max(self.alive(order), default=0)
+
+    def alive(self, order: Sequence[int] | None = None) -> list[int]:
+        """The bytes that are alive at each group."""
+        order = range(len(self.made)) if order is None else order
+        last = {x: at for at, i in enumerate(order) for x in (*self.made[i], *self.read[i])}
+        dying: dict[int, int] = {}
+        for x, at in last.items():
+            dying[at] = dying.get(at, 0) + self.size.get(x, 0)
+        found, alive = [], 0
+        for at, i in enumerate(order):
+            alive += sum(self.size[x] for x in self.made[i])
+            found.append(alive)
+            alive -= dying.get(at, 0)
+        return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from genesis.ir.node import Node, literal, make
 from genesis.ir.numbers import Number, fold_numbers
 from genesis.ir.ops import leaves, pointwise
+from genesis.ir.size import Size
 from genesis.ir.types import DType, float32
 
 Rule = Callable[[Node], "Node | None"]
@@ -17,7 +18,7 @@ Rule = Callable[[Node], "Node | None"]
 def fold(node: Node) -> Node | None:
     """A pointwise op on literals is a literal; one that raises is left to raise when the plan runs."""
     inputs = node.inputs
-    if not inputs or not all(x.op is leaves.const and x.type.weak for x in inputs):
+    if not inputs or not all(x.op is leaves.const and x.type.weak for x in inputs) or _open(inputs):
         return None
     if node.op is pointwise.cast:
         return _converted(inputs[0]["value"], node)
@@ -28,6 +29,11 @@ def fold(node: Node) -> Node | None:
     except ArithmeticError:
         return None
     return literal(_PLAIN[node.type.dtype.kind](value))  # maximum(2, 1.5) is the float 2.0
+
+
+def _open(constants: Iterable[Node]) -> bool:
+    """Is one of the constants a size that is not fixed? A kernel computes with it when it knows it."""
+    return any(isinstance(x["value"], Size) for x in constants)
 
 
 _PLAIN: Final = {"bool": bool, "int": int, "float": float}
@@ -44,7 +50,7 @@ def _cast(node: Node) -> Node | None:
     if x.type.dtype is target:
         return x
     if x.op is leaves.const:
-        return _converted(fold_numbers("cast", x["value"], dtype=x.type.dtype), node)
+        return None if _open((x,)) else _converted(fold_numbers("cast", x["value"], dtype=x.type.dtype), node)
     if x.op is pointwise.cast and not x.inputs[0].type.weak and holds(x.type.dtype, x.inputs[0].type.dtype):
         return pointwise.cast(x.inputs[0], dtype=target)
     return None
@@ -88,6 +94,8 @@ def _of_constants(node: Node) -> Node | None:
     """
     if node.type.weak or node.type.dtype.kind != "float" or not all(x.op is leaves.const for x in node.inputs):
         return None
+    if _open(node.inputs):
+        return None
     wide = node.type.dtype if node.type.dtype.itemsize == 8 else float32
     stored = [x["value"] if x.type.weak else fold_numbers("cast", x["value"], dtype=node.type.dtype)
               for x in node.inputs]
@@ -99,7 +107,7 @@ def _of_constants(node: Node) -> Node | None:
 
 def is_constant(x: Node, value: float) -> bool:
     """Whether every element of x is this number; 0 is not -0.0."""
-    return x.op is leaves.const and x["value"] == value and not (
+    return x.op is leaves.const and not _open((x,)) and x["value"] == value and not (
         value == 0 and math.copysign(1.0, float(x["value"])) < 0)
 
 
@@ -141,7 +149,7 @@ def _weak_constant(node: Node) -> Node | None:
 
 
 def _is_small_integer(x: Node) -> bool:
-    return x.op is leaves.const and not x.type.weak and float(x["value"]).is_integer() and abs(x["value"]) <= 256
+    return x.op is leaves.const and not x.type.weak and not _open((x,)) and float(x["value"]).is_integer() and abs(x["value"]) <= 256
 
 
 def _power(node: Node) -> Node | None:

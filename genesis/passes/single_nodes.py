@@ -7,6 +7,7 @@ from collections.abc import Callable
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
+from genesis.ir.ops.recompute import inputs_read
 from genesis.passes.groups import Group, Schedule
 
 IsView = Callable[[Node], bool]
@@ -21,7 +22,7 @@ def single_nodes(graph: Graph, is_view: IsView) -> Schedule:
     for node in graph.nodes:
         if node.op is leaves.input or node.op is control.item or _is_number(node):
             continue
-        inputs = tuple(dict.fromkeys(x for x in node.inputs if not _is_number(x)))
+        inputs = tuple(dict.fromkeys(x for x in inputs_read(node) if not _is_number(x)))
         outputs = (node,) if type(node.type) is not tuple else tuple(
             make(control.item, (node,), (i,), node.source) for i in range(len(node.type)))
         view = node.op.kind == "movement" and is_view(node)

@@ -2,65 +2,94 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
+from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
-from genesis.ir.ops import movement
+from genesis.ir.ops.movement import reshape
+from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.runs import reduce_runs
+from genesis.ir.size import estimate
 
-SPLITTABLE = {"sum", "prod", "max", "min", "any", "all"}
+SPLITTABLE: Final = {"sum", "prod", "max", "min", "any", "all"}
 
-FEW = 2048
-"""Results below which a GPU would not be filled by a program for each (or for each block of columns)."""
+ROW_RUNS: Final = ((528, 1024), (264, 2048), (132, 16384))
+"""(runs of rows that are reduced to columns, the most columns): one, two or four for each multiprocessor of an H200. A
+kernel that does more with each row has as many programs; one that does not takes blocks of columns besides. More
+columns than these give every multiprocessor a block of whole ones."""
 
-LONG = 65536
-"""Elements of a result above which one program takes too long."""
+WHOLE_COLUMNS: Final = 8192
+"""Columns from which on blocks of 64 of them keep every multiprocessor busy."""
 
-PARTS = 1024
-"""Partial results in all that are aimed at."""
+FEWEST_ROWS: Final = 8
+"""Of a run: what it writes is small beside what it reads."""
+
+SMALLEST: Final = 1 << 18
+"""Elements in all below which one kernel is done sooner than two."""
+
+RUNS: Final = (1056, 128, 16)
+"""Runs of elements that lie side by side, in all results together: eight programs for each multiprocessor, or fewer."""
+
+SHORTEST_RUN: Final = 4096
+"""Elements of such a run."""
+
+MULTIPLE: Final = 2048
+"""Such runs begin at multiples, so that they are read in full blocks."""
 
 
 def split_reductions(graph: Graph) -> Graph:
-    """A reduction of many elements to few results → partial reductions, then one of these.
+    """A reduction of many elements to few results → reductions of runs of them, then one of these.
 
-    before: %1: f32[] = sum(%0, axes=(0,))            after: %1: f32[1024,976] = reshape(%0)
-                                                              %2: f32[1024] = sum(%1, axes=(1,))
-                                                              %3: f32[] = sum(%2, axes=(0,))
-
-    The first reduced axis that has a suitable divisor is split; a size without one (a prime) is left alone.
+        before: %1: bf16[] = sum(%0, axes=(0,))      after: %1: f32[1056] = reduce_runs(%0, how=sum, axes=(0,))
+                                                            %2: f32[] = sum(%1, axes=(0,))
+                                                            %3: bf16[] = cast(%2)
     """
-    return rewrite(graph, _split)
+    whole = _whole_columns(graph)
+    return rewrite(graph, lambda node: None if node in whole or node.op.name not in SPLITTABLE else _split(node))
+
+
+def _whole_columns(graph: Graph) -> set[Node]:
+    """Reductions to many columns of values that nobody else reads: one kernel does these as well as two.
+
+    Where others read them too, a kernel that computes rows can take the runs on its way.
+    """
+    readers = Counter(x for node in graph.nodes for x in set(node.inputs) if node.op.kind != "leaf")
+    found = set()
+    for node in graph.nodes:
+        if node.op.name in SPLITTABLE and estimate(node.type.numel) >= WHOLE_COLUMNS and node.type.ndim:
+            behind = [*node.inputs]
+            while behind and readers[behind[-1]] == 1 and behind[-1].op.kind in ("movement", "pointwise", "leaf"):
+                behind += behind.pop().inputs
+            if not behind:
+                found.add(node)
+    return found
 
 
 def _split(node: Node) -> Node | None:
-    if node.op.name not in SPLITTABLE:
+    runs, multiple = _runs(node)
+    if not runs:
         return None
-    x, axes = node.inputs[0], node["axes"]
-    results, extent = node.type.numel, prod(x.shape[a] for a in axes)
-    columns = max(axes, default=0) < x.type.ndim - 1
-    if not 0 < results <= FEW or extent < (LONG if not columns else 2048) or extent * results < LONG:
-        return None
-    wanted = max(2, min(PARTS // results if not columns else 64, extent // 256))
-    full = tuple(sorted(axes)) == tuple(range(x.type.ndim))
-    if full and x.type.ndim > 1:  # all elements: their layout does not matter
-        x, axes = movement.reshape(x, shape=(extent,)), (0,)
-    for axis in sorted(axes):
-        parts = _divisor(x.shape[axis], wanted)
-        if parts > 1:
-            break
-    else:
-        return None
-    shape = (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1:])
-    shifted = tuple(a + (a >= axis) for a in axes)  # the split axis's inner part keeps its place in the list
-    partial = node.op(movement.reshape(x, shape=shape), axes=shifted)
-    position = axis - sum(a < axis for a in axes)
-    total = node.op(partial, axes=(position,))
-    return total if total.shape == node.shape else movement.reshape(total, shape=node.shape)
+    parts = reduce_runs(node.inputs[0], how=node.op.name, axes=node["axes"], runs=runs, multiple=multiple)
+    total = cast(node.op(parts, axes=(0,)), dtype=node.dtype)
+    return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
 
-def _divisor(size: int, wanted: int) -> int:
-    """The divisor of size nearest below `wanted`, 1 when even half of the wanted parts cannot be had."""
-    for parts in range(min(wanted, size), max(wanted // 8, 1), -1):
-        if size % parts == 0:
-            return parts
-    return 1
+def _runs(node: Node) -> tuple[int, int]:
+    """How many runs, and what their length is a multiple of; (0, 1) for a reduction that stays whole.
+
+    Numbers of runs come in few classes: another batch size of a class has the same kernels.
+    """
+    x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
+    results, extent = estimate(node.type.numel), estimate(prod(x.shape[axis] for axis in axes))
+    last = max((axis for axis, size in enumerate(x.shape) if size != 1), default=0)
+    if not results or results * extent < SMALLEST:
+        return 0, 1
+    if last not in axes:
+        fitting = [runs for runs, most in ROW_RUNS if results <= most and extent >= runs * FEWEST_ROWS]
+        return max(fitting, default=0), 1
+    for runs in RUNS:
+        if runs >= 2 * results and extent * results >= runs * SHORTEST_RUN:
+            return runs // results, MULTIPLE
+    return 0, 1

@@ -32,7 +32,7 @@ def pieces(node: Node, point: Point) -> tuple[Piece, ...]:
 
 def stored_as(node: Node) -> Node:
     """The node whose memory holds this value: a reshape has the memory of what it reshapes."""
-    while node.op.name == "reshape":
+    while node.op.name in ("reshape", "recompute"):
         node = node.inputs[0]
     return node
 
@@ -44,6 +44,10 @@ def _one(operand: Node, point: Point) -> tuple[Piece, ...]:
 def _reshape(node: Node, point: Point) -> tuple[Piece, ...]:
     x = node.inputs[0]
     return _one(x, unflatten(flatten(point, node.shape), x.shape))
+
+
+def _recompute(node: Node, point: Point) -> tuple[Piece, ...]:
+    return _one(node.inputs[0], point)
 
 
 def _permute(node: Node, point: Point) -> tuple[Piece, ...]:
@@ -115,4 +119,5 @@ _PIECES: dict[str, Callable[[Node, Point], tuple[Piece, ...]]] = {
     "pad": _pad,
     "concat": _concat,
     "assign": _assign,
+    "recompute": _recompute,
 }

@@ -1,56 +1,83 @@
-"""Scratch memory of a GPU, shared by all plans: what one plan leaves there no other reads."""
+"""Scratch memory of a stream, shared by all plans that run on it: what one plan leaves there no other reads.
+
+An arena is a reserved range of addresses with memory mapped behind its first part. It grows in place, so the
+addresses in graphs stay good when a larger plan comes between two runs of a smaller one.
+"""
 
 from __future__ import annotations
 
 import threading
+from functools import partial
 
-from genesis.ir.types import Device
-from genesis.runtime.cuda_driver import cached_per_driver
-from genesis.runtime.cuda_storage import CUDAStorage
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.cuda_stream import Stream
+from genesis.runtime.driver import MAP_GRANULARITY
+from genesis.runtime.memory_pool import pool_of
 
 
 class Arena:
-    """Intermediates of the plan that runs.
+    """Intermediates of the plans of one stream, which runs them one after the other.
 
     Attributes:
-        ptr: where it is.
-        version: counts up when it moves, so that a plan notices that addresses it knows are stale.
+        device: the number of its GPU.
+        ptr: its address, which never changes; 0 until memory was first asked for.
+        nbytes: how much memory there is.
         lock: held by a plan while it gives the GPU its work, so that two threads' plans do not mix.
     """
 
-    def __init__(self, device: Device):
-        self._device = device
-        self._memory = CUDAStorage(0, device)
-        self.version = 0
+    def __init__(self, stream: Stream):
+        self.device = stream.device.index
+        self.ptr = 0
+        self.nbytes = 0
         self.lock = threading.RLock()
 
-    @property
-    def ptr(self) -> int:
-        """Its address; 0 when it is empty."""
-        return self._memory.ptr
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self._memory.nbytes
-
     def reserve(self, nbytes: int) -> None:
-        """Let it have at least that many bytes. Its contents are lost if it grows.
+        """Let it have at least that many bytes, with what it holds unchanged.
 
         Raises:
-            OutOfMemoryError: it is empty then, and grows again when the next plan asks.
+            OutOfMemoryError: it is as it was.
         """
-        if nbytes > self._memory.nbytes:
-            self.release()  # first, so that old and new need not fit together
-            self._memory = CUDAStorage(nbytes, self._device)
+        if nbytes <= self.nbytes:
+            return
+        gpu, pool = driver(), pool_of(self.device)
+        gpu.use(self.device)
+        if not self.ptr:
+            total = gpu.properties(self.device).total_memory
+            self.ptr = gpu.reserve_range(-(-total // MAP_GRANULARITY) * MAP_GRANULARITY)
+        grown = -(-nbytes // MAP_GRANULARITY) * MAP_GRANULARITY
+        start, more = self.ptr + self.nbytes, grown - self.nbytes
+        pool.take_outside(start, more, partial(gpu.map_memory, start, more), "scratch memory of plans")
+        self.nbytes = grown
 
     def release(self) -> None:
-        """Give its memory back."""
-        self.version += 1
-        self._memory = CUDAStorage(0, self._device)
+        """Give its memory back, when the GPU is done with it; the addresses stay reserved."""
+        if self.nbytes:
+            gpu = driver()
+            gpu.use(self.device)
+            gpu.synchronize()
+            gpu.unmap_memory(self.ptr, self.nbytes)
+            pool_of(self.device).give_outside(self.ptr, self.nbytes)
+            self.nbytes = 0
 
 
 @cached_per_driver
-def arena_of(device: Device) -> Arena:
-    """The arena of that GPU."""
-    return Arena(device)
+def arena_of(stream: Stream) -> Arena:
+    """The arena of that stream."""
+    arena = Arena(stream)
+    _arenas().append(arena)
+    return arena
+
+
+@cached_per_driver
+def _arenas() -> list[Arena]:
+    return []
+
+
+def release_idle_arenas(device: int) -> None:
+    """Give back the scratch memory of a GPU's streams that no plan is being started on in another thread."""
+    for arena in tuple(_arenas()):
+        if arena.device == device and arena.lock.acquire(blocking=False):
+            try:
+                arena.release()
+            finally:
+                arena.lock.release()

@@ -10,8 +10,17 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
+from uuid import UUID
 
-from genesis.runtime.driver import DeviceProperties, Driver, DriverError, DriverOutOfMemory, Pointer
+from genesis.runtime.driver import (
+    DeviceCopy,
+    DeviceProperties,
+    Driver,
+    DriverError,
+    DriverOutOfMemory,
+    GraphNode,
+    Pointer,
+)
 from genesis.runtime.plan import KernelImage
 
 P = ParamSpec("P")
@@ -22,6 +31,29 @@ TRITON_SCRATCH_POINTERS: Final = 2  # a Triton kernel ends in a global and a pro
 
 CHECK: Final = ("check with `nvidia-smi` that there is a GPU and its driver works, get the bindings with "
                 "`pip install cuda-python`; without a GPU use device='cpu'")
+
+_DEVICE_ATTRIBUTES: Final = {
+    "major": "COMPUTE_CAPABILITY_MAJOR",
+    "minor": "COMPUTE_CAPABILITY_MINOR",
+    "multi_processor_count": "MULTIPROCESSOR_COUNT",
+    "max_threads_per_multi_processor": "MAX_THREADS_PER_MULTIPROCESSOR",
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "warp_size": "WARP_SIZE",
+    "regs_per_multiprocessor": "MAX_REGISTERS_PER_MULTIPROCESSOR",
+    "shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "shared_memory_per_block_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "shared_memory_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "L2_cache_size": "L2_CACHE_SIZE",
+    "clock_rate": "CLOCK_RATE",
+    "memory_clock_rate": "MEMORY_CLOCK_RATE",
+    "memory_bus_width": "GLOBAL_MEMORY_BUS_WIDTH",
+    "is_integrated": "INTEGRATED",
+    "is_multi_gpu_board": "MULTI_GPU_BOARD",
+    "pci_bus_id": "PCI_BUS_ID",
+    "pci_device_id": "PCI_DEVICE_ID",
+    "pci_domain_id": "PCI_DOMAIN_ID",
+}
+"""Fields of `DeviceProperties` → CUDA's attributes."""
 
 _SICK: Final = ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_ASSERT",
                 "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_ILLEGAL_INSTRUCTION")
@@ -39,6 +71,14 @@ class PackedLaunch(NamedTuple):
     shared_bytes: int
     addresses: int  # of the array of pointers to the arguments
     memory: tuple[Any, ...]  # what those addresses point to; only kept alive
+
+
+class CudaGraph(NamedTuple):
+    """An executable graph, the graph that it was made from, and the nodes of that, by which it is updated."""
+
+    executable: Any
+    template: Any
+    nodes: list[Any]
 
 
 class CudaDriver:
@@ -66,6 +106,7 @@ class CudaDriver:
         if not self._count:
             raise RuntimeError(f"CUDA is not available: no GPU is visible (is CUDA_VISIBLE_DEVICES set?); {CHECK}")
         self._contexts: dict[int, Any] = {}
+        self._properties: dict[int, DeviceProperties] = {}
         self._thread = threading.local()
 
     def device_count(self) -> int:
@@ -74,22 +115,26 @@ class CudaDriver:
 
     def properties(self, device: int) -> DeviceProperties:
         """What GPU number `device` is."""
+        found = self._properties.get(device)
+        if found is None:
+            found = self._properties[device] = self._ask_properties(device)
+        return found
+
+    def _ask_properties(self, device: int) -> DeviceProperties:
         cuda, handle = self._cuda, self._device(device)
-        attributes = cuda.CUdevice_attribute
-
-        def attribute(name: str) -> int:
-            return self._check("cuDeviceGetAttribute",
-                               cuda.cuDeviceGetAttribute(getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
-
+        numbers = {
+            field: self._check("cuDeviceGetAttribute", cuda.cuDeviceGetAttribute(
+                getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{attribute}"), handle))
+            for field, attribute in _DEVICE_ATTRIBUTES.items()}
         name = self._check("cuDeviceGetName", cuda.cuDeviceGetName(256, handle))
-        return DeviceProperties(
-            name=name.split(b"\0")[0].decode(),
-            major=attribute("COMPUTE_CAPABILITY_MAJOR"),
-            minor=attribute("COMPUTE_CAPABILITY_MINOR"),
-            total_memory=self._check("cuDeviceTotalMem", cuda.cuDeviceTotalMem(handle)),
-            multi_processor_count=attribute("MULTIPROCESSOR_COUNT"),
-            shared_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        )
+        uuid = self._check("cuDeviceGetUuid", cuda.cuDeviceGetUuid(handle))
+        return DeviceProperties(name=name.split(b"\0")[0].decode(), uuid=str(UUID(bytes=bytes(uuid.bytes))),
+                                total_memory=self._check("cuDeviceTotalMem", cuda.cuDeviceTotalMem(handle)), **numbers)
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        """Whether kernels of one GPU can read the other's memory."""
+        return bool(self._check("cuDeviceCanAccessPeer", self._cuda.cuDeviceCanAccessPeer(
+            self._device(device), self._device(peer))))
 
     def use(self, device: int) -> None:
         """Make this thread's calls go to that GPU; starts its primary context the first time."""
@@ -114,6 +159,36 @@ class CudaDriver:
     def free(self, address: int) -> None:
         """Give back what `alloc` returned."""
         self._check("cuMemFree", self._cuda.cuMemFree(address))
+
+    def alloc_host(self, nbytes: int) -> int:
+        """Zeros in host memory that the GPUs can read and write at the same address. Kept as long as the process."""
+        address = int(self._check("cuMemHostAlloc", self._cuda.cuMemHostAlloc(
+            nbytes, self._cuda.CU_MEMHOSTALLOC_PORTABLE | self._cuda.CU_MEMHOSTALLOC_DEVICEMAP)))
+        ctypes.memset(address, 0, nbytes)
+        return address
+
+    def reserve_range(self, nbytes: int) -> int:
+        """A range of addresses with no memory behind them; `nbytes` is a multiple of `MAP_GRANULARITY`."""
+        return int(self._check("cuMemAddressReserve", self._cuda.cuMemAddressReserve(nbytes, 0, 0, 0)))
+
+    def map_memory(self, address: int, nbytes: int) -> None:
+        """Put fresh memory behind a part of a reserved range; both are multiples of `MAP_GRANULARITY`."""
+        cuda, place = self._cuda, self._cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        wanted, access = cuda.CUmemAllocationProp(), cuda.CUmemAccessDesc()
+        wanted.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        wanted.location.type = access.location.type = place
+        wanted.location.id = access.location.id = self._thread.device
+        access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        memory = self._check("cuMemCreate", cuda.cuMemCreate(nbytes, wanted, 0))
+        try:
+            self._check("cuMemMap", cuda.cuMemMap(address, nbytes, 0, memory, 0))
+        finally:
+            self._check("cuMemRelease", cuda.cuMemRelease(memory))  # it lives until it is unmapped
+        self._check("cuMemSetAccess", cuda.cuMemSetAccess(address, nbytes, [access], 1))
+
+    def unmap_memory(self, address: int, nbytes: int) -> None:
+        """Give back the memory behind a part that was mapped in one or several pieces. Nothing may be using it."""
+        self._check("cuMemUnmap", self._cuda.cuMemUnmap(address, nbytes))
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes of the GPU, whoever uses it."""
@@ -140,6 +215,14 @@ class CudaDriver:
         """A stream that does not wait for CUDA's legacy default stream. Lower numbers go first."""
         flag = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
         return self._check("cuStreamCreateWithPriority", self._cuda.cuStreamCreateWithPriority(flag, priority))
+
+    def stream_number(self, stream: Any) -> int:
+        """The stream as other libraries know it."""
+        return int(stream)
+
+    def foreign_stream(self, number: int) -> Any:
+        """Another library's stream of this number; 1 is CUDA's legacy default stream, 2 the thread's default one."""
+        return self._cuda.CUstream(number)
 
     def destroy_stream(self, stream: Any) -> None:
         """Its pending work still completes."""
@@ -195,12 +278,16 @@ class CudaDriver:
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
                        arguments: Sequence[Pointer | int]) -> PackedLaunch:
-        """Pack a launch of a Triton kernel: pointers and int32 numbers, then the two scratch pointers."""
+        """Pack a launch of a Triton kernel: pointers and numbers, then the two scratch pointers."""
         values: list[Any] = [_packed(argument) for argument in arguments]
         values.extend(ctypes.c_void_p(0) for _ in range(TRITON_SCRATCH_POINTERS))
         array = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes,
                             ctypes.addressof(array), (array, *values))
+
+    def set_argument(self, prepared: PackedLaunch, position: int, pointer: Pointer) -> None:
+        """Let a kernel's argument be another address from now on; graphs must be told with `update_node`."""
+        prepared.memory[1 + position].value = pointer.address
 
     def launch(self, prepared: PackedLaunch, stream: Any) -> None:
         """Start the kernel; does not wait for it."""
@@ -209,29 +296,76 @@ class CudaDriver:
         if status:
             self._fail("cuLaunchKernel", status)
 
-    def begin_capture(self, stream: Any) -> None:
-        """From now on work on the stream is noted instead of done."""
-        # Thread-local: what other threads do meanwhile (a data loader that allocates) does not break the capture.
-        mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        self._check("cuStreamBeginCapture", self._cuda.cuStreamBeginCapture(stream, mode))
-
-    def end_capture(self, stream: Any) -> Any:
-        """An executable graph of what was noted since `begin_capture`."""
-        graph = self._check("cuStreamEndCapture", self._cuda.cuStreamEndCapture(stream))
+    def build_graph(self, nodes: Sequence[GraphNode]) -> CudaGraph:
+        """An executable graph. The arguments of its launches are those of now."""
+        graph = self._check("cuGraphCreate", self._cuda.cuGraphCreate(0))
         try:
-            return self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(graph, 0))
-        finally:
-            self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(graph))
+            handles: list[Any] = []
+            for work, after, early in nodes:
+                before = [handles[number] for number in after]
+                handles.append(self._add_node(graph, work, [] if early else before))
+                if early and before:
+                    edges = [self._early_edge] * len(before)
+                    self._check("cuGraphAddDependencies", self._cuda.cuGraphAddDependencies(
+                        graph, before, [handles[-1]] * len(before), edges, len(before)))
+            executable = self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(graph, 0))
+        except BaseException:
+            self._cuda.cuGraphDestroy(graph)  # what went wrong first is what to tell
+            raise
+        return CudaGraph(executable, graph, handles)
 
-    def launch_graph(self, graph: Any, stream: Any) -> None:
+    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy, before: list[Any]) -> Any:
+        if isinstance(work, DeviceCopy):
+            return self._check("cuGraphAddMemcpyNode", self._cuda.cuGraphAddMemcpyNode(
+                graph, before, len(before), self._copy_parameters(work), self._context()))
+        return self._check("cuGraphAddKernelNode", self._cuda.cuGraphAddKernelNode(
+            graph, before, len(before), self._launch_parameters(work)))
+
+    def update_node(self, graph: CudaGraph, number: int, work: PackedLaunch | DeviceCopy) -> None:
+        """Let later launches of the graph do this in the node: the same kernel, or copy, elsewhere."""
+        node = graph.nodes[number]
+        if isinstance(work, DeviceCopy):
+            self._check("cuGraphExecMemcpyNodeSetParams", self._cuda.cuGraphExecMemcpyNodeSetParams(
+                graph.executable, node, self._copy_parameters(work), self._context()))
+        else:
+            self._check("cuGraphExecKernelNodeSetParams", self._cuda.cuGraphExecKernelNodeSetParams(
+                graph.executable, node, self._launch_parameters(work)))
+
+    def _launch_parameters(self, launch: PackedLaunch) -> Any:
+        found = self._cuda.CUDA_KERNEL_NODE_PARAMS()
+        found.func, found.sharedMemBytes, found.kernelParams = launch.function, launch.shared_bytes, launch.addresses
+        found.gridDimX, found.gridDimY, found.gridDimZ = launch.grid
+        found.blockDimX, found.blockDimY, found.blockDimZ = launch.threads, 1, 1
+        return found
+
+    def _copy_parameters(self, copy: DeviceCopy) -> Any:
+        found = self._cuda.CUDA_MEMCPY3D()
+        found.srcMemoryType = found.dstMemoryType = self._cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        found.dstDevice, found.srcDevice, found.WidthInBytes = copy
+        found.Height = found.Depth = 1
+        return found
+
+    @functools.cached_property
+    def _early_edge(self) -> Any:
+        """An edge from a kernel to one that waits for it itself (programmatic dependent launch)."""
+        edge = self._cuda.CUgraphEdgeData()
+        edge.type = self._cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+        edge.from_port = self._cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+        return edge
+
+    def _context(self) -> Any:
+        return self._contexts[self._thread.device]
+
+    def launch_graph(self, graph: CudaGraph, stream: Any) -> None:
         """Start the graph; does not wait for it."""
-        status, = self._cuda.cuGraphLaunch(graph, stream)
+        status, = self._cuda.cuGraphLaunch(graph.executable, stream)
         if status:
             self._fail("cuGraphLaunch", status)
 
-    def destroy_graph(self, graph: Any) -> None:
+    def destroy_graph(self, graph: CudaGraph) -> None:
         """Only when no launch of it is in flight."""
-        self._check("cuGraphExecDestroy", self._cuda.cuGraphExecDestroy(graph))
+        self._check("cuGraphExecDestroy", self._cuda.cuGraphExecDestroy(graph.executable))
+        self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(graph.template))
 
     def _device(self, device: int) -> Any:
         if not 0 <= device < self._count:
@@ -266,13 +400,10 @@ class CudaDriver:
 def _packed(argument: Pointer | int) -> Any:
     if not isinstance(argument, int):
         return ctypes.c_void_p(argument.address)
-    if not -2**31 <= argument < 2**31:
-        raise ValueError(f"a kernel's number is an int32; {argument} does not fit")
-    return ctypes.c_int32(argument)
+    if -2**31 <= argument < 2**31:
+        return ctypes.c_int32(argument)
+    return ctypes.c_int64(argument)  # the emitters declare a number as i64 exactly where it does not fit 32 bits
 
-
-before_synchronize: Final[list[Callable[[], None]]] = []
-"""Called by `genesis.cuda.synchronize` first: the engine registers its flush of pending work here."""
 
 _installed: list[Driver] = []
 _caches: Final[list[Callable[[], None]]] = []
@@ -289,6 +420,11 @@ def driver() -> Driver:
     return _installed[0]
 
 
+def is_started() -> bool:
+    """Whether the process has its driver already."""
+    return bool(_installed)
+
+
 def install(new: Driver | None) -> None:
     """Make `new` the process's driver (None: the GPU's, made on its first use).
 
@@ -297,6 +433,11 @@ def install(new: Driver | None) -> None:
     _installed[:] = [] if new is None else [new]
     for clear in _caches:
         clear()
+
+
+def forgotten_with_driver(clear: Callable[[], None]) -> None:
+    """Let `install` call this: it forgets what belongs to the old driver."""
+    _caches.append(clear)
 
 
 def cached_per_driver(make: Callable[P, T]) -> Callable[P, T]:

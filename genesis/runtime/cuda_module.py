@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 from genesis.runtime.cuda_driver import cached_per_driver, driver
@@ -25,7 +24,7 @@ def load(image: KernelImage, device: int) -> Any:
         DriverOutOfMemory: there is no memory for the code, even after the pool gave up its cache.
     """
     loaded = _loaded(device)
-    key = _content(image)
+    key = image.digest
     kernel = loaded.get(key)
     if kernel is None:
         gpu = driver()
@@ -36,9 +35,3 @@ def load(image: KernelImage, device: int) -> Any:
         loaded[key] = kernel
     return kernel
 
-
-def _content(image: KernelImage) -> bytes:
-    """sha256 of what is loaded: the cubin and the kernel's name in it; the source when there is no cubin."""
-    digest = hashlib.sha256(image.name.encode() + b"\0")
-    digest.update(image.cubin or image.source.encode())
-    return digest.digest()

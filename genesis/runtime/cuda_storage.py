@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from genesis.ir.types import Device
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_stream import current_stream
+from genesis.runtime.cuda_driver import driver, forgotten_with_driver
+from genesis.runtime.cuda_order import ordered
+from genesis.runtime.cuda_stream import Stream, current_stream, when_switching
+from genesis.runtime.device_checks import raise_failed
 from genesis.runtime.host_bytes import address_of, as_bytes
-from genesis.runtime.memory_pool import Block, pool_of
+from genesis.runtime.memory_blocks import Block
+from genesis.runtime.memory_pool import Lane, pool_of
+
+_lanes: Final[dict[Device, Lane]] = {}
+"""Where memory of a GPU's current stream comes from; looked up anew when that changes."""
+
+when_switching.append(_lanes.clear)
+forgotten_with_driver(_lanes.clear)
+
+
+def _lane(device: Device) -> Lane:
+    lane = _lanes[device] = pool_of(device.index).lane(current_stream(device.index))
+    return lane
 
 
 class CUDAStorage:
     """A block of a GPU's memory. It goes back to the pool with the last reference to the storage.
+
+    Args:
+        nbytes: its size.
+        device: the GPU.
+        source: what it is for, for people: a line of the user's program, or a text.
 
     Attributes:
         ptr: its address; 0 when it is empty. It can change: `trade` moves a storage.
@@ -26,19 +45,70 @@ class CUDAStorage:
         OutOfMemoryError: the GPU has no such block left.
     """
 
-    __slots__ = ("__weakref__", "_block", "_give_back", "device", "nbytes", "pinned", "ptr")
+    __slots__ = ("__weakref__", "_block", "_pool", "device", "nbytes", "pinned", "ptr")
 
-    def __init__(self, nbytes: int, device: Device):
-        self._block: Block | None = None  # first, for __del__ after a failure below
+    def __init__(self, nbytes: int, device: Device, source: Any = None):
+        # Making and dropping a storage is what user code pays for each tensor, so the usual case is written out
+        # here: a block of this size is on the shelf. No calls but `pop`: see `MemoryPool.__init__` for why the
+        # sums need no lock.
         self.nbytes = nbytes
         self.device = device
         self.pinned = False
+        lane = _lanes.get(device)
+        blocks = None if lane is None else lane.quick.get(nbytes)
+        if not blocks:
+            self._take(nbytes, device, source)
+            return
+        try:
+            block = blocks.pop()
+        except IndexError:  # another thread was quicker
+            self._take(nbytes, device, source)
+            return
+        self._pool = pool = lane.pool  # type: ignore[union-attr]  # no lane, no blocks
+        self._block: Block | None = block
+        self.ptr = block.address
+        block.source = source
+        pool.handed_out += 1
+        held = pool.held_bytes = pool.held_bytes + block.size
+        if held > pool.peak_bytes:
+            pool.peak_bytes = held
+
+    def _take(self, nbytes: int, device: Device, source: Any) -> None:
+        """The unusual cases: an empty storage, and whatever the pool has to look for."""
+        self._block = None  # first, for __del__ after a failure below
         self.ptr = 0
         if nbytes:
-            pool = pool_of(device.index)
-            self._give_back = pool.give_back
-            self._block = block = pool.allocate(nbytes, current_stream(device.index).handle)
+            lane = _lanes.get(device) or _lane(device)
+            self._pool = lane.pool
+            self._block = block = lane.pool.allocate_in(lane, nbytes, source)
             self.ptr = block.address
+
+    def __del__(self) -> None:
+        # Touches nothing global: at the interpreter's shutdown there may be none left.
+        block = self._block
+        if block is not None:
+            self._pool.held_bytes -= block.size
+            block.home.append(block)
+
+    @property
+    def source(self) -> Any:
+        """What it is for, as its maker or its last owner said."""
+        return None if self._block is None else self._block.source
+
+    @source.setter
+    def source(self, source: Any) -> None:
+        if self._block is not None:
+            self._block.source = source
+
+    @property
+    def lane_stream(self) -> Stream | None:
+        """The stream whose work the memory follows when it is used again; None if it is not the pool's."""
+        return None if self._block is None else self._block.lane.stream
+
+    def record_stream(self, stream: Stream) -> None:
+        """Work on that stream uses the memory too: once dropped, it is not given out before that is done."""
+        if self._block is not None:
+            self._pool.used_on(self._block, stream)
 
     def copy_from_host(self, buffer: Any) -> None:
         """Overwrite all of the memory with a buffer of the same size in bytes.
@@ -52,21 +122,24 @@ class CUDAStorage:
         if self.nbytes:
             gpu, index = driver(), self.device.index
             gpu.use(index)
-            gpu.copy_to_device(self.ptr, address_of(source), self.nbytes, current_stream(index).handle)
+            with ordered(current_stream(index), writes=[self]) as stream:
+                gpu.copy_to_device(self.ptr, address_of(source), self.nbytes, stream)
 
     def copy_to_host(self, buffer: Any) -> None:
         """Wait for the GPU, and write all of the memory into a writable buffer of the same size in bytes.
 
         Raises:
             ValueError: the buffer is not contiguous, has another size, or cannot be written.
+            IndexError: a kernel found an index outside (see `device_checks`).
         """
         destination = as_bytes(buffer, self.nbytes, writable=True)
         if self.nbytes:
             gpu, index = driver(), self.device.index
             gpu.use(index)
-            stream = current_stream(index).handle
-            gpu.copy_to_host(address_of(destination), self.ptr, self.nbytes, stream)
-            gpu.synchronize_stream(stream)
+            with ordered(current_stream(index), reads=[self]) as stream:
+                gpu.copy_to_host(address_of(destination), self.ptr, self.nbytes, stream)
+                gpu.synchronize_stream(stream)
+            raise_failed(index)
 
     def copy_from(self, other: CUDAStorage) -> None:
         """Overwrite all of the memory with that of another storage of the same size; does not wait.
@@ -79,14 +152,19 @@ class CUDAStorage:
         if not self.nbytes:
             return
         gpu, index = driver(), self.device.index
-        stream = current_stream(index)
-        if other.device is not self.device:
-            stream.wait_stream(current_stream(other.device.index))
         gpu.use(index)
-        gpu.copy(self.ptr, other.ptr, self.nbytes, stream.handle)
-        if other.device is not self.device:
-            # The other GPU's pool reuses memory in the order of its own stream, which must wait for the copy.
-            current_stream(other.device.index).wait_stream(stream)
+        with ordered(current_stream(index), reads=[other], writes=[self]) as stream:
+            gpu.copy(self.ptr, other.ptr, self.nbytes, stream)
+
+    def clone(self) -> CUDAStorage:
+        """Another storage with the same content; does not wait."""
+        copy = CUDAStorage(self.nbytes, self.device, self.source)
+        copy.copy_from(self)
+        return copy
+
+    def same(self, other: CUDAStorage) -> bool:
+        """Whether both are known to hold the same bytes: to find out would be to wait."""
+        return other is self
 
     def trade(self, other: CUDAStorage) -> None:
         """Swap memories with a storage of the same size and GPU; the contents stay where they are.
@@ -99,13 +177,7 @@ class CUDAStorage:
         if self.nbytes:
             self._block, other._block = other._block, self._block
             self.ptr, other.ptr = other.ptr, self.ptr
-
-    def __del__(self) -> None:
-        # Touches nothing global: at the interpreter's shutdown there may be none left.
-        block = self._block
-        if block is not None:
-            self._block = None
-            self._give_back(block)
+            self.source, other.source = other.source, self.source  # what they are for stays
 
     def to_numpy(self) -> np.ndarray:
         """The bytes, as a fresh uint8[nbytes] on the host."""

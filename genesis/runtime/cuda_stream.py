@@ -1,44 +1,76 @@
 """Streams, events, and which GPU and stream are current.
 
-One order for all: when the current stream of a GPU changes, the new one first waits for the old one's
-work. So memory that one stream's work gave back can be used by the next without further ado, the arena
-can be shared, and a program is right whatever streams it names. What that gives up is work that
-overlaps between two such streams.
+Streams run side by side; `cuda_order` lets their work wait where it needs each other. `with_pending` is called first
+by whatever users do with streams and events: what they recorded before belongs to what the GPU was given before.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 from genesis.ir.types import Device
 from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.device_checks import raise_failed
+
+STREAMS_KEPT: Final = 32
+"""So many streams there are of a GPU and a priority, as in torch; after that `Stream()` gives them again, in turn."""
+
+before_marks: Final[list[Callable[[], None]]] = []
+"""`genesis.cuda` puts here what gives the GPUs the work that was recorded and not run yet."""
+
+
+def _with_pending() -> None:
+    for flush in before_marks:
+        flush()
 
 
 class Stream:
-    """A queue of work of one GPU. `handle` is the driver's; lower `priority` goes first."""
+    """A queue of work of one GPU. `handle` is the driver's; lower `priority` goes first.
 
-    __slots__ = ("__weakref__", "_driver", "device", "handle")
+    Work on different streams may run at the same time. It waits by itself for work on other streams that wrote what
+    it reads, or still uses what it overwrites.
+    """
 
-    def __init__(self, device: Device | str | int | None = None, priority: int = 0):
-        self.device = Device("cuda", device_index(device))
-        self._driver = driver()
-        self._driver.use(self.device.index)
-        self.handle = self._driver.create_stream(priority)
+    __slots__ = ("__weakref__", "_driver", "device", "handle", "priority")
+
+    device: Device
+    handle: Any
+    priority: int
+    _driver: Any
+
+    def __new__(cls, device: Device | str | int | None = None, priority: int = 0) -> Stream:
+        """The next of the GPU's streams. They are never destroyed: memory and graphs are kept for each."""
+        index = device_index(device)
+        kept, turn = _streams()[index, priority]
+        number = next(turn)
+        if number < STREAMS_KEPT:
+            kept.append(_new_stream(index, priority))
+        return kept[number % STREAMS_KEPT]
 
     def synchronize(self) -> None:
-        """Wait until its work is done."""
+        """Wait until its work is done.
+
+        Raises:
+            IndexError: a kernel found an index outside (see `device_checks`).
+        """
+        _with_pending()
         self._driver.use(self.device.index)
         self._driver.synchronize_stream(self.handle)
+        raise_failed(self.device.index)
 
     def query(self) -> bool:
         """Whether its work is done."""
+        _with_pending()
         self._driver.use(self.device.index)
         return self._driver.stream_is_done(self.handle)
 
     def wait_event(self, event: Event) -> None:
         """Let later work wait for the event."""
+        _with_pending()
         if event.handle is not None:
             self._driver.wait_event(self.handle, event.handle)
 
@@ -53,12 +85,22 @@ class Stream:
         event.record(self)
         return event
 
-    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
-        if not ending() and hasattr(self, "handle"):
-            self._driver.destroy_stream(self.handle)
-
     def __repr__(self) -> str:
         return f"<genesis.cuda.Stream device={self.device}>"
+
+
+def _new_stream(index: int, priority: int) -> Stream:
+    found = object.__new__(Stream)
+    found.device, found.priority, found._driver = Device("cuda", index), priority, driver()
+    found._driver.use(index)
+    found.handle = found._driver.create_stream(priority)
+    return found
+
+
+@cached_per_driver
+def _streams() -> defaultdict[tuple[int, int], tuple[list[Stream], count]]:
+    """(GPU, priority) → its streams, and how often one was asked for."""
+    return defaultdict(lambda: ([], count()))
 
 
 class Event:
@@ -82,6 +124,7 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Happen when the work so far of `stream` (None: the current one) is done."""
+        _with_pending()
         stream = stream or current_stream()
         self._driver.use(stream.device.index)
         if self.handle is None:
@@ -168,14 +211,30 @@ def current_stream(index: int | None = None) -> Stream:
         index = current.device
     stream = current.streams.get(index)
     if stream is None:
-        stream = current.streams[index] = Stream(index)
+        stream = current.streams[index] = default_stream(index)
     return stream
 
 
+@cached_per_driver
+def default_stream(index: int) -> Stream:
+    """The stream of GPU number `index` when no other was chosen."""
+    return _new_stream(index, 0)
+
+
 def set_current_stream(stream: Stream) -> Stream:
-    """Let later work of its GPU go to `stream`, after all earlier work; returns the one it replaces."""
+    """Let later work of its GPU go to `stream`; returns the one it replaces."""
     before = current_stream(stream.device.index)
     if before is not stream:
-        stream.wait_stream(before)
+        for note in when_switching:
+            note()
         _current().streams[stream.device.index] = stream
     return before
+
+
+def current_streams() -> list[Stream]:
+    """The current stream of each GPU that has one."""
+    return list(_current().streams.values())
+
+
+when_switching: Final[list[Callable[[], None]]] = []
+"""Called before a GPU's current stream becomes another one."""

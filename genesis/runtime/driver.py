@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from genesis.ir.types import DType
 from genesis.runtime.plan import KernelImage
+
+MAP_GRANULARITY: Final = 2 << 20
+"""Memory is mapped into reserved ranges in pieces of a multiple of this: the GPU's large pages."""
 
 
 class DriverError(RuntimeError):
@@ -34,14 +37,30 @@ class DriverOutOfMemory(DriverError):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a GPU is. `total_memory` is in bytes, `shared_memory` what one block may ask for, in bytes."""
+    """What a GPU is, under torch's names. Memory is in bytes, clocks in kHz, the bus width in bits."""
 
     name: str
+    total_memory: int
     major: int
     minor: int
-    total_memory: int
     multi_processor_count: int
-    shared_memory: int
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    warp_size: int = 32
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 48 << 10
+    shared_memory_per_block_optin: int = 227 << 10
+    shared_memory_per_multiprocessor: int = 228 << 10
+    L2_cache_size: int = 0
+    clock_rate: int = 0
+    memory_clock_rate: int = 0
+    memory_bus_width: int = 0
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+    pci_bus_id: int = 0
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    uuid: str = ""
 
 
 class Pointer(NamedTuple):
@@ -56,6 +75,29 @@ class Pointer(NamedTuple):
     reach: tuple[tuple[int, int], ...] = ()
 
 
+class DeviceCopy(NamedTuple):
+    """A copy between two device addresses, as a node of a graph."""
+
+    destination: int
+    source: int
+    nbytes: int
+
+
+class GraphNode(NamedTuple):
+    """One node of a CUDA graph.
+
+    Attributes:
+        work: what `prepare_launch` made, or a copy.
+        after: the numbers of the nodes that must be done before; all are smaller than its own.
+        early: whether it may be started while the kernels before it still end: it is a kernel that waits for
+            them itself, as its first instruction, and all before it are kernels.
+    """
+
+    work: Any
+    after: tuple[int, ...]
+    early: bool
+
+
 class Driver(Protocol):
     """The part of CUDA that Genesis uses.
 
@@ -68,11 +110,16 @@ class Driver(Protocol):
 
     def device_count(self) -> int: ...
     def properties(self, device: int) -> DeviceProperties: ...
+    def can_access_peer(self, device: int, peer: int) -> bool: ...
     def use(self, device: int) -> None: ...
     def synchronize(self) -> None: ...
 
     def alloc(self, nbytes: int) -> int: ...
     def free(self, address: int) -> None: ...
+    def alloc_host(self, nbytes: int) -> int: ...
+    def reserve_range(self, nbytes: int) -> int: ...
+    def map_memory(self, address: int, nbytes: int) -> None: ...
+    def unmap_memory(self, address: int, nbytes: int) -> None: ...
     def mem_get_info(self) -> tuple[int, int]: ...
     def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None: ...
     def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None: ...
@@ -80,6 +127,8 @@ class Driver(Protocol):
     def fill(self, address: int, byte: int, nbytes: int, stream: Any) -> None: ...
 
     def create_stream(self, priority: int = 0) -> Any: ...
+    def stream_number(self, stream: Any) -> int: ...
+    def foreign_stream(self, number: int) -> Any: ...
     def destroy_stream(self, stream: Any) -> None: ...
     def synchronize_stream(self, stream: Any) -> None: ...
     def stream_is_done(self, stream: Any) -> bool: ...
@@ -96,9 +145,10 @@ class Driver(Protocol):
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None: ...
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
                        arguments: Sequence[Pointer | int]) -> Any: ...
+    def set_argument(self, prepared: Any, position: int, pointer: Pointer) -> None: ...
     def launch(self, prepared: Any, stream: Any) -> None: ...
 
-    def begin_capture(self, stream: Any) -> None: ...
-    def end_capture(self, stream: Any) -> Any: ...
+    def build_graph(self, nodes: Sequence[GraphNode]) -> Any: ...
+    def update_node(self, graph: Any, number: int, work: Any) -> None: ...
     def launch_graph(self, graph: Any, stream: Any) -> None: ...
     def destroy_graph(self, graph: Any) -> None: ...

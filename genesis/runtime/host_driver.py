@@ -1,42 +1,40 @@
 """The `Driver` contract on host memory: the whole CUDA path runs without a GPU. For tests, and slow.
 
-Device memory is host memory, a stream is done as soon as it is given work, and a kernel is its Triton
+Device memory is host memory, a stream does its work at once or as late as it may, and a kernel is its Triton
 source (`KernelImage.source`) run by Triton's interpreter. Where CUDA would refuse, it refuses too:
-a copy out of bounds, an allocation or a wait during capture, a free of an unknown address.
+a copy out of bounds, a free of an unknown address. A graph is done in the order that its edges forbid least.
 """
 
 from __future__ import annotations
 
 import ctypes
 import tempfile
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from heapq import heapify, heappop, heappush
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from genesis.runtime import host_interpreter
-from genesis.runtime.driver import DeviceProperties, DriverError, DriverOutOfMemory, Pointer
+from genesis.runtime.driver import (
+    MAP_GRANULARITY,
+    DeviceCopy,
+    DeviceProperties,
+    DriverError,
+    DriverOutOfMemory,
+    GraphNode,
+    Pointer,
+)
+from genesis.runtime.host_streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
 
 ALIGNMENT = 512
 POISON = 0xFF  # a float of these bytes is NaN, an int -1
-
-
-class HostStream:
-    """A stream: at most the work that a capture notes."""
-
-    def __init__(self) -> None:
-        self.noted: list[Callable[[], None]] | None = None
-
-
-class HostEvent:
-    """The host's clock at the last record."""
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
+COUNTED = ("launch", "launch_graph", "build_graph", "update_node", "copy", "copy_to_device", "alloc", "map", "load")
 
 
 class HostDriver:
@@ -45,22 +43,26 @@ class HostDriver:
     Args:
         memory_bytes: what each has; beyond it `alloc` is out of memory.
         devices: how many there are.
+        lazy: whether streams do their work as late as they may, so that one that should have waited for another shows.
 
     Attributes:
-        calls: how often each of "launch", "launch_graph", "capture", "copy", "copy_to_device", "alloc" and
-            "load" was done, for tests that count. What a graph replays counts once, as "launch_graph".
+        calls: how often each of `COUNTED` was done, for tests that count. What a graph replays counts once, as
+            "launch_graph".
     """
 
     poisons = True
 
-    def __init__(self, memory_bytes: int = 1 << 30, devices: int = 1):
-        self.calls: dict[str, int] = dict.fromkeys(
-            ("launch", "launch_graph", "capture", "copy", "copy_to_device", "alloc", "load"), 0)
+    def __init__(self, memory_bytes: int = 1 << 30, devices: int = 1, lazy: bool = False):
+        self.calls: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self._total = memory_bytes
         self._devices = devices
         self._device = 0
-        self._blocks: dict[int, tuple[np.ndarray, int, int]] = {}  # address → (memory, size, device)
-        self._capturing: HostStream | None = None
+        self._lazy = lazy
+        self._streams: list[HostStream] = []
+        self._numbered: dict[int, HostStream] = {}  # those that other libraries know, or have
+        self._blocks: dict[int, tuple[Any, int, int]] = {}  # address → (what keeps it, size, device)
+        self._ranges: dict[int, mmap] = {}  # reserved: address → what keeps it
+        self._pinned: list[Any] = []
         self._modules: dict[str, Any] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="genesis_kernels_")
 
@@ -71,7 +73,13 @@ class HostDriver:
     def properties(self, device: int) -> DeviceProperties:
         """Those of a small GPU of compute capability 9.0."""
         self._known(device)
-        return DeviceProperties("Genesis host driver", 9, 0, self._total, 4, 227 << 10)
+        return DeviceProperties("Genesis host driver", self._total, 9, 0, 4)
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        """They share the host's memory."""
+        self._known(device)
+        self._known(peer)
+        return device != peer
 
     def use(self, device: int) -> None:
         """Later calls go to that one."""
@@ -79,17 +87,16 @@ class HostDriver:
         self._device = device
 
     def synchronize(self) -> None:
-        """Everything is done already."""
-        self._refuse_in_capture("cuCtxSynchronize")
+        """Do everything that waits, the newest stream's work first."""
+        for stream in reversed(self._streams):
+            stream.catch_up(stream.given)
 
     def alloc(self, nbytes: int) -> int:
         """The address of poisoned memory, a multiple of 512."""
-        self._refuse_in_capture("cuMemAlloc")
         self.calls["alloc"] += 1
         if nbytes <= 0:
             raise DriverError("cuMemAlloc", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes")
-        if self._used() + nbytes > self._total:
-            raise DriverOutOfMemory("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+        self._take(nbytes)
         memory = np.empty(nbytes + ALIGNMENT, np.uint8)
         address = -(-memory.__array_interface__["data"][0] // ALIGNMENT) * ALIGNMENT
         self._blocks[address] = (memory, nbytes, self._device)
@@ -97,20 +104,52 @@ class HostDriver:
         return address
 
     def free(self, address: int) -> None:
-        """Give back what `alloc` returned."""
-        self._refuse_in_capture("cuMemFree")
+        """Give back what `alloc` returned, when everything is done."""
+        self.synchronize()
         if self._blocks.pop(address, None) is None:
             raise DriverError("cuMemFree", "CUDA_ERROR_INVALID_VALUE", f"{address:#x} was not allocated")
+
+    def alloc_host(self, nbytes: int) -> int:
+        """Zeros that kernels can reach."""
+        self._pinned.append(ctypes.create_string_buffer(nbytes))
+        return ctypes.addressof(self._pinned[-1])
+
+    def reserve_range(self, nbytes: int) -> int:
+        """Addresses that may be used once memory is mapped there."""
+        reserved = mmap(-1, nbytes)  # the host gives it memory when it is touched
+        address = ctypes.addressof(ctypes.c_char.from_buffer(reserved))
+        self._ranges[address] = reserved
+        return address
+
+    def map_memory(self, address: int, nbytes: int) -> None:
+        """Poisoned memory from there on."""
+        self.calls["map"] += 1
+        reserved = next((start for start, kept in self._ranges.items()
+                         if start <= address and address + nbytes <= start + len(kept)), None)
+        if reserved is None or (address - reserved) % MAP_GRANULARITY or nbytes % MAP_GRANULARITY:
+            raise DriverError("cuMemMap", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes at {address:#x}")
+        self._take(nbytes)
+        self._blocks[address] = (None, nbytes, self._device)
+        ctypes.memset(address, POISON, nbytes)
+
+    def unmap_memory(self, address: int, nbytes: int) -> None:
+        """Give back what was mapped there."""
+        pieces = [start for start in self._blocks if address <= start < address + nbytes]
+        if sum(self._blocks[start][1] for start in pieces) != nbytes:
+            raise DriverError("cuMemUnmap", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes at {address:#x}")
+        for start in pieces:
+            del self._blocks[start]
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""
         return self._total - self._used(), self._total
 
     def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
-        """Host to device. The source is read at once, also in a capture, as CUDA stages small copies."""
+        """Host to device. The source is read at once, as CUDA stages what is not pinned."""
         self.calls["copy_to_device"] += 1
         self._inside("cuMemcpyHtoDAsync", address, nbytes)
-        self._do(stream, partial(ctypes.memmove, address, host, nbytes))
+        staged = ctypes.string_at(host, nbytes)
+        self._do(stream, partial(ctypes.memmove, address, staged, nbytes))
 
     def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
         """Device to host."""
@@ -131,46 +170,56 @@ class HostDriver:
 
     def create_stream(self, priority: int = 0) -> HostStream:
         """A stream; all have the same priority."""
-        return HostStream()
+        self._streams.append(HostStream(self._lazy))
+        return self._streams[-1]
 
-    def destroy_stream(self, stream: Any) -> None:
-        """Nothing is pending."""
+    def stream_number(self, stream: HostStream) -> int:
+        """A number that `foreign_stream` knows."""
+        self._numbered[id(stream)] = stream
+        return id(stream)
 
-    def synchronize_stream(self, stream: Any) -> None:
-        """Everything is done already."""
-        self._refuse_in_capture("cuStreamSynchronize")
+    def foreign_stream(self, number: int) -> HostStream:
+        """The stream of this number, made if there is none."""
+        return self._numbered.setdefault(number, HostStream(self._lazy))
 
-    def stream_is_done(self, stream: Any) -> bool:
-        """Always."""
-        return True
+    def destroy_stream(self, stream: HostStream) -> None:
+        """Its pending work still completes."""
+        stream.catch_up(stream.given)
 
-    def wait_event(self, stream: Any, event: Any) -> None:
-        """It has happened."""
+    def synchronize_stream(self, stream: HostStream) -> None:
+        """Do the stream's work."""
+        stream.catch_up(stream.given)
+
+    def stream_is_done(self, stream: HostStream) -> bool:
+        """Whether nothing waits."""
+        return stream.done == stream.given
+
+    def wait_event(self, stream: HostStream, event: HostEvent) -> None:
+        """Later work of the stream waits."""
+        event.hold_up(stream)
 
     def create_event(self, timing: bool) -> HostEvent:
         """An event."""
         return HostEvent()
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: HostEvent) -> None:
         """Nothing to give back."""
 
-    def record_event(self, event: HostEvent, stream: Any) -> None:
-        """Note the time."""
-        event.seconds = time.perf_counter()
+    def record_event(self, event: HostEvent, stream: HostStream) -> None:
+        """The event is behind the stream's work so far."""
+        event.record(stream)
 
     def synchronize_event(self, event: HostEvent) -> None:
-        """It has happened."""
-        self._refuse_in_capture("cuEventSynchronize")
+        """Do the work before it."""
+        event.synchronize()
 
     def event_is_done(self, event: HostEvent) -> bool:
-        """Always."""
-        return True
+        """Whether the work before it is done."""
+        return event.is_done()
 
     def elapsed_ms(self, start: HostEvent, end: HostEvent) -> float:
         """Milliseconds between two records."""
-        if start.seconds is None or end.seconds is None:
-            raise DriverError("cuEventElapsedTime", "CUDA_ERROR_INVALID_HANDLE", "an event was not recorded")
-        return (end.seconds - start.seconds) * 1e3
+        return start.elapsed_ms(end)
 
     def load_kernel(self, image: KernelImage) -> Any:
         """The Triton function of that name in the image's source, and the module it is in."""
@@ -189,52 +238,65 @@ class HostDriver:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: Sequence[Pointer | int]) -> Callable[[], None]:
+                       arguments: Sequence[Pointer | int]) -> HostLaunch:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
         Those were fixed when the cubin was made; here they have a default in the source, or a value in a
         dictionary `CONSTEXPRS` of the source: parameter → value.
         """
         function, module = kernel
-        try:
-            run = host_interpreter.bind(function, grid, arguments, getattr(module, "CONSTEXPRS", {}))
-        except TypeError as error:
-            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
-        return partial(_interpret, image.name, run)
+        launch = HostLaunch(image.name, function, grid, list(arguments), getattr(module, "CONSTEXPRS", {}))
+        launch.bound()  # refuses wrong arguments
+        return launch
 
-    def launch(self, prepared: Callable[[], None], stream: HostStream) -> None:
+    def set_argument(self, prepared: HostLaunch, position: int, pointer: Pointer) -> None:
+        """Later launches take this one; graphs must be told with `update_node`."""
+        prepared.arguments[position] = pointer
+
+    def launch(self, prepared: HostLaunch, stream: HostStream) -> None:
         """Run the kernel's programs one after the other."""
         self.calls["launch"] += 1
-        self._do(stream, prepared)
+        self._do(stream, prepared.bound())
 
-    def begin_capture(self, stream: HostStream) -> None:
-        """From now on work on the stream is noted instead of done."""
-        if self._capturing is not None:
-            raise DriverError("cuStreamBeginCapture", "CUDA_ERROR_ILLEGAL_STATE", "already capturing")
-        self._capturing = stream
-        stream.noted = []
+    def build_graph(self, nodes: Sequence[GraphNode]) -> HostGraph:
+        """The nodes as they are now."""
+        self.calls["build_graph"] += 1
+        for number, node in enumerate(nodes):
+            if any(not 0 <= other < number for other in node.after):
+                raise DriverError("cuGraphAddNode", "CUDA_ERROR_INVALID_VALUE", f"node {number} after {node.after}")
+        return HostGraph([self._node_work(node.work) for node in nodes], [node.after for node in nodes])
 
-    def end_capture(self, stream: HostStream) -> list[Callable[[], None]]:
-        """What was noted."""
-        self.calls["capture"] += 1
-        noted, stream.noted, self._capturing = stream.noted, None, None
-        return noted or []
+    def update_node(self, graph: HostGraph, number: int, work: Any) -> None:
+        """Later launches do this in that node."""
+        self.calls["update_node"] += 1
+        graph.works[number] = self._node_work(work)
 
-    def launch_graph(self, graph: list[Callable[[], None]], stream: Any) -> None:
-        """Do what was noted."""
+    def launch_graph(self, graph: HostGraph, stream: Any) -> None:
+        """Do the nodes in the order least like the one they were given in, so that a missing edge shows."""
         self.calls["launch_graph"] += 1
-        for work in graph:
-            work()
+        works = graph.works.copy()
+        self._do(stream, lambda: [works[number]() for number in graph.order])
 
-    def destroy_graph(self, graph: list[Callable[[], None]]) -> None:
+    def destroy_graph(self, graph: HostGraph) -> None:
         """Forget it."""
-        graph.clear()
+        graph.works.clear()
+
+    def _node_work(self, work: HostLaunch | DeviceCopy) -> Callable[[], Any]:
+        if isinstance(work, HostLaunch):
+            return work.bound()
+        self._inside("cuGraphAddMemcpyNode", work.destination, work.nbytes)
+        self._inside("cuGraphAddMemcpyNode", work.source, work.nbytes)
+        return partial(ctypes.memmove, *work)
 
     def _do(self, stream: HostStream | None, work: Callable[[], Any]) -> None:
-        if stream is not None and stream.noted is not None:
-            stream.noted.append(work)
-        else:
+        if stream is None:
             work()
+        else:
+            stream.give(work)
+
+    def _take(self, nbytes: int) -> None:
+        if self._used() + nbytes > self._total:
+            raise DriverOutOfMemory("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
 
     def _used(self) -> int:
         return sum(size for _, size, device in self._blocks.values() if device == self._device)
@@ -244,14 +306,53 @@ class HostDriver:
             raise RuntimeError(f"there is no cuda:{device}: this process sees {self._devices} GPU(s)")
 
     def _inside(self, call: str, address: int, nbytes: int) -> None:
-        for start, (_, size, _device) in self._blocks.items():
-            if start <= address and address + nbytes <= start + size:
-                return
-        raise DriverError(call, "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes at {address:#x} are not device memory")
+        at = address
+        while at < address + nbytes:  # several pieces of mapped memory may lie side by side
+            at = next((start + size for start, (_, size, _) in self._blocks.items() if start <= at < start + size), 0)
+            if not at:
+                raise DriverError(call, "CUDA_ERROR_INVALID_VALUE",
+                                  f"{nbytes} bytes at {address:#x} are not device memory")
 
-    def _refuse_in_capture(self, call: str) -> None:
-        if self._capturing is not None:
-            raise DriverError(call, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "not permitted when stream is capturing")
+
+@dataclass
+class HostLaunch:
+    """A kernel and its arguments, which `set_argument` changes."""
+
+    name: str
+    function: Any
+    grid: tuple[int, int, int]
+    arguments: list[Pointer | int]
+    constexprs: dict[str, Any]
+
+    def bound(self) -> Callable[[], None]:
+        """What runs it with the arguments of now."""
+        try:
+            run = host_interpreter.bind(self.function, self.grid, self.arguments, self.constexprs)
+        except TypeError as error:
+            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
+        return partial(_interpret, self.name, run)
+
+
+class HostGraph:
+    """Work with edges, and the order in which launches do it: of what may be next always the last."""
+
+    def __init__(self, works: list[Callable[[], Any]], after: Sequence[tuple[int, ...]]):
+        self.works = works
+        self.order: list[int] = []
+        waiting = [len(before) for before in after]
+        then: list[list[int]] = [[] for _ in after]
+        for number, before in enumerate(after):
+            for other in before:
+                then[other].append(number)
+        ready = [-number for number, count in enumerate(waiting) if not count]
+        heapify(ready)
+        while ready:
+            number = -heappop(ready)
+            self.order.append(number)
+            for other in then[number]:
+                waiting[other] -= 1
+                if not waiting[other]:
+                    heappush(ready, -other)
 
 
 def _interpret(name: str, run: Callable[[], None]) -> None:

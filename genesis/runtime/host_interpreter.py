@@ -5,8 +5,13 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * Triton's own library (`tl.sum`, `tl.zeros`) was decorated when triton was imported, for the compiler
    unless TRITON_INTERPRET was set: interpreted twins take its place.
  * libdevice cannot be called: numpy computes it, in float64, rounded once.
+ * A scalar repeated over a block takes the dtype that it says it has: a comparison of floats becomes a float.
  * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
+ * `gdc_wait` is an instruction of the GPU: there is nothing to wait for.
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
+   The way back adds to subnormal numbers: their bits are moved up instead.
+ * It reduces with a function of the kernel's own element by element: numpy does it for those that it knows.
+ * Assembly cannot be run; there is one line of it, a move, whose result is its operand.
 Afterwards everything is as it was, and the same process can go on compiling.
 
 A GPU may or may not notice an access outside a kernel's arguments; here it is an error.
@@ -26,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from genesis.runtime import host_special
 from genesis.runtime.driver import Pointer
 
 
@@ -161,12 +167,12 @@ def interpreting() -> Iterator[None]:
     """Let `triton.jit` make interpreted functions, and the library and libdevice be callable from them."""
     import triton
     import triton.language as tl
-    from triton.language.extra import libdevice
-    from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
+    from triton.language.extra import cuda, libdevice
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, interpreter_builder
 
     # The interpreter puts its own functions in these and does not take all of them out again.
-    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice,
-              InterpreterBuilder, interpreter_builder)
+    places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
+              ReduceOps, InterpreterBuilder, interpreter_builder)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -176,9 +182,13 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, replaced[id(value)])
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
+        cuda.gdc_wait = lambda: None  # kernels run one after the other here
         # A third of the time would go into looking for overflows that nobody is told of.
         interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
         InterpreterBuilder.create_dot = _dot
+        InterpreterBuilder.create_inline_asm = _move
+        InterpreterBuilder.create_splat = _splat
+        ReduceOps.apply_impl = _reducing(ReduceOps.apply_impl)
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
@@ -213,7 +223,11 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda x, y, z: x * y + z,
-    "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "lgamma": _elementwise(math.lgamma),
+    "fast_expf": np.exp, "fast_dividef": np.divide,
+    "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "lgamma": host_special.lgamma,
+    "hypot": np.hypot, "erfinv": host_special.erfinv,
+    "cyl_bessel_i0": functools.partial(host_special.bessel, 0),
+    "cyl_bessel_i1": functools.partial(host_special.bessel, 1),
 }
 
 
@@ -243,8 +257,46 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     return TensorHandle(product + total.data, total.dtype.scalar)
 
 
+class _Moved:
+    """What an assembly line gives: its operands."""
+
+    def __init__(self, values: Sequence[Any]):
+        self.values = values
+
+    def get_result(self, index: int) -> Any:
+        """Result number `index`."""
+        return self.values[index]
+
+
+def _move(builder: Any, text: str, constraints: str, values: Sequence[Any], *_: Any) -> _Moved:
+    """The one assembly line of generated kernels."""
+    if not text.startswith("mov."):
+        raise NotImplementedError(f"the interpreter cannot run {text!r}")
+    return _Moved(values)
+
+
+_REDUCES_AS: dict[str, Callable[..., Any]] = {"g_max": np.max, "g_min": np.min, "g_product": np.prod}
+
+
+def _reducing(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """The interpreter's reductions, by numpy where the function is one of the prelude's."""
+    def call(reduction: Any, operands: Any) -> Any:
+        function = _REDUCES_AS.get(getattr(reduction.combine_fn, "__name__", ""))
+        if function is None:
+            return apply(reduction, operands)
+        return reduction.min_max(operands[0], val_reduce_op=function)
+    return call
+
+
+def _splat(builder: Any, kind: Any, x: Any) -> Any:
+    """A scalar repeated; its own numpy dtype is kept, as a comparison's says that it is one of what it compared."""
+    from triton.runtime.interpreter import TensorHandle
+    value = x.data if np.ndim(x.data) == 0 else np.ravel(x.data)[0]
+    return TensorHandle(np.full(kind.shape, value, np.asarray(x.data).dtype), x.dtype.scalar)
+
+
 def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """The interpreter's conversion, but float32 becomes the nearest bfloat16."""
+    """The interpreter's conversion, but float32 becomes the nearest bfloat16, and a bfloat16 the same float32."""
     import ml_dtypes
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
@@ -253,6 +305,9 @@ def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
         if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16:
             bits = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
             return TensorHandle(bits, tl.bfloat16)
+        if source.dtype.scalar == tl.bfloat16 and target.scalar == tl.float32:
+            bits = source.data.astype(np.uint32) << np.uint32(16)
+            return TensorHandle(bits.view(np.float32), tl.float32)
         return convert(builder, source, target)
     return call
 

@@ -1,36 +1,41 @@
 """Device memory in segments: taken from the driver rarely, handed out in blocks often.
 
-cuMemAlloc and cuMemFree cost tens of microseconds and wait for the GPU, so memory that a tensor gives
-back is kept. There are two places to look for it:
+cuMemAlloc and cuMemFree cost tens of microseconds and wait for the GPU, so memory that is given back is kept.
+A request looks for it in this order:
 
-1. The shelf of its exact size: a dictionary from size to a stack of blocks. A training step asks for
-   the same sizes again and again, so nearly every request ends here, at the address it had before.
-2. The free list: blocks of a segment ordered by (size, address), best fit, split when larger, merged
-   with free neighbours. The shelves are emptied into it before a new segment is taken.
+1. The shelf of its exact size, a stack of blocks. A training step asks for the same sizes again and again, so
+   nearly every request ends here, at the address it had before. `CUDAStorage` looks here itself.
+2. The free blocks of its lane, and those that no work in flight can touch (`MemoryPool.idle`): best fit, split when
+   larger, merged with free neighbours.
+3. A new segment from the driver, within `SLACK`: sizes that take turns then have a shelf each.
+4. The shelves, emptied into the free blocks; then the free blocks of other lanes.
+5. A new segment; if the driver has none left, cached segments go back to it and it is asked again.
 
-Memory is reused in stream order: a block that is given back may still be read by kernels in flight,
-and whoever gets it next must use it on the same stream. `genesis.cuda.stream` orders streams so that
-this holds; `Block.stream` is there for a finer rule.
+A block that is given back may still be read by kernels in flight, so it belongs to a *lane*: the stream whose
+later work may use it without waiting. Taking it into another lane makes that stream wait for an event of this one.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left, insort
+import weakref
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from genesis.runtime.cuda_driver import cached_per_driver, driver
 from genesis.runtime.driver import Driver, DriverOutOfMemory
+from genesis.runtime.memory_blocks import Block, FreeList, Segment
+from genesis.runtime.memory_report import out_of_memory_message, size_text
 
 ALIGNMENT: Final = 512  # bytes: what cuMemAlloc's blocks keep too; enough for any vector load and TMA
 MIB: Final = 1 << 20
 SMALL_REQUEST: Final = MIB  # up to here blocks come from segments of their own, so that they do not cut up large ones
 SMALL_SEGMENT: Final = 2 * MIB  # the granularity of the GPU's page tables
 LARGE_SEGMENT: Final = 20 * MIB
-
+SLACK: Final = 256 * MIB  # what may be reserved beyond the most that was held before shelves are emptied, streams wait
+SIZES_KNOWN: Final = 1 << 16
 
 T = TypeVar("T")
 
@@ -39,31 +44,115 @@ class OutOfMemoryError(RuntimeError):
     """The GPU's memory, or this process's share of it, is exhausted. `genesis.cuda.OutOfMemoryError`."""
 
 
-class Segment:
-    """One allocation of the driver. `small` says which requests it serves."""
+class Shelf:
+    """Blocks of one size that were given back: the last one is the first to go.
 
-    __slots__ = ("address", "first", "size", "small")
-
-    def __init__(self, address: int, size: int, small: bool):
-        self.address, self.size, self.small = address, size, small
-        self.first = Block(self, address, size)
-
-
-class Block:
-    """A part of a segment: handed out, on a shelf, or free.
-
-    The blocks of a segment tile it and are linked in order of address.
+    Attributes:
+        blocks: what is on it.
+        count: how many blocks are on it or will come back to it.
+        requests: the sizes as asked for, in bytes, that are looked for here.
     """
 
-    __slots__ = ("address", "after", "before", "free", "held", "segment", "size", "stream")
+    __slots__ = ("blocks", "count", "requests")
 
-    def __init__(self, segment: Segment, address: int, size: int):
-        self.segment, self.address, self.size = segment, address, size
-        self.before: Block | None = None
-        self.after: Block | None = None
-        self.free = False  # whether it is in the free list
-        self.held = False  # whether somebody has it
-        self.stream: Any = None  # where its last user worked
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.count = 0
+        self.requests: set[int] = set()
+
+
+class Lane:
+    """The free memory of a pool that one stream's later work may use without waiting.
+
+    Attributes:
+        stream: the stream (with a `handle` for the driver); None for memory that all may use.
+        shelves: size of blocks → their shelf, while there are any that it is for.
+        quick: size in bytes, as asked for → what is on that shelf.
+        loose: blocks that were given back and have no shelf: theirs is a size that was asked for once.
+        free: the other free blocks, [small].
+    """
+
+    __slots__ = ("_asked", "free", "loose", "pool", "quick", "shelves", "stream")
+
+    def __init__(self, pool: MemoryPool, stream: Any):
+        self.pool, self.stream = pool, stream
+        self.shelves: dict[int, Shelf] = {}
+        self.quick: dict[int, list[Block]] = {}
+        self.loose: list[Block] = []
+        self.free = (FreeList(), FreeList())
+        self._asked: set[int] = set()  # sizes of blocks
+
+    def take(self, size: int, nbytes: int) -> Block | None:
+        """A block from the shelf of this size."""
+        shelf = self.shelves.get(size)
+        if shelf is None:
+            return None
+        if nbytes not in shelf.requests:
+            shelf.requests.add(nbytes)
+            self.quick[nbytes] = shelf.blocks
+        try:  # other threads take from it without the pool's lock
+            return shelf.blocks.pop()
+        except IndexError:
+            return None
+
+    def make_home(self, block: Block, nbytes: int) -> None:
+        """Let the block come back to the shelf of its size, if the size was asked for before."""
+        size, shelf = block.size, self.shelves.get(block.size)
+        if shelf is None:
+            if size not in self._asked:
+                if len(self._asked) >= SIZES_KNOWN:
+                    self._asked.clear()
+                self._asked.add(size)
+                block.shelf, block.home = None, self.loose
+                return
+            shelf = self.shelves[size] = Shelf()
+        shelf.count += 1
+        shelf.requests.add(nbytes)
+        self.quick[nbytes] = block.home = shelf.blocks
+        block.shelf = shelf
+
+    def merge_loose(self) -> None:
+        """Move the loose blocks to the free lists."""
+        if self.loose:
+            for block in _emptied(self.loose):
+                self.add_free(block)
+
+    def merge(self) -> bool:
+        """Empty the shelves into the free lists; whether there was anything on them."""
+        self.merge_loose()
+        moved = []
+        for size, shelf in list(self.shelves.items()):
+            found = _emptied(shelf.blocks)
+            moved += found
+            shelf.count -= len(found)
+            if not shelf.count:
+                del self.shelves[size]
+                for nbytes in shelf.requests:
+                    del self.quick[nbytes]
+        for block in moved:
+            self.add_free(block)
+        return bool(moved)
+
+    def add_free(self, block: Block) -> None:
+        """Put a block that is its own in the free list, as one with its free neighbours: its own and idle ones."""
+        small, idle = block.segment.small, self.pool.idle
+        after, before = block.after, block.before
+        if after is not None and after.free and (after.lane is self or after.lane is idle):
+            after.lane.free[small].remove(after)
+            block.absorb_next()
+        if before is not None and before.free and (before.lane is self or before.lane is idle):
+            before.lane.free[small].remove(before)
+            before.absorb_next()
+            before.lane, block = self, before
+        self.free[small].add(block)
+
+    def blocks(self) -> Iterator[Block]:
+        """All its free blocks."""
+        yield from tuple(self.loose)
+        for shelf in list(self.shelves.values()):
+            yield from tuple(shelf.blocks)
+        for free in self.free:
+            yield from free
 
 
 @dataclass
@@ -85,6 +174,14 @@ class PoolStats:
 class MemoryPool:
     """The memory of one GPU.
 
+    Attributes:
+        held_bytes: of blocks that somebody has.
+        peak_bytes: the most that was.
+        handed_out: how many blocks were so far.
+        idle: free memory that no work in flight can touch.
+        keepers: who has blocks only to be quick the next time; their `let_go()` gives these back.
+        outside: memory in no segment, by address: its size and what it is for.
+
     >>> from genesis.runtime.host_driver import HostDriver
     >>> pool = MemoryPool(HostDriver(), device=0)
     >>> block = pool.allocate(1000)
@@ -95,60 +192,101 @@ class MemoryPool:
     0
     """
 
-    def __init__(self, driver: Driver, device: int):
+    def __init__(self, driver: Driver, device: int, slack: int = SLACK):
         self.device = device
+        self._slack = slack
+        # Blocks come and go without the lock: a list's `pop` and `append` are atomic, and so is a sum of two
+        # attributes with no call between (CPython switches threads and collects garbage at calls and jumps back).
+        self.held_bytes = self.peak_bytes = self.handed_out = 0
+        self.idle = Lane(self, None)
+        self.keepers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.outside: dict[int, tuple[int, Any]] = {}
         self._driver = driver
         self._poisons = driver.poisons
-        self._stats = PoolStats()
-        self._shelves: dict[int, list[Block]] = {}
-        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])  # (size, address); [small]
-        self._free_at: dict[int, Block] = {}
+        self._lanes: dict[Any, Lane] = {}
         self._segments: list[Segment] = []
+        self._reserved = self._peak_reserved = self._taken = self._retries = self._errors = 0
         self._limit: int | None = None
         self._lock = threading.RLock()
-        # Storages die whenever Python's collector likes, inside `allocate` too. So giving back only
-        # queues, which is atomic, and `allocate` takes the queue in before it looks for memory.
+        # Blocks that cannot go straight to a shelf: other streams used them, or the driver poisons fresh memory.
         self._returned: deque[Block] = deque()
-        self.give_back = self._returned.append
 
-    def allocate(self, nbytes: int, stream: Any = None) -> Block:
-        """A block of at least `nbytes` > 0 bytes. Its contents are undefined.
+    def lane(self, stream: Any) -> Lane:
+        """The lane of that stream; its memory is ordered by the stream's work."""
+        found = self._lanes.get(stream)
+        if found is None:
+            with self._lock:
+                found = self._lanes.setdefault(stream, Lane(self, stream))
+        return found
+
+    def allocate(self, nbytes: int, stream: Any = None, source: Any = None) -> Block:
+        """A block of at least `nbytes` > 0 bytes for work on `stream`. Its contents are undefined.
+
+        Args:
+            source: what it is for, shown by `genesis.cuda.memory_snapshot` and when memory runs out.
 
         Raises:
             OutOfMemoryError: neither the pool nor the driver has it.
         """
+        return self.allocate_in(self.lane(stream), nbytes, source)
+
+    def allocate_in(self, lane: Lane, nbytes: int, source: Any = None) -> Block:
+        """`allocate` for the lane's stream."""
         size = (nbytes + ALIGNMENT - 1) & -ALIGNMENT
         with self._lock:
             if self._returned:
                 self._take_in()
-            shelf = self._shelves.get(size)
-            block = shelf.pop() if shelf else self._find(size, nbytes)
-            block.held = True
-            block.stream = stream
-            stats = self._stats
-            stats.allocations += 1
-            stats.allocated_bytes += size
-            if stats.allocated_bytes > stats.peak_allocated_bytes:
-                stats.peak_allocated_bytes = stats.allocated_bytes
+            block = lane.take(size, nbytes)
+            if block is None:
+                block = self._find(lane, size, nbytes)
+                lane.make_home(block, nbytes)
+            if self._poisons:
+                block.home = self._returned
+            block.source = source
+            self.handed_out += 1
+            held = self.held_bytes = self.held_bytes + size
+            if held > self.peak_bytes:
+                self.peak_bytes = held
         if self._poisons:
-            self._driver.fill(block.address, 0xFF, size, stream)
+            self._driver.fill(block.address, 0xFF, size, None if lane.stream is None else lane.stream.handle)
         return block
 
+    def give_back(self, block: Block) -> None:
+        """Whoever has the block needs it no more. Never waits; safe inside the collector."""
+        self.held_bytes -= block.size
+        block.home.append(block)
+
+    def used_on(self, block: Block, stream: Any) -> None:
+        """Work on another stream than the block's uses it: its memory is not written again before that is done."""
+        if stream is not block.lane.stream:
+            block.users = {**(block.users or {}), stream: None}
+            block.home = self._returned
+
     def empty_cache(self) -> None:
-        """Give the driver every segment that no block is held of."""
+        """Give the driver every segment that no block is held of, after keepers let go of what they need not have."""
+        for keeper in tuple(self.keepers):
+            keeper.let_go()
+        self._give_up()
+
+    def _give_up(self, enough: int | None = None) -> None:
+        """Give the driver segments that no block is held of: all, or about as many as have `enough` bytes."""
         with self._lock:
-            self._merge_shelves()
-            unused = [segment for segment in self._segments if segment.first.free and segment.first.after is None]
-            if not unused:
+            self._take_in()
+            if not any(True for lane in self._all_lanes() for _ in lane.blocks()):
                 return
             self._driver.use(self.device)
             self._driver.synchronize()  # kernels in flight may still read what was given back
-            for segment in unused:
-                self._drop_free(segment.first)
-                self._segments.remove(segment)
+            self._idle_all()
+            unused = [segment for segment in self._segments if segment.first.free and segment.first.after is None]
+            given = 0
+            for segment in sorted(unused, key=lambda segment: segment.size, reverse=True):
+                if enough is not None and given >= enough:
+                    break
+                self.idle.free[segment.small].remove(segment.first)
                 self._driver.free(segment.address)
-                self._stats.reserved_bytes -= segment.size
-                self._stats.segments -= 1
+                self._reserved -= segment.size
+                given += segment.size
+                self._segments.remove(segment)
 
     def reclaiming(self, action: Callable[[], T]) -> T:
         """`action()`; if the driver is out of memory, once more after the cache was emptied.
@@ -161,13 +299,46 @@ class MemoryPool:
         try:
             return action()
         except DriverOutOfMemory:
-            self._stats.retries += 1
+            self._retries += 1
             self.empty_cache()
         try:
             return action()
         except DriverOutOfMemory as error:
-            self._stats.out_of_memory_errors += 1
+            self._errors += 1
             raise OutOfMemoryError(self._report(f"{error.call} needs more memory")) from error
+
+    def take_outside(self, address: int, nbytes: int, action: Callable[[], T], source: Any = None) -> T:
+        """`reclaiming(action)`, which takes memory that is in no segment: it counts, and the limit holds for it too.
+
+        Raises:
+            OutOfMemoryError: nothing was taken.
+        """
+        with self._lock:
+            if self._limit is not None and self._reserved + nbytes > self._limit:
+                self.empty_cache()
+            if self._limit is not None and self._reserved + nbytes > self._limit:
+                self._errors += 1
+                raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
+            found = self.reclaiming(action)
+            self.outside[address] = nbytes, source
+            self.held_bytes += nbytes
+            self._reserved += nbytes
+            self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+            self._peak_reserved = max(self._peak_reserved, self._reserved)
+            return found
+
+    def give_outside(self, address: int, nbytes: int) -> None:
+        """What `take_outside` counted in this range went back to the driver."""
+        with self._lock:
+            for start in [start for start in self.outside if address <= start < address + nbytes]:
+                del self.outside[start]
+            self.held_bytes -= nbytes
+            self._reserved -= nbytes
+
+    @property
+    def memory_fraction(self) -> float:
+        """The part of the GPU's memory that this pool may take."""
+        return 1.0 if self._limit is None else self._limit / self._driver.properties(self.device).total_memory
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Let this pool take at most that part of the GPU's memory.
@@ -180,87 +351,110 @@ class MemoryPool:
         self._limit = int(fraction * self._driver.properties(self.device).total_memory)
 
     def stats(self) -> PoolStats:
-        """The numbers now, as a copy."""
+        """The numbers now."""
         with self._lock:
-            self._take_in()
-            return replace(self._stats)
+            held = sum(1 for segment in self._segments for _ in segment.blocks()) - len(self.unheld())
+            return PoolStats(self.held_bytes, self._reserved, self.peak_bytes, self._peak_reserved, self.handed_out,
+                             self.handed_out - held, len(self._segments), self._taken, self._retries, self._errors)
 
     def reset_peaks(self) -> None:
         """Let the peaks start from what is allocated and reserved now."""
         with self._lock:
-            self._take_in()
-            self._stats.peak_allocated_bytes = self._stats.allocated_bytes
-            self._stats.peak_reserved_bytes = self._stats.reserved_bytes
+            self.peak_bytes, self._peak_reserved = self.held_bytes, self._reserved
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """The segments and their blocks, in order of address; sizes in bytes, state "held" or "free"."""
+    def segments(self) -> list[Segment]:
+        """The segments in order of address; free neighbours in them are merged."""
         with self._lock:
-            self._merge_shelves()
-            return [{"device": self.device, "address": segment.address, "total_size": segment.size,
-                     "segment_type": "small" if segment.small else "large",
-                     "allocated_size": sum(block.size for block in _blocks(segment) if block.held),
-                     "blocks": [{"address": block.address, "size": block.size,
-                                 "state": "held" if block.held else "free"} for block in _blocks(segment)]}
-                    for segment in sorted(self._segments, key=lambda segment: segment.address)]
+            self._take_in()
+            for lane in self._all_lanes():
+                lane.merge()
+            return sorted(self._segments, key=lambda segment: segment.address)
 
-    def _find(self, size: int, nbytes: int) -> Block:
+    def unheld(self) -> set[Block]:
+        """The blocks that nobody has."""
+        with self._lock:
+            return {*self._returned, *(block for lane in self._all_lanes() for block in lane.blocks())}
+
+    def _all_lanes(self) -> list[Lane]:
+        return [self.idle, *self._lanes.values()]
+
+    def _find(self, lane: Lane, size: int, nbytes: int) -> Block:
+        """A block of exactly this size, now of this lane."""
         small = size <= SMALL_REQUEST
-        block = self._best_fit(size, small)
-        if block is None and any(self._shelves.values()):
-            self._merge_shelves()
-            block = self._best_fit(size, small)
+        free = lane.free[small]
+        lane.merge_loose()
+        block = free.best_fit(size) or self.idle.free[small].best_fit(size)
+        if block is None and self._reserved + _segment_size(size, small) <= self.peak_bytes + self._slack:
+            block = self._new_segment(lane, _segment_size(size, small), small)
+        if block is None and lane.merge():
+            block = free.best_fit(size)
         if block is None:
-            block = self._grow(size, small, nbytes).first
-        return self._split(block, size)
-
-    def _best_fit(self, size: int, small: bool) -> Block | None:
-        """The smallest free block that fits, the lowest of equals; no longer in the free list."""
-        entries = self._free[small]
-        position = bisect_left(entries, (size, 0))
-        if position == len(entries):
-            return None
-        block = self._free_at[entries[position][1]]
-        self._drop_free(block)
+            block = self._from_other_lane(lane, size, small)
+        if block is None:
+            block = self._make_room(lane, size, small, nbytes)
+        if block.size != size:
+            rest = block.split(size)
+            rest.lane.free[small].add(rest)  # its neighbours are not free, or they were one with it
+        block.lane = lane
         return block
 
-    def _split(self, block: Block, size: int) -> Block:
-        if block.size > size:
-            rest = Block(block.segment, block.address + size, block.size - size)
-            block.size = size
-            rest.before, rest.after = block, block.after
-            if rest.after is not None:
-                rest.after.before = rest
-            block.after = rest
-            self._add_free(rest)
-        return block
+    def _from_other_lane(self, lane: Lane, size: int, small: bool) -> Block | None:
+        """A free block of another stream, whose work so far this lane's stream waits for."""
+        for other in self._lanes.values():
+            if other is lane:
+                continue
+            other.merge()
+            block = other.free[small].best_fit(size)
+            if block is not None:
+                self._wait(lane.stream, other.stream)
+                return block
+        return None
 
-    def _grow(self, size: int, small: bool, nbytes: int) -> Segment:
-        """A new segment from the driver; cached segments are given up for it if need be."""
-        taken = _segment_size(size, small)
+    def _wait(self, stream: Any, other: Any) -> None:
+        """Let later work of `stream` wait for what `other` was given so far."""
+        self._driver.use(other.device.index)  # which a copy between GPUs may have made another one
+        event = self._driver.create_event(timing=False)
+        self._driver.record_event(event, other.handle)
         self._driver.use(self.device)
-        address = self._ask_driver(taken)
-        if address is None:
-            self._stats.retries += 1
+        self._driver.wait_event(stream.handle, event)
+        self._driver.destroy_event(event)  # its pending wait stays
+
+    def _make_room(self, lane: Lane, size: int, small: bool, nbytes: int) -> Block:
+        """A new segment; cached segments are given up for it if need be."""
+        taken = _segment_size(size, small)
+        block = self._new_segment(lane, taken, small)
+        if block is None:
+            self._retries += 1
+            self._give_up(taken)
+            block = self.idle.free[small].best_fit(size)  # lanes are one now: neighbours may have merged
+        if block is None:
+            block = self._new_segment(lane, taken, small)
+        if block is None:
             self.empty_cache()
-            address = self._ask_driver(taken)
-        if address is None and taken > size:
+            block = self.idle.free[small].best_fit(size) or self._new_segment(lane, taken, small)
+        if block is None and taken > size:
             # The last bytes of a nearly full GPU: what was asked for may fit where a whole segment does not.
-            taken = size
-            address = self._ask_driver(taken)
+            block = self._new_segment(lane, size, small)
+        if block is None:
+            self._errors += 1
+            raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
+        return block
+
+    def _new_segment(self, lane: Lane, size: int, small: bool) -> Block | None:
+        """The whole of a segment from the driver, None if it has none."""
+        self._driver.use(self.device)
+        address = self._ask_driver(size)
         if address is None:
-            self._stats.out_of_memory_errors += 1
-            raise OutOfMemoryError(self._report(f"tried to allocate {_size(nbytes)} ({nbytes} bytes)"))
-        segment = Segment(address, taken, small)
+            return None
+        segment = Segment(address, size, small, lane)
         self._segments.append(segment)
-        stats = self._stats
-        stats.segments += 1
-        stats.segments_taken += 1
-        stats.reserved_bytes += taken
-        stats.peak_reserved_bytes = max(stats.peak_reserved_bytes, stats.reserved_bytes)
-        return segment
+        self._taken += 1
+        self._reserved += size
+        self._peak_reserved = max(self._peak_reserved, self._reserved)
+        return segment.first
 
     def _ask_driver(self, size: int) -> int | None:
-        if self._limit is not None and self._stats.reserved_bytes + size > self._limit:
+        if self._limit is not None and self._reserved + size > self._limit:
             return None
         try:
             return self._driver.alloc(size)
@@ -268,64 +462,28 @@ class MemoryPool:
             return None
 
     def _report(self, what: str) -> str:
-        free, total = self._driver.mem_get_info()
-        limit = "" if self._limit is None else f" The process's share is {_size(self._limit)}."
-        return (f"CUDA out of memory on cuda:{self.device}: {what}; "
-                f"{_size(self._stats.allocated_bytes)} allocated, {_size(self._stats.reserved_bytes)} reserved by this "
-                f"process, {_size(free)} of {_size(total)} free.{limit} Try a smaller batch, drop tensors that are "
-                f"no longer needed, or look at genesis.cuda.memory_snapshot().")
+        return out_of_memory_message(self, what, self._driver.mem_get_info(), self._limit)
 
     def _take_in(self) -> None:
-        """Put what was given back on the shelves."""
-        returned, shelves, stats = self._returned, self._shelves, self._stats
-        while returned:
-            block = returned.popleft()
-            block.held = False
-            size = block.size
-            stats.frees += 1
-            stats.allocated_bytes -= size
-            shelf = shelves.get(size)
-            if shelf is None:
-                shelves[size] = [block]
-            else:
-                shelf.append(block)
+        """Put blocks that were given back apart on the shelves, ordered behind all that uses them."""
+        while self._returned:
+            block = self._returned.popleft()
+            lane = block.lane
+            for user in block.users or ():
+                self._wait(lane.stream, user)
+            block.users, block.home = None, lane.loose if block.shelf is None else block.shelf.blocks
+            block.home.append(block)
 
-    def _merge_shelves(self) -> None:
-        """Move every block on a shelf to the free list, merged with its free neighbours."""
-        self._take_in()
-        shelves, self._shelves = self._shelves, {}
-        for shelf in shelves.values():
-            for block in shelf:
-                self._merge(block)
-
-    def _merge(self, block: Block) -> None:
-        after, before = block.after, block.before
-        if after is not None and after.free:
-            self._drop_free(after)
-            self._join(block, after)
-        if before is not None and before.free:
-            self._drop_free(before)
-            self._join(before, block)
-            block = before
-        self._add_free(block)
-
-    @staticmethod
-    def _join(block: Block, after: Block) -> None:
-        block.size += after.size
-        block.after = after.after
-        if after.after is not None:
-            after.after.before = block
-
-    def _add_free(self, block: Block) -> None:
-        block.free = True
-        self._free_at[block.address] = block
-        insort(self._free[block.segment.small], (block.size, block.address))
-
-    def _drop_free(self, block: Block) -> None:
-        block.free = False
-        del self._free_at[block.address]
-        entries = self._free[block.segment.small]
-        del entries[bisect_left(entries, (block.size, block.address))]
+    def _idle_all(self) -> None:
+        """The GPU has nothing to do: all free memory is everybody's."""
+        for lane in self._lanes.values():
+            lane.merge()
+            for free in lane.free:
+                for block in free:
+                    if block.free and block.lane is lane:  # else it is part of a neighbour by now
+                        free.remove(block)
+                        block.lane = self.idle
+                        self.idle.add_free(block)
 
 
 @cached_per_driver
@@ -334,27 +492,19 @@ def pool_of(device: int) -> MemoryPool:
     return MemoryPool(driver(), device)
 
 
+def _emptied(blocks: list[Block]) -> list[Block]:
+    """All blocks of a list, which other threads take from and put to without the pool's lock."""
+    found = []
+    while blocks:
+        try:
+            found.append(blocks.pop())
+        except IndexError:
+            break
+    return found
+
+
 def _segment_size(size: int, small: bool) -> int:
     """How much to ask the driver for; huge requests get what they need, in whole pages."""
     if small:
         return SMALL_SEGMENT
     return max(LARGE_SEGMENT, (size + SMALL_SEGMENT - 1) & -SMALL_SEGMENT)
-
-
-def _blocks(segment: Segment) -> list[Block]:
-    found: list[Block] = []
-    block: Block | None = segment.first
-    while block is not None:
-        found.append(block)
-        block = block.after
-    return found
-
-
-def _size(nbytes: int) -> str:
-    """1536 → '1.5 KiB'"""
-    value = float(nbytes)
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} GiB"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from genesis.ir.place import Place
@@ -12,35 +14,69 @@ from genesis.ir.types import Device, TensorType
 
 @dataclass(frozen=True)
 class KernelImage:
-    """A compiled kernel: what the driver needs to load and launch it."""
+    """A compiled kernel: what the driver needs to load and launch it.
+
+    `entry` is the name under which a `KernelCache` has it, '' if none does.
+    """
 
     name: str
     cubin: bytes
     num_warps: int
     shared_bytes: int
     source: str = ""
+    entry: str = ""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """sha256 of what is loaded: the cubin and the kernel's name in it; the source when there is no cubin."""
+        return hashlib.sha256(self.name.encode() + b"\0" + (self.cubin or self.source.encode())).digest()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it begins by waiting for the kernels before it, so that it may be started while they end."""
+        return "gdc_wait()" in self.source
 
 
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch on CUDA.
 
-    `args` are in the kernel's order: a `Place` is passed as a device pointer, an `int` as int32,
-    and `Table` as a pointer to a device array. The two hidden scratch pointers that Triton adds
-    are the executor's business.
+    `args` are in the kernel's order: a `Place` is passed as a device pointer, an `int` as int32
+    (as int64 where it does not fit) and `Table` as a pointer to a device array. The two hidden scratch
+    pointers that Triton adds are the executor's business. `writes` are the places that it may write to;
+    None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward".
     """
 
     kernel: KernelImage
     args: tuple[Place | int | Table, ...]
     grid: tuple[int, int, int]
     label: str = ""
+    writes: tuple[Place, ...] | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a kernel checks an index for: that it is inside a dimension.
+
+    Attributes:
+        name: the op that takes the index.
+        size: of the dimension.
+        dim: which one it is.
+        line: the user's, as "file:line function".
+    """
+
+    name: str
+    size: int
+    dim: int
+    line: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """A device array of int64, built when the plan is loaded: places become addresses."""
+    """A device array of int64, built when the plan is loaded: places become addresses, checks what tells of them."""
 
-    entries: tuple[Place | int, ...]
+    entries: tuple[Place | int | Check, ...]
 
 
 @dataclass(frozen=True)
@@ -102,4 +138,20 @@ class Plan:
     registers: tuple[Register, ...] = ()
 
 
-__all__ = ["Call", "Copy", "KernelImage", "Launch", "Place", "Plan", "Table"]
+class Memories(list[Any]):
+    """The memories that a plan runs over again and again.
+
+    Attributes:
+        stamp: another object whenever one of them is another, so that whoever looked at all knows when not to.
+    """
+
+    def __init__(self, memories: Iterable[Any]):
+        super().__init__(memories)
+        self.stamp = object()
+
+    def changed(self) -> None:
+        """Say that one of them is another."""
+        self.stamp = object()
+
+
+__all__ = ["Call", "Check", "Copy", "KernelImage", "Launch", "Memories", "Place", "Plan", "Table"]

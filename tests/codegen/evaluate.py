@@ -45,17 +45,18 @@ def evaluate(graph: Graph, inputs: Sequence[torch.Tensor], numbers: Sequence[Any
     return [values[root] for root in graph.roots]
 
 
-def philox(seed: int, draw: int, count: int, word: int) -> np.ndarray:
+def philox(seed: int, draw: int, count: int, word: int, words: int = 4) -> np.ndarray:
     """Philox4x32-10 written from the paper, in Python's integers: int32 words for elements 0 … count - 1."""
     mask, found = 0xFFFFFFFF, []
     for element in range(count):
-        c = [element & mask, element >> 32, draw & mask, (draw >> 32) & mask]
+        counter, at = divmod(element * words + word, 4)
+        c = [counter & mask, counter >> 32, draw & mask, (draw >> 32) & mask]
         k = [seed & mask, (seed >> 32) & mask]
         for _ in range(10):
             p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
             c = [(q >> 32) ^ c[1] ^ k[0], q & mask, (p >> 32) ^ c[3] ^ k[1], p & mask]
             k = [(k[0] + 0x9E3779B9) & mask, (k[1] + 0xBB67AE85) & mask]
-        found.append(c[word])
+        found.append(c[at])
     return np.array(found, dtype=np.uint32).astype(np.int64).astype(np.int32) if found else np.zeros(0, np.int32)
 
 
@@ -72,7 +73,7 @@ def _value(node: Node, args: list[Any]) -> torch.Tensor:
         view[a["axis"]] = -1
         return torch.arange(node.shape[a["axis"]]).view(view).expand(node.shape).to(torch_dtype(node.dtype))
     if name == "random_bits":
-        bits = philox(int(args[0]), int(args[1]), node.type.numel, a["word"])
+        bits = philox(int(args[0]), int(args[1]), node.type.numel, a["word"], a["words"])
         return torch.from_numpy(bits.copy()).reshape(node.shape)
     if kind == "reduction":
         return _reduction(node, args[0])
@@ -106,7 +107,8 @@ def _bool_or(by: Any, for_bool: Any) -> Any:
 _POINTWISE: dict[str, Any] = {
     "add": _bool_or(torch.add, torch.logical_or), "mul": _bool_or(torch.mul, torch.logical_and),
     "maximum": torch.maximum, "minimum": torch.minimum, "left_shift": torch.bitwise_left_shift,
-    "right_shift": torch.bitwise_right_shift, "relu": torch.relu, "div": torch.true_divide,
+    "right_shift": torch.bitwise_right_shift, "relu": torch.relu, "div": torch.true_divide, "i1": torch.special.i1,
+    "ndtr": torch.special.ndtr,
     "bitwise_not": torch.bitwise_not,
 }
 

@@ -93,6 +93,8 @@ def run_group(group: Group, memory: dict[Node, torch.Tensor], **limits: Any) -> 
     for node in group.outputs:
         memory[node] = empty(node)
         memory.setdefault(stored_as(node), memory[node])
+    for node, origin in group.starts_from:
+        memory[node].view(-1).copy_(_memory(origin, memory).reshape(-1))
     run_source(emit(group), memory, **limits)
 
 

@@ -18,14 +18,14 @@ from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.control import item
-from genesis.ir.types import bfloat16, bool_, float16, float32
+from genesis.ir.types import bfloat16, float16, float32, float64
 from genesis.ir.verify import verify
 from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.programs import an_input, inputs, kinds, some
 from tests.codegen.run_interpreted import compile_cubin, run_schedule
 
-TOLERANCE = {bfloat16: 1.5e-2, float16: 2e-3}
+TOLERANCE = {bfloat16: 1.5e-2, float16: 2e-3, float32: 1e-5}
 """Two roundings of probabilities and result, relative to the largest value."""
 
 
@@ -181,14 +181,12 @@ def test_unfused_programs_keep_one_kernel_for_several_results() -> None:
     assert kinds(fuse(stages["prepared"], merge=False)).count("attention_backward") == 2
 
 
-@pytest.mark.parametrize(("dtype", "mask", "head", "scale", "why"), [
-    (float32, False, 16, 1.0, "float32"), (bfloat16, True, 16, 1.0, "mask"), (bfloat16, False, 512, 1.0, "too large"),
-    (bfloat16, False, 16, -1.0, "positive"),
+@pytest.mark.parametrize(("dtype", "head", "scale", "why"), [
+    (float64, 16, 1.0, "float64"), (bfloat16, 512, 1.0, "too large"), (bfloat16, 16, -1.0, "positive"),
 ])
-def test_other_attention_is_decomposed_and_says_why(dtype, mask, head, scale, why) -> None:
+def test_other_attention_is_decomposed_and_says_why(dtype, head, scale, why) -> None:
     x = an_input(0, (20, head), dtype)
-    masks = (an_input(1, (20, 20), bool_),) if mask else ()
-    schedule = compiled(sdpa(x, x, x, *masks, causal=False, scale=scale), operands=(x, *masks))
+    schedule = compiled(sdpa(x, x, x, causal=False, scale=scale), operands=(x,))
     assert "attention" not in kinds(schedule)
     assert any(why in refusal.why for refusal in schedule.refusals)
 

@@ -44,7 +44,9 @@ def test_attention_refuses_what_torch_has_no_kernel_for():
     assert lowering_for("sdpa_backward", (q, q, q, q, q), how) is not None
 
 
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "signbit", "logical_not", "logical_and", "logical_or", "logical_xor")
+"""Ops whose result is bool: it lies in an operand's memory only where that is bool too."""
+
 IN_PLACE = [(name, position) for name, row in LOWERINGS.items() for position in row.in_place]
 
 
@@ -52,7 +54,7 @@ IN_PLACE = [(name, position) for name, row in LOWERINGS.items() for position in 
 def test_in_place_gives_the_same(name, position):
     """The result may lie in the memory of the operands that the row names, along every axis."""
     op = OPS[name]
-    wanted = ("bool",) if name in COMPARISONS else op.samples.kinds
+    wanted = ("bool",) if name in TRUTHS else op.samples.kinds
     dtype = next(d for d in (float32, int64, bool_) if d.kind in wanted)
     for case in op.samples.cases:
         if all(isinstance(x, Operand) for x in case.operands) and len(case.operands) > position:

@@ -31,15 +31,16 @@ def test_the_scalar_version_gives_the_published_vectors():
         == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
 
 
-@pytest.mark.parametrize("word", range(4))
+@pytest.mark.parametrize(("words", "word"), [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)])
 @pytest.mark.parametrize(("seed", "draw"), [(0, 0), (0x299F31D0A4093822, 0x0370734413198A2E), (-1, -1)])
-def test_every_element_has_its_own_counter(seed, draw, word):
-    """Over several blocks, with 64-bit and negative seeds."""
-    bits = np.empty(40_000, np.uint32)
-    philox(bits, seed, draw, word)
+def test_every_element_has_its_own_place_in_the_stream(seed, draw, words, word):
+    """Over several blocks, with 64-bit and negative seeds; the last counter is not used up."""
+    bits = np.empty(80_003, np.uint32)
+    philox(bits, seed, draw, word, words)
     low, high = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
-    for i in (0, 1, 16_383, 16_384, 39_999):
-        assert bits[i] == scalar_philox([i, 0, draw & 0xFFFFFFFF, draw >> 32 & 0xFFFFFFFF], [low, high])[word]
+    for i in (0, 1, 16_383, 16_384, 65_537, 80_002):
+        counter, at = divmod(i * words + word, 4)
+        assert bits[i] == scalar_philox([counter, 0, draw & 0xFFFFFFFF, draw >> 32 & 0xFFFFFFFF], [low, high])[at]
 
 
 def drawn(name, *numbers, shape=(50_000,), dtype=float32, seed=5, draw=1):
@@ -49,7 +50,7 @@ def drawn(name, *numbers, shape=(50_000,), dtype=float32, seed=5, draw=1):
 
 
 def test_random_bits_ignore_the_shape():
-    flat, square = (evaluate([OPS["random_bits"](literal(3), literal(4), shape=s, word=2)], {})[0]
+    flat, square = (evaluate([OPS["random_bits"](literal(3), literal(4), shape=s, word=2, words=4)], {})[0]
                     for s in ((12,), (3, 4)))
     assert flat.tolist() == square.reshape(-1).tolist()
 
@@ -89,7 +90,7 @@ def test_integers_are_in_range():
 def test_dropout_and_its_gradient_keep_the_same_elements():
     x = OPS["input"](index=0, type=tensor_type((10_000,), float32))
     g = OPS["input"](index=1, type=tensor_type((10_000,), float32))
-    numbers = [literal(0.25), literal(9), literal(2)]
+    numbers = [literal(-2**30), literal(1 / 0.75), literal(9), literal(2)]
     y = OPS["dropout"](x, *numbers)
     to_x = OPS["dropout"].vjp(g, x, *numbers, y)[0]
     ones = np.ones(10_000, np.float32)

@@ -480,3 +480,27 @@ def test_an_evaluation_between_steps() -> None:
         with genesis.no_grad():
             assert evaluate(x).tolist() == both.theirs(tx).argmax(-1).tolist()
     assert step.hits == 4 and evaluate.hits == 4
+
+
+@pytest.mark.parametrize("hold", [lambda w: w.grad, lambda w: w.grad.detach()[1:], lambda w: w.grad * 1])
+def test_a_gradient_held_over_calls_that_nobody_looks_at(hold: Any) -> None:
+    """Held once, then several calls without a look at any gradient: it stays, and the new ones are right."""
+    weight = genesis.nn.Parameter(genesis.tensor([1.0, 2.0]))
+    optimizer = genesis.optim.SGD([weight], lr=0.0)
+
+    @genesis.compile
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+    for i in range(3):
+        step(genesis.tensor([i + 1.0, i + 2.0]))
+    held = hold(weight)
+    wanted = held.tolist()
+    for i in range(10, 14):
+        step(genesis.tensor([i + 1.0, i + 2.0]))
+    assert held.tolist() == wanted
+    assert weight.grad.tolist() == [14.0, 15.0]
+    weight.grad = None
+    step(genesis.tensor([1.0, 1.0]))
+    assert weight.grad.tolist() == [1.0, 1.0] and held.tolist() == wanted

@@ -13,6 +13,7 @@ from genesis import engine
 from genesis.nn import functional as F
 from genesis.runtime.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.memory_blocks import FreeList
 from genesis.runtime.memory_pool import MemoryPool
 
 from .compare import array, numbers
@@ -24,34 +25,38 @@ class Failing:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, driver: HostDriver):
         self.left: int | None = None
         self.count = 0
-        allocate, alloc = MemoryPool.allocate, driver.alloc
+        allocate, alloc, map_memory = MemoryPool.allocate_in, driver.alloc, driver.map_memory
 
-        def counted(pool: Any, nbytes: int, stream: Any = None) -> Any:
+        def counted(pool: Any, lane: Any, nbytes: int, source: Any = None) -> Any:
             self.count += 1
             if self.left is not None:
                 self.left -= 1
                 if self.left < 0:
                     pool.empty_cache()
-                    pool._shelves.clear()
-                    return self.starved(pool, nbytes, stream, allocate)
-            return allocate(pool, nbytes, stream)
+                    return self.starved(pool, lane, nbytes, allocate)
+            return allocate(pool, lane, nbytes, source)
 
         def refused(nbytes: int) -> int:
             if self.left is not None and self.left < 0:
                 raise DriverOutOfMemory("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", "injected")
             return alloc(nbytes)
-        monkeypatch.setattr(MemoryPool, "allocate", counted)
+
+        def not_mapped(address: int, nbytes: int) -> None:  # where intermediates are
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    raise DriverOutOfMemory("cuMemCreate", "CUDA_ERROR_OUT_OF_MEMORY", "injected")
+            map_memory(address, nbytes)
+        monkeypatch.setattr(MemoryPool, "allocate_in", counted)
         monkeypatch.setattr(driver, "alloc", refused)
+        monkeypatch.setattr(driver, "map_memory", not_mapped)
 
     @staticmethod
-    def starved(pool: Any, nbytes: int, stream: Any, allocate: Callable) -> Any:
+    def starved(pool: Any, lane: Any, nbytes: int, allocate: Callable) -> Any:
         """The pool finds nothing in what it has, so it must ask the driver."""
-        find = pool._best_fit
-        pool._best_fit = lambda size, small: None
-        try:
-            return allocate(pool, nbytes, stream)
-        finally:
-            pool._best_fit = find
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FreeList, "best_fit", lambda free, size: None)
+            return allocate(pool, lane, nbytes)
 
 
 class Training:
@@ -151,6 +156,29 @@ def test_out_of_memory_in_a_compiled_step(host_cuda, monkeypatch, done):
     assert [loss.item() for loss in held] == sorted((loss.item() for loss in held), reverse=True)
 
 
+def test_out_of_memory_in_a_step_that_cannot_be_replayed(host_cuda, monkeypatch):
+    """It is recorded at each call; the counts of its optimizer do not move on when it fails."""
+    failing = Failing(monkeypatch, host_cuda)
+    oracle, training = Training("cuda"), Training("cuda")
+    for model in (oracle, training):
+        model.model.eval()
+    oracle.step()
+
+    @genesis.compile
+    def step() -> Any:
+        print(end="")
+        return training.step()
+    before = training.state()
+    failing.left = 0
+    with pytest.raises(genesis.cuda.OutOfMemoryError):
+        step()
+    failing.left = None
+    assert same_state(training.state(), before)
+    step()
+    assert same_state(training.state(), oracle.state())
+    assert "recorded at each call" in genesis.explain(step)
+
+
 def test_what_depends_on_a_failed_run_raises_its_error(host_cuda, monkeypatch):
     failing = Failing(monkeypatch, host_cuda)
     x = genesis.tensor(numbers(64), device="cuda")
@@ -212,3 +240,26 @@ def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
     with pytest.raises(RuntimeError, match="nvidia-smi"):
         genesis.eval(genesis.ones(2, device="cuda"))
     assert not genesis.cuda.is_available()
+
+
+def test_launch_blocking_names_op_kernel_and_line(host_cuda, monkeypatch):
+    """Each of two lines with equal programs is told as itself."""
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    x = genesis.tensor(numbers(4), device="cuda")
+
+    def sick() -> None:
+        raise DriverError("cuCtxSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "injected")
+    messages = []
+    for program in (lambda: (x * 2).exp(),
+                    lambda: (x * 2).exp()):
+        y = program()
+        with monkeypatch.context() as patch:
+            patch.setattr(host_cuda, "synchronize", sick)
+            with pytest.raises(RuntimeError, match=r"^\w*exp\w* \(exp at .*test_failures\.py:\d+ .*lambda.*\): "
+                                                   r"cuCtxSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+                genesis.eval(y)
+        messages.append(str(caught.value))
+        del y, caught
+    assert messages[0] != messages[1]
+    np.testing.assert_allclose(array((x * 2).exp()), np.exp(numbers(4) * 2), rtol=1e-5)
+    assert host_cuda.calls["launch_graph"] == 0

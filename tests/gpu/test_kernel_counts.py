@@ -7,6 +7,7 @@ import pytest
 import genesis
 from genesis import engine
 from genesis.nn import functional as F
+from genesis.passes import split_reductions
 
 from .compare import check, launches, numbers
 
@@ -75,3 +76,37 @@ def test_a_repeated_step_builds_no_plan(cuda):
             loss.backward()
             optimizer.step()
     assert len(plans) <= 2
+
+
+@pytest.mark.parametrize("name, program, backward", [
+    ("softmax", lambda x, w: x.softmax(-1), 1),
+    ("layer_norm", lambda x, w: F.layer_norm(x, (40,), w, w), 2),
+    ("rms_norm", lambda x, w: F.rms_norm(x, (40,), w), 2),
+    ("a bias", lambda x, w: F.gelu(x + w), 2),
+    ("a scaled row", lambda x, w: (x * w).tanh(), 2),
+])
+def test_kernels_backward(cuda, monkeypatch, name, program, backward):
+    """Sums over the rows are taken on the way, in runs; one more kernel puts them together."""
+    monkeypatch.setattr(split_reductions, "SMALLEST", 1)
+    monkeypatch.setattr(split_reductions, "ROW_RUNS", ((4, 1000),))
+    monkeypatch.setattr(split_reductions, "FEWEST_ROWS", 1)
+    x, w = (genesis.tensor(a, device="cuda").requires_grad_() for a in (X, W))
+    g = genesis.tensor(numbers(6, 40, seed=2), device="cuda")
+    genesis.eval(x, w, g)
+    leaves = [x] if name == "softmax" else [x, w]
+    found = genesis.autograd.grad(program(x, w), leaves, g)
+    genesis.eval(*found)
+    assert launches() == backward
+    check(lambda x, w, g: genesis.autograd.grad(program(x.requires_grad_(), w.requires_grad_()), [x], g),
+          X, W, numbers(6, 40, seed=2), tolerance=1e-4)
+
+
+def test_the_loss_and_the_gradient_of_cross_entropy_share_a_kernel(cuda):
+    """Before it the targets that count are counted, after it the rows' losses are added up."""
+    x = genesis.tensor(numbers(6, 40), device="cuda", requires_grad=True)
+    target = genesis.tensor([1, 2, 3, 4, 5, 6], device="cuda")
+    genesis.eval(x, target)
+    loss = F.cross_entropy(x, target)
+    found = genesis.autograd.grad(loss, [x])
+    genesis.eval(loss, *found)
+    assert launches() == 3

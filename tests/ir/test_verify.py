@@ -42,7 +42,7 @@ BROKEN = [
     (Graph((), (unique(OPS["data"], (), (F4,), F4),)), "a data leaf is left"),
     (Graph((x,), (forged("exp", (x,), (), tensor_type((5,), float32)),)), "exp gives f32[4]"),
     (Graph((x,), (forged("sum", (x,), ((0,), 1), tensor_type((), float32)),)), "attribute keepdims of sum cannot be 1"),
-    (Graph((x,), (forged("cumsum", (x,), (1,)),)), "axis=1 are not distinct dimensions of 1"),
+    (Graph((x,), (forged("cumsum", (x,), (1, False, 0)),)), "axis=1 are not distinct dimensions of 1"),
     (Graph((x,), (forged("add", (x, leaf(1, tensor_type((5,), float32)))),)), "shapes"),
     (Graph((x,), (forged("exp", (x,), (3,)),)), "exp has 0 attributes, the node 1"),
     (Graph((), (forged("const", (), (2, F4)),)), "a constant of f32 holds a int"),

@@ -46,7 +46,8 @@ EXPANDED = {
              %b: f32[4] = neg(%a)
              %c: f32[4] = sin(%x)
              %q: f32[4] = mul(%b, %c)
-             return %q }"""),
+             %r: f32[4] = stop_gradient(%q)
+             return %r }"""),
     "gradients of neighbouring slices are put side by side": (
         """graph(%x: f32[2,6], %s: f32[2,2], %t: f32[2,3]) {
              %a: f32[2,2] = slice(%x, starts=(0,1), stops=(2,3), steps=(1,1))
@@ -284,3 +285,44 @@ def test_derivatives_of_each_order_are_torchs(name: str, order: int) -> None:
     verify(graph)
     found, = evaluate(graph.outputs, feeds)
     np.testing.assert_allclose(found, ty.detach().numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_region_is_computed_again_from_what_it_read() -> None:
+    before = parse("""graph(%x: f32[4], %w: f32[4]) {
+        %e: f32[4] = enter(%x, region=0)
+        %a: f32[4] = exp(%e)
+        %v: f32[4] = enter(%w, region=0)
+        %b: f32[4] = mul(%a, %v)
+        %l: (f32[4],) = leave(%b, region=0)
+        %y: f32[4] = item(%l, index=0)
+        %z: f32[4] = mul(%y, %y)
+        %s: f32[] = sum(%z, axes=(0,))
+        %g: (f32[4],) = grad(%s, 1.0, %x, outputs=1, create_graph=False)
+        %r: f32[4] = item(%g, index=0)
+        return %r, %s
+    }""")
+    assert_text(canonicalize(autodiff(before)), """graph(%x: f32[4], %w: f32[4]) {
+        %a: f32[4] = exp(%x)
+        %b: f32[4] = mul(%a, %w)
+        %g: f32[4] = add(%b, %b)
+        %w2: f32[4] = recompute(%w, %g)
+        %gw: f32[4] = mul(%g, %w2)
+        %x2: f32[4] = recompute(%x, %g)
+        %a2: f32[4] = exp(%x2)
+        %r: f32[4] = mul(%gw, %a2)
+        %z: f32[4] = mul(%b, %b)
+        %s: f32[] = sum(%z, axes=(0,))
+        return %r, %s
+    }""")
+
+
+def test_what_leaves_no_region_is_differentiated_as_always() -> None:
+    before = parse("""graph(%x: f32[4]) {
+        %e: f32[4] = enter(%x, region=0)
+        %a: f32[4] = exp(%e)
+        %s: f32[] = sum(%a, axes=(0,))
+        %g: (f32[4],) = grad(%s, 1.0, %x, outputs=1, create_graph=False)
+        %r: f32[4] = item(%g, index=0)
+        return %r
+    }""")
+    assert not any(node.op.name == "recompute" for node in autodiff(before).nodes)

@@ -29,6 +29,14 @@ CHANGED = {
     "overwritten reads memory": (
         "graph(%x: f32[4], %m: f32[4]) { %z: f32[4] = overwritten(%x, %m) %s: f32[4] = sin(%z) return %s }",
         "graph(%x: f32[4], %m: f32[4]) { %s: f32[4] = sin(%m) return %s }"),
+    "a region's borders": (
+        "graph(%x: f32[4]) { %e: f32[4] = enter(%x, region=0) %y: f32[4] = exp(%e) %l: (f32[4],) = leave(%y, region=0) "
+        "%r: f32[4] = item(%l, index=0) return %r }",
+        "graph(%x: f32[4]) { %y: f32[4] = exp(%x) return %y }"),
+    "a constant is not computed again": (
+        "graph(%x: f32[4]) { %c: f32[4] = const(value=2.0) %r: f32[4] = recompute(%c, %x) %y: f32[4] = exp(%r) "
+        "return %y }",
+        "graph(%x: f32[4]) { %c: f32[4] = const(value=2.0) %y: f32[4] = exp(%c) return %y }"),
     # shapes
     "reshape to the same shape": (
         "graph(%x: f32[4]) { %y: f32[4] = reshape(%x, shape=(4,)) return %y }",
@@ -322,7 +330,7 @@ def test_left_alone(name: str) -> None:
 
 
 RUNNABLE = [name for name, (before, _) in CHANGED.items()
-            if not any(word in before for word in ("watch(", "stop_gradient(", "known(", "overwritten("))]
+            if not any(word in before for word in ("watch(", "stop_gradient(", "known(", "overwritten(", "leave("))]
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -14,15 +14,28 @@ import pytest
 from genesis import cuda
 from genesis.ir.types import Device
 from genesis.runtime import cuda_driver
+from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_storage import CUDAStorage
 from genesis.runtime.cuda_stream import current_stream
 from genesis.runtime.driver import DriverError
 from genesis.runtime.executor_cuda import CudaExecutor
 from genesis.runtime.kernel_cache import KernelCache
-from genesis.runtime.plan import KernelImage, Launch, Plan
+from genesis.runtime.plan import KernelImage, Launch, Place, Plan, Table
 
-from .kernels import GPU, SIZE, SOURCE, add_plan, memory_of, two_step_plan, update_plan, values_of
+from .kernels import (
+    GPU,
+    NUMBER,
+    SIZE,
+    SOURCE,
+    add_plan,
+    memory_of,
+    place,
+    two_step_plan,
+    update_plan,
+    values_of,
+    vector,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -125,7 +138,7 @@ def test_direct_launches_then_graph(kernels):
         assert np.array_equal(values_of(temporary), X + np.float32(a) * Y)
         assert np.array_equal(values_of(out), X + np.float32(a) * Y + np.float32(b) * X)
         del out, temporary
-    assert executor._current.graph is not None
+    assert executor._on[current_stream().handle]._bound.graph is not None
 
 
 def test_tables_update_parameters_in_place(kernels):
@@ -145,7 +158,23 @@ def test_held_outputs_and_moving_inputs(kernels):
         assert np.array_equal(values_of(memory), X + 2 * step)
 
 
-def test_a_side_stream_runs_after_the_work_before_it(kernels):
+def test_a_larger_plan_between_two_runs_of_a_smaller_one(kernels):
+    small = CudaExecutor(compiled(two_step_plan(), kernels))
+    large = CudaExecutor(replace(compiled(two_step_plan(), kernels), arena_bytes=300 << 20))
+    x, y = memory_of(X), memory_of(Y)
+    reserved = cuda.memory_reserved()
+    for executor in (small, small, large, small, large, small):
+        out, _ = executor.run([x, y], [1, 1])
+        assert np.array_equal(values_of(out), 2 * X + Y)
+    arena = arena_of(current_stream())
+    assert arena.nbytes == 300 << 20 and cuda.memory_reserved() >= reserved + arena.nbytes - (2 << 20)
+    arena.release()
+    assert cuda.memory_reserved() < reserved + (300 << 20)
+    out, _ = small.run([x, y], [1, 1])
+    assert np.array_equal(values_of(out), 2 * X + Y)
+
+
+def test_streams_wait_for_what_they_need(kernels):
     executor = CudaExecutor(compiled(update_plan(1), kernels))
     parameter = memory_of(X)
     side = cuda.Stream()
@@ -153,6 +182,33 @@ def test_a_side_stream_runs_after_the_work_before_it(kernels):
         with cuda.stream(side if step % 2 else None):
             executor.run([parameter], [1.0])
     assert np.array_equal(values_of(parameter), X + 6)
+
+
+def test_two_streams_run_at_the_same_time(kernels):
+    """One program a kernel over 8 M elements takes long and a hundredth of the GPU: two take about as long as one."""
+    size = 1 << 23
+    table = Table((place("input", 0, type=vector(size)),))
+    launch = Launch(kernels["increment_all"], (table, Place("numbers", 0, 0, NUMBER), size), (1, 1, 1))
+    plan = Plan(GPU, (vector(size),), (), (0,), (NUMBER,), (launch,), 0)
+    executors, streams = [CudaExecutor(plan), CudaExecutor(plan)], [cuda.Stream(), cuda.Stream()]
+    memories = [memory_of(np.zeros(size, np.float32)) for _ in range(2)]
+
+    def milliseconds(used: int) -> float:
+        start, ends = cuda.Event(enable_timing=True), [cuda.Event(enable_timing=True) for _ in range(used)]
+        cuda.synchronize()
+        start.record()
+        for k in range(used):
+            streams[k].wait_event(start)
+            with cuda.stream(streams[k]):
+                for _ in range(3):
+                    executors[k].run([memories[k]], [1.0])
+                ends[k].record()
+        cuda.synchronize()
+        return max(start.elapsed_time(end) for end in ends)
+    milliseconds(2)
+    one, two = milliseconds(1), milliseconds(2)
+    assert two < 1.5 * one, f"one stream {one:.2f} ms, two {two:.2f} ms"
+    assert np.unique(values_of(memories[1])).tolist() == [6]
 
 
 def test_events_keep_time(kernels):
@@ -202,3 +258,5 @@ def test_copies_between_gpus():
     there = CUDAStorage(X.nbytes, Device("cuda", 1))
     there.copy_from(memory_of(X))
     assert np.array_equal(values_of(there), X)
+
+

@@ -11,7 +11,6 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import bool_, tensor_type
-from genesis.runtime import executor_cuda
 from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_storage import CUDAStorage
 from genesis.runtime.executor_cuda import CudaExecutor
@@ -45,7 +44,7 @@ def test_first_step_by_step_then_one_graph(host_driver):
         seen.append(values_of(executor.run([x, y], [len(seen)])[0]))
 
     assert calls_of(host_driver, run)["launch"] == 1
-    assert calls_of(host_driver, run) == {"copy_to_device": 1, "launch": 1, "capture": 1, "launch_graph": 1}
+    assert calls_of(host_driver, run) == {"copy_to_device": 1, "build_graph": 1, "launch_graph": 1}
     assert calls_of(host_driver, run) == {"copy_to_device": 1, "launch_graph": 1}
     assert calls_of(host_driver, run) == {"copy_to_device": 1, "launch_graph": 1}
     for scale, values in enumerate(seen):
@@ -75,7 +74,7 @@ def test_numbers_of_every_kind_take_eight_bytes():
     plan = replace(update_plan(1), numbers=(NUMBER, COUNT, flag))
     executor = CudaExecutor(plan)
     executor.run([memory_of(X)], [0.5, -3, True])
-    table = executor._numbers.to_numpy()
+    table = executor._on[cuda.current_stream().handle]._numbers.to_numpy()
     assert table[:8].view(np.float64)[0] == 0.5
     assert table[8:16].view(np.int64)[0] == -3
     assert table[16:].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
@@ -113,37 +112,28 @@ def test_a_held_output_keeps_its_value_and_a_dropped_one_is_reused():
     assert cuda.memory_allocated() == before
 
 
-def test_holding_outputs_does_not_cost_the_graph(host_driver):
-    executor = CudaExecutor(add_plan())
+def test_holding_outputs_costs_one_node_each(host_driver):
+    executor = CudaExecutor(two_step_plan())
     x, y = memory_of(X), memory_of(Y)
-    held = [executor.run([x, y], [scale])[0] for scale in range(3)]
-    calls = calls_of(host_driver, lambda: held.append(executor.run([x, y], [3])[0]))
-    assert calls == {"copy": 1, "copy_to_device": 1, "launch_graph": 1}
+    held = [executor.run([x, y], [1, scale])[0] for scale in range(3)]
+    calls = calls_of(host_driver, lambda: held.append(executor.run([x, y], [1, 2])[0]))
+    assert calls == {"update_node": 1, "launch_graph": 1}
+    both = [executor.run([x, y], [1, 2])]
+    calls = calls_of(host_driver, lambda: both.append(executor.run([x, y], [1, 2])))
+    assert calls == {"update_node": 2, "launch_graph": 1}
 
 
-def test_a_pinned_output_is_never_moved():
+def test_a_held_output_keeps_its_address():
     executor = CudaExecutor(add_plan())
     x, y = memory_of(X), memory_of(Y)
     executor.run([x, y], [1])
     [output] = executor.run([x, y], [2])
-    output.pinned, address = True, output.ptr
+    address = output.ptr
     for scale in range(3, 6):
         [later] = executor.run([x, y], [scale])
         assert np.array_equal(values_of(later), X + scale * Y)
     assert output.ptr == address
     assert np.array_equal(values_of(output), X + 2 * Y)
-
-
-def test_a_huge_held_output_is_given_away_instead_of_copied(host_driver, monkeypatch):
-    monkeypatch.setattr(executor_cuda, "GIVEN_AWAY_BYTES", 16)
-    executor = CudaExecutor(add_plan())
-    x, y = memory_of(X), memory_of(Y)
-    [output] = executor.run([x, y], [1])
-    address = output.ptr
-    calls = calls_of(host_driver, lambda: executor.run([x, y], [2]))
-    assert "copy" not in calls
-    assert output.ptr == address
-    assert np.array_equal(values_of(output), X + Y)
 
 
 def test_an_output_fed_back_as_input():
@@ -154,7 +144,7 @@ def test_an_output_fed_back_as_input():
     assert np.array_equal(values_of(state), X + 7)
 
 
-def test_a_batch_that_moves_each_time_is_staged(host_driver):
+def test_inputs_that_move_are_read_where_they_are(host_driver):
     executor = CudaExecutor(add_plan())
     y, batches = memory_of(Y), []
     for step in range(8):
@@ -162,40 +152,77 @@ def test_a_batch_that_moves_each_time_is_staged(host_driver):
         assert np.array_equal(values_of(executor.run([batches[-1], y], [1])[0]), X + step + 1)
     batches.append(memory_of(X))
     calls = calls_of(host_driver, lambda: executor.run([batches[-1], y], [1]))
-    assert calls == {"copy": 1, "launch_graph": 1}
+    assert calls == {"update_node": 1, "launch_graph": 1}
     batches[-1].copy_from_host(X * 2)  # the same memory, other contents
+    assert calls_of(host_driver, lambda: executor.run([batches[-1], y], [1])) == {"launch_graph": 1}
     assert np.array_equal(values_of(executor.run([batches[-1], y], [1])[0]), X * 2 + 1)
+    assert host_driver.calls["build_graph"] == 1
 
 
-def test_a_large_input_that_alternates_gets_two_graphs(host_driver, monkeypatch):
-    monkeypatch.setattr(executor_cuda, "STAGED_BYTES", 16)
-    executor = CudaExecutor(add_plan())
-    y, buffers = memory_of(Y), [memory_of(X), memory_of(3 * X)]
-    for step in range(6):
-        assert np.array_equal(values_of(executor.run([buffers[step % 2], y], [1])[0]), X * (3 if step % 2 else 1) + 1)
-    assert calls_of(host_driver, lambda: executor.run([buffers[0], y], [1])) == {"launch_graph": 1}
-    assert host_driver.calls["capture"] == 2
-
-
-def test_only_a_few_sets_of_addresses_are_kept(monkeypatch):
-    monkeypatch.setattr(executor_cuda, "STAGED_BYTES", 16)
-    executor = CudaExecutor(add_plan())
-    y, buffers = memory_of(Y), [memory_of(X + number) for number in range(7)]
-    for step in range(28):
-        number = step % 7
-        assert np.array_equal(values_of(executor.run([buffers[number], y], [1])[0]), X + number + 1)
-    assert len(executor._sets) == executor_cuda.SETS_KEPT
-
-
-def test_plans_share_the_arena_and_notice_when_it_moves(host_driver):
-    small, large = CudaExecutor(two_step_plan()), CudaExecutor(replace(two_step_plan(), arena_bytes=1 << 20))
+def test_only_the_nodes_that_use_a_moved_input_are_updated(host_driver):
+    executor = CudaExecutor(two_step_plan())
     x, y = memory_of(X), memory_of(Y)
+    for _ in range(2):
+        executor.run([x, y], [1, 1])
+    y = memory_of(3 * Y)
+    calls = calls_of(host_driver, lambda: executor.run([x, y], [1, 1]))
+    assert calls == {"update_node": 1, "launch_graph": 1}  # the second launch and the copy read no y
+    assert np.array_equal(values_of(executor.run([x, y], [1, 1])[0]), 2 * X + 3 * Y)
+
+
+def test_an_input_that_moves_in_a_table(host_driver):
+    executor = CudaExecutor(update_plan(3))
+    parameters = [memory_of(X) for _ in range(3)]
+    for _ in range(2):
+        executor.run(parameters, [1.0])
+    old, parameters[1] = parameters[1], memory_of(Y)
+    calls = calls_of(host_driver, lambda: executor.run(parameters, [1.0]))
+    assert calls == {"copy_to_device": 1, "update_node": 1, "launch_graph": 1}
+    executor.run(parameters, [1.0])
+    assert [values_of(memory)[1] for memory in [old, *parameters]] == [3, 5, 3, 5]
+
+
+def test_a_larger_plan_between_two_runs_of_a_smaller_one(host_driver):
+    """The arena grows where it is: the smaller plan's graph stays good."""
+    small, large = CudaExecutor(two_step_plan()), CudaExecutor(replace(two_step_plan(), arena_bytes=5 << 20))
+    arena = arena_of(cuda.current_stream())
+    x, y = memory_of(X), memory_of(Y)
+    addresses = set()
     for executor in (small, small, small, large, small, large, small, large):
         out, _ = executor.run([x, y], [1, 1])
         assert np.array_equal(values_of(out), 2 * X + Y)
+        addresses.add(arena.ptr)
         del out, _
-    assert arena_of(GPU).nbytes == 1 << 20
+    assert len(addresses) == 1
+    assert arena.nbytes == 6 << 20
+    assert host_driver.calls["map"] == host_driver.calls["build_graph"] == 2
     assert calls_of(host_driver, lambda: small.run([x, y], [1, 1])) == {"launch_graph": 1}
+
+
+def test_the_arena_counts_as_memory_and_can_be_given_back(host_driver):
+    executor = CudaExecutor(two_step_plan())
+    x, y = memory_of(X), memory_of(Y)
+    for _ in range(2):
+        out, _ = executor.run([x, y], [1, 1])
+    arena = arena_of(cuda.current_stream())
+    allocated, reserved = cuda.memory_allocated(), cuda.memory_reserved()
+    arena.release()
+    assert cuda.memory_allocated() == allocated - (2 << 20)
+    assert cuda.memory_reserved() == reserved - (2 << 20)
+    del out, _
+    assert calls_of(host_driver, lambda: executor.run([x, y], [1, 1])) == {"map": 1, "launch_graph": 1}
+    assert cuda.memory_allocated() == allocated
+    assert np.array_equal(values_of(executor.run([x, y], [1, 1])[0]), 2 * X + Y)
+
+
+def test_an_arena_that_does_not_fit_is_out_of_memory():
+    cuda.set_per_process_memory_fraction(4 / 1024)
+    executor = CudaExecutor(replace(two_step_plan(), arena_bytes=5 << 20))
+    x, y = memory_of(X), memory_of(Y)
+    with pytest.raises(OutOfMemoryError, match="6 MiB"):
+        executor.run([x, y], [1, 1])
+    cuda.set_per_process_memory_fraction(1)
+    assert np.array_equal(values_of(executor.run([x, y], [1, 1])[0]), 2 * X + Y)
 
 
 def test_a_freed_executor_gives_its_memory_back():
@@ -233,7 +260,8 @@ def test_empty_values_and_grids_without_programs():
 def test_running_out_of_memory_anywhere_changes_nothing(plan, parameters, runs_before, monkeypatch):
     """Every allocation of a run fails once; inputs and held outputs are as before, and the next run is right."""
     numbers = [1.0] * len(plan.numbers)
-    allocate = MemoryPool.allocate
+    takes = [(owner, name, getattr(owner, name)) for owner, name in
+             ((CUDAStorage, "__init__"), (MemoryPool, "take_outside"))]
     failing = 0
     while True:
         executor = CudaExecutor(plan)
@@ -241,19 +269,23 @@ def test_running_out_of_memory_anywhere_changes_nothing(plan, parameters, runs_b
         held = [executor.run(inputs, numbers) for _ in range(runs_before)]
         # New addresses, so that the run under test must take all the memory that any run may take.
         inputs = [memory_of(values_of(memory)) for memory in inputs]
-        arena_of(GPU).release()
+        arena_of(cuda.current_stream()).release()
         before = [values_of(memory) for memory in [*inputs, *chain(*held)]]
         asked = 0
 
-        def allocate_or_fail(pool, nbytes, stream=None, failing=failing):
-            nonlocal asked
-            asked += 1
-            if asked == failing + 1:
-                raise OutOfMemoryError("injected")
-            return allocate(pool, nbytes, stream)
+        def or_fail(take, failing=failing):
+            def taken(*args):
+                nonlocal asked
+                asked += 1
+                if asked == failing + 1:
+                    args[0]._block = None  # for `CUDAStorage.__del__`
+                    raise OutOfMemoryError("injected")
+                return take(*args)
+            return taken
 
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryPool, "allocate", allocate_or_fail)
+            for owner, name, take in takes:
+                patch.setattr(owner, name, or_fail(take))
             try:
                 executor.run(inputs, numbers)
             except OutOfMemoryError:
@@ -270,7 +302,7 @@ def test_running_out_of_memory_anywhere_changes_nothing(plan, parameters, runs_b
         if plan.updates:
             assert all(np.array_equal(values_of(memory), old + 1) for memory, old in zip(inputs, before, strict=False))
         failing += 1
-    assert failing >= (1 if runs_before else 2), "the test injected nothing"
+    assert failing >= (0 if plan.updates and runs_before else 2), "the test injected nothing"
 
 
 def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
@@ -280,7 +312,7 @@ def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
     x, y = memory_of(X), memory_of(Y)
     for _ in range(3):
         executor.run([x, y], [1])
-    assert host_driver.calls["capture"] == 0
+    assert host_driver.calls["build_graph"] == 0
 
     broken = replace(plan, steps=(Launch(image("scaled_add"), (place("input"), place("input")), (1, 1, 1)),))
     with pytest.raises(RuntimeError, match="takes 5 arguments"):
@@ -295,21 +327,30 @@ def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
         executor.run([x, y], [1])
 
 
-def test_a_capture_that_fails_can_be_tried_again(host_driver, monkeypatch):
+def test_a_graph_that_cannot_be_built_is_tried_again(host_driver, monkeypatch):
     from genesis.runtime.driver import DriverError
     executor = CudaExecutor(add_plan())
     x, y = memory_of(X), memory_of(Y)
     executor.run([x, y], [1])
+
+    def broken(*_):
+        raise DriverError("cuGraphInstantiate", "CUDA_ERROR_INVALID_VALUE", "invalid argument")
     with monkeypatch.context() as patch:
-        def broken(prepared, stream):
-            raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", "invalid argument")
-        patch.setattr(host_driver, "launch", broken)
-        with pytest.raises(RuntimeError, match="scaled_add: cuLaunchKernel failed"):
-            CudaExecutor(add_plan()).run([x, y], [1])
-        executor._current._steps = [("scaled_add", lambda stream: broken(None, stream))]
-        with pytest.raises(RuntimeError, match="scaled_add: cuLaunchKernel failed"):
+        patch.setattr(host_driver, "build_graph", broken)
+        with pytest.raises(DriverError, match="cuGraphInstantiate failed"):
             executor.run([x, y], [1])
-    assert np.array_equal(values_of(CudaExecutor(add_plan()).run([x, y], [1])[0]), X + Y)
+    assert np.array_equal(values_of(executor.run([x, y], [2])[0]), X + 2 * Y)
+    assert host_driver.calls["build_graph"] == 1
+
+
+def test_a_launch_that_fails_names_itself(host_driver, monkeypatch):
+    from genesis.runtime.driver import DriverError
+
+    def broken(*_):
+        raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", "invalid argument")
+    monkeypatch.setattr(host_driver, "launch", broken)
+    with pytest.raises(RuntimeError, match="scaled_add: cuLaunchKernel failed"):
+        CudaExecutor(add_plan()).run([memory_of(X), memory_of(Y)], [1])
 
 
 @pytest.mark.parametrize("inputs, numbers, message", [

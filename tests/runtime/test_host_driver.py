@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from genesis.ir.types import bool_, float32
-from genesis.runtime.driver import DriverError, DriverOutOfMemory, Pointer
+from genesis.runtime.driver import DeviceCopy, DriverError, DriverOutOfMemory, GraphNode, Pointer
 from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
@@ -111,20 +111,39 @@ def test_memory_is_poisoned_limited_and_checked():
     assert driver.mem_get_info() == (4096, 4096)
 
 
-def test_a_capture_notes_and_forbids_waiting():
+def test_a_graph_is_done_in_the_order_that_its_edges_allow_least():
     driver = HostDriver()
     stream = driver.create_stream()
-    a, b = driver.alloc(512), driver.alloc(512)
-    driver.begin_capture(stream)
+    a, b, c = (driver.alloc(512) for _ in range(3))
     driver.fill(a, 1, 512, stream)
-    driver.copy(b, a, 512, stream)
-    for forbidden in (driver.synchronize, lambda: driver.alloc(512), lambda: driver.free(a),
-                      lambda: driver.synchronize_stream(stream)):
-        with pytest.raises(DriverError, match="STREAM_CAPTURE"):
-            forbidden()
-    graph = driver.end_capture(stream)
     host = np.zeros(512, np.uint8)
-    for expected in (0xFF, 1):
-        driver.copy_to_host(host.ctypes.data, b, 512, stream)
-        assert set(host) == {expected}
-        driver.launch_graph(graph, stream)
+
+    def last_byte(*edges: tuple[int, ...]) -> int:
+        """What c holds after a → b, b → c with these edges."""
+        driver.fill(b, 0, 512, stream)
+        driver.launch_graph(driver.build_graph([GraphNode(DeviceCopy(b, a, 512), edges[0], False),
+                                                GraphNode(DeviceCopy(c, b, 512), edges[1], False)]), stream)
+        driver.copy_to_host(host.ctypes.data, c, 512, stream)
+        return int(host[0])
+    assert last_byte((), (0,)) == 1
+    assert last_byte((), ()) == 0
+    with pytest.raises(DriverError, match="node 0 after"):
+        last_byte((1,), ())
+
+
+def test_memory_is_mapped_into_a_reserved_range():
+    driver = HostDriver(memory_bytes=6 << 20)
+    start = driver.reserve_range(64 << 20)
+    with pytest.raises(DriverError, match="not device memory"):
+        driver.copy(start, start, 1, None)
+    for piece in range(3):
+        driver.map_memory(start + (piece << 21), 1 << 21)
+    driver.fill(start, 7, 6 << 20, None)
+    with pytest.raises(DriverOutOfMemory):
+        driver.map_memory(start + (6 << 20), 1 << 21)
+    assert driver.mem_get_info() == (0, 6 << 20)
+    driver.unmap_memory(start + (2 << 20), 4 << 20)
+    assert driver.mem_get_info() == (4 << 20, 6 << 20)
+    for address, nbytes in [(start + 512, 1 << 21), (start + (2 << 20), 512), (start + (64 << 20), 1 << 21)]:
+        with pytest.raises(DriverError, match="cuMemMap"):
+            driver.map_memory(address, nbytes)

@@ -48,7 +48,7 @@ def test_a_directory_that_others_can_write_to_is_not_trusted(cache):
     lambda content: content[:40],
     lambda content: content + b"x",
     lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
-    lambda content: content.replace(b'"num_warps": 4', b'"num_warps": 8'),
+    lambda content: content.replace(b'"num_warps":4', b'"num_warps":8'),
     lambda content: content.replace(b"genesis-kernel-1", b"genesis-kernel-0"),
     lambda content: b"\x00" * len(content),
 ], ids=["empty", "a byte short", "cut in the head", "longer", "a bit flipped", "meta changed", "other format", "zeros"])

@@ -11,9 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from genesis.ir.types import Device
 from genesis.runtime.driver import DriverOutOfMemory
 from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.memory_pool import MIB, MemoryPool, OutOfMemoryError
+from genesis.runtime.memory_report import blocks_of
 
 
 def quiet_driver(memory_bytes: int = 1 << 30) -> HostDriver:
@@ -58,8 +60,8 @@ class PoolAgainstAList(RuleBasedStateMachine):
     @rule()
     def empty_cache(self):
         self.pool.empty_cache()
-        segments = self.pool.snapshot()
-        assert all(segment["allocated_size"] for segment in segments), "an unused segment was kept"
+        blocks = blocks_of(self.pool)
+        assert {b.segment for b in blocks} == {b.segment for b in blocks if b.held}, "an unused segment was kept"
 
     @invariant()
     def blocks_do_not_overlap(self):
@@ -78,22 +80,21 @@ class PoolAgainstAList(RuleBasedStateMachine):
     @invariant()
     def the_snapshot_tiles_its_segments(self):
         held = {(block.address, block.size) for block in self.held}
-        for segment in self.pool.snapshot():
-            address = segment["address"]
-            previous = "held"
-            for block in segment["blocks"]:
-                assert block["address"] == address
-                assert not (previous == block["state"] == "free"), "free neighbours were not merged"
-                if block["state"] == "held":
-                    held.remove((block["address"], block["size"]))
-                address, previous = address + block["size"], block["state"]
-            assert address == segment["address"] + segment["total_size"]
+        for segment, blocks in itertools.groupby(blocks_of(self.pool), lambda block: block.segment):
+            address, before = segment, None
+            for block in blocks:
+                assert block.address == address
+                assert block.held or before is None or before.held, "free neighbours were not merged"
+                if block.held:
+                    held.remove((block.address, block.size))
+                address, before = address + block.size, block
+            assert address == segment + before.segment_size
         assert not held
 
     def teardown(self):
         for block in self.held:
             self.pool.give_back(block)
-        assert all([block["state"] for block in segment["blocks"]] == ["free"] for segment in self.pool.snapshot())
+        assert all(block.size == block.segment_size for block in blocks_of(self.pool))
         self.pool.empty_cache()
         assert self.pool.stats().reserved_bytes == 0
 
@@ -129,6 +130,135 @@ TestSameSizes = SameSizes.TestCase
 TestSameSizes.settings = settings(max_examples=20, stateful_step_count=60, deadline=None)
 
 
+class FakeStream:
+    """A stream that is its handle's name."""
+
+    device = Device("cuda")
+
+    def __init__(self, handle):
+        self.handle = handle
+
+
+class OrderedDriver(HostDriver):
+    """Knows which work is behind which: a vector clock for each stream, moved on by events and waits."""
+
+    def __init__(self, streams):
+        super().__init__(48 * MIB)
+        self.poisons = False
+        self.clocks = {stream: dict.fromkeys(streams, 0) for stream in streams}
+
+    def work(self, stream):
+        """Something is done on the stream; when that was."""
+        self.clocks[stream][stream] += 1
+        return self.clocks[stream][stream]
+
+    def record_event(self, event, stream):
+        event.clock = dict(self.clocks[stream])
+
+    def wait_event(self, stream, event):
+        mine = self.clocks[stream]
+        mine.update((other, max(mine[other], time)) for other, time in event.clock.items())
+
+    def synchronize(self):
+        done = {stream: clock[stream] for stream, clock in self.clocks.items()}
+        for clock in self.clocks.values():
+            clock.update(done)
+
+
+class Streams(RuleBasedStateMachine):
+    """Memory that work on one stream may still use is not used by another before that work."""
+
+    def __init__(self):
+        super().__init__()
+        self.streams = [FakeStream(name) for name in "abc"]
+        self.driver = OrderedDriver("abc")
+        self.pool = MemoryPool(self.driver, 0, slack=0)
+        self.held = []
+        self.touched = {}  # 512 bytes of memory → stream → when it last used them
+
+    def use(self, block, stream):
+        time = self.driver.work(stream.handle)
+        for page in range(block.address, block.address + block.size, 512):
+            self.touched.setdefault(page, {})[stream.handle] = time
+
+    @rule(nbytes=st.sampled_from([512, 1024, 3000, MIB // 2, 9 * MIB, 11 * MIB]), which=st.integers(0, 2))
+    def take(self, nbytes, which):
+        stream = self.streams[which]
+        try:
+            block = self.pool.allocate(nbytes, stream)
+        except OutOfMemoryError:
+            return
+        known = self.driver.clocks[stream.handle]
+        for page in range(block.address, block.address + block.size, 512):
+            for other, time in self.touched.get(page, {}).items():
+                assert known[other] >= time, f"stream {stream.handle} does not wait for {other}"
+        self.touched.update((page, {}) for page in range(block.address, block.address + block.size, 512))
+        self.use(block, stream)
+        self.held.append(block)
+
+    @rule(data=st.data(), which=st.integers(0, 2))
+    def use_elsewhere(self, data, which):
+        if self.held:
+            block, stream = data.draw(st.sampled_from(self.held)), self.streams[which]
+            self.use(block, stream)
+            self.pool.used_on(block, stream)
+
+    @rule(data=st.data())
+    def give_back(self, data):
+        if self.held:
+            self.pool.give_back(self.held.pop(data.draw(st.integers(0, len(self.held) - 1))))
+
+    @rule()
+    def empty_cache(self):
+        self.pool.empty_cache()
+        kept = [(segment.address, segment.address + segment.size) for segment in self.pool.segments()]
+        self.touched = {page: uses for page, uses in self.touched.items()
+                        if any(start <= page < end for start, end in kept)}
+
+    @invariant()
+    def statistics_are_true(self):
+        assert self.pool.stats().allocated_bytes == sum(block.size for block in self.held)
+
+    def teardown(self):
+        for block in self.held:
+            self.pool.give_back(block)
+        self.pool.empty_cache()
+        assert self.pool.stats().reserved_bytes == 0
+
+
+TestStreams = Streams.TestCase
+TestStreams.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+
+
+def test_a_block_of_another_stream_is_waited_for_rather_than_growing():
+    a, b = (FakeStream(name) for name in "ab")
+    driver = OrderedDriver("ab")
+    pool = MemoryPool(driver, 0, slack=0)
+    block = pool.allocate(11 * MIB, a)
+    assert pool.allocate(10 * MIB, a).segment is not block.segment
+    driver.work("a")
+    pool.give_back(block)
+    again = pool.allocate(11 * MIB, b)
+    assert again.address == block.address and driver.clocks["b"]["a"] == 1
+    assert pool.stats().segments == 2
+
+
+def test_sizes_that_take_turns_have_a_shelf_each():
+    pool = MemoryPool(quiet_driver(), 0)
+    for _ in range(3):
+        for size in (2, 4, 8, 16, 32):
+            pool.give_back(pool.allocate(size * MIB))
+    lane = pool.lane(None)
+    assert sorted(lane.quick) == [size * MIB for size in (2, 4, 8, 16, 32)] and all(lane.quick.values())
+
+
+def test_beyond_the_slack_memory_is_used_again_before_more_is_taken():
+    pool = MemoryPool(quiet_driver(), 0, slack=0)
+    for size in (2, 4, 8, 16, 20) * 3:
+        pool.give_back(pool.allocate(size * MIB))
+    assert pool.stats().reserved_bytes == 20 * MIB
+
+
 @pytest.mark.parametrize(("nbytes", "reserved"), [
     (1, 2 * MIB), (MIB, 2 * MIB), (MIB + 1, 20 * MIB), (20 * MIB, 20 * MIB), (33 * MIB + 1, 34 * MIB),
 ])
@@ -151,7 +281,7 @@ def test_best_fit_takes_the_smallest_hole_that_fits():
     blocks = [pool.allocate(size) for size in (8192, 512, 4096, 512, 16384, 512)]
     for block in (blocks[0], blocks[2], blocks[4]):
         pool.give_back(block)
-    pool.snapshot()  # empties the shelves into the free list
+    pool.segments()  # empties the shelves into the free list
     assert pool.allocate(3000).address == blocks[2].address
 
 

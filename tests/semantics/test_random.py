@@ -156,3 +156,101 @@ def test_moments():
     assert len(counts) == 10 and abs(counts - n / 10).max() < 5 * (n * 0.09) ** 0.5
     kept = (nn.functional.dropout(genesis.ones(n), 0.25) > 0).float().mean().item()
     assert abs(kept - 0.75) < 5 * (0.25 * 0.75 / n) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", [genesis.float16, genesis.bfloat16, genesis.float32, genesis.float64])
+def test_uniform_is_below_one_in_every_dtype(dtype):
+    """24 bits rounded to a narrow dtype would give 1 now and then."""
+    genesis.manual_seed(0)
+    x = genesis.rand(50000, dtype=dtype)
+    assert x.max().item() < 1 and x.min().item() >= 0
+    assert abs(x.double().mean().item() - 0.5) < 5 * (1 / 12 / 50000) ** 0.5 + dtype.eps
+
+
+def test_uniform_in_place_stays_within_its_ends():
+    genesis.manual_seed(0)
+    x = genesis.empty(50000, dtype=genesis.bfloat16).uniform_(2, 3)
+    assert x.min().item() >= 2 and x.max().item() <= 3
+    named = genesis.empty(9).uniform_(**{"from": 5, "to": 6})
+    assert named.min().item() >= 5
+
+
+def test_a_permutation_has_every_number_once():
+    genesis.manual_seed(0)
+    found = genesis.randperm(1000).tolist()
+    assert sorted(found) == list(range(1000)) and found != sorted(found)
+    assert genesis.randperm(0).tolist() == [] and genesis.randperm(3, dtype=genesis.int32).dtype is genesis.int32
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_multinomial_draws_by_weight(replacement):
+    """First draws of many rows have the weights' shares; without replacement a row repeats nothing."""
+    genesis.manual_seed(0)
+    n, weights = 20000, [1.0, 0.0, 2.0, 5.0]
+    rows = genesis.tensor([weights]).expand(n, 4)
+    found = genesis.multinomial(rows, 3, replacement).numpy()
+    share = np.bincount(found[:, 0], minlength=4) / n
+    wanted = np.array(weights) / sum(weights)
+    assert (abs(share - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / n)).all()
+    assert 1 not in found
+    if not replacement:
+        assert all(len(set(row)) == 3 for row in found.tolist())
+
+
+@pytest.mark.parametrize(("draw", "mean", "deviation"), [
+    (lambda x: x.exponential_(2.0), 0.5, 0.5), (lambda x: x.geometric_(0.25), 4.0, 12 ** 0.5),
+    (lambda x: x.bernoulli_(0.3), 0.3, 0.21 ** 0.5), (lambda x: x.random_(10), 4.5, 8.25 ** 0.5),
+    (lambda x: x.log_normal_(0.0, 0.5), np.exp(0.125), np.sqrt((np.exp(0.25) - 1) * np.exp(0.25)))])
+def test_distributions_have_their_means(draw, mean, deviation):
+    """Within five standard errors."""
+    genesis.manual_seed(0)
+    n = 40000
+    x = draw(genesis.empty(n))
+    assert abs(x.double().mean().item() - mean) < 5 * deviation / n ** 0.5
+
+
+def test_generators_state_is_sixteen_bytes():
+    own = genesis.Generator().manual_seed(-1)
+    assert own.initial_seed() == 2**64 - 1 and own.device == genesis.device("cpu")
+    first = genesis.rand(3, generator=own).tolist()
+    copy, state = own.clone_state(), own.get_state()
+    assert state.dtype is genesis.uint8 and state.shape == (16,)
+    second = genesis.rand(3, generator=own).tolist()
+    assert first != second == genesis.rand(3, generator=copy).tolist()
+    assert genesis.rand(3, generator=own.set_state(state)).tolist() == second
+    with pytest.raises(RuntimeError, match="RNG state is of the wrong size"):
+        own.set_state(genesis.zeros(3, dtype=genesis.uint8))
+    with pytest.raises(TypeError, match=r"expected a genesis\.uint8 tensor"):
+        own.set_state(genesis.zeros(16))
+    with pytest.raises(ValueError, match="is not in"):
+        own.manual_seed(2**64)
+
+
+def test_threads_draw_different_numbers():
+    from concurrent.futures import ThreadPoolExecutor
+    own = genesis.Generator().manual_seed(0)
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(lambda _: own.next_draw(), range(400)))
+    assert sorted(draw for _, draw in drawn) == list(range(400))
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: genesis.rand(2, dtype=genesis.int64), "only for floating-point"),
+    (lambda: genesis.randint(3, 3, (2,)), "expects 'from' to be less than 'to'"),
+    (lambda: genesis.randint(0, 300, (2,), dtype=genesis.uint8), "out of bounds"),
+    (lambda: genesis.randperm(-1), "n must be non-negative"),
+    (lambda: genesis.randperm(300, dtype=genesis.uint8), "n is too large"),
+    (lambda: genesis.normal(0.0, -1.0, (2,)), "expects std >= 0.0"),
+    (lambda: genesis.bernoulli(genesis.ones(2).long()), "not implemented for"),
+    (lambda: genesis.empty(2).bernoulli_(2.0), r"expects p to be in \[0, 1\]"),
+    (lambda: genesis.empty(2).uniform_(2, 1), "expects to return a"),
+    (lambda: genesis.empty(2).exponential_(0.0), "expects lambda > 0"),
+    (lambda: genesis.empty(2).geometric_(1.0), r"expects p to be in \(0, 1\)"),
+    (lambda: genesis.empty(2).log_normal_(0.0, 0.0), r"expects std > 0\.0"),
+    (lambda: genesis.empty(2).cauchy_(0.0, 0.0), r"expects sigma > 0\.0"),
+    (lambda: genesis.multinomial(genesis.ones(3), 4), "without replacement"),
+    (lambda: genesis.multinomial(genesis.ones(3), 0), "n_sample <= 0"),
+    (lambda: genesis.multinomial(genesis.ones(1, 1, 1), 1), "1 or 2 dim")])
+def test_what_cannot_be_drawn_is_refused(call, message):
+    with pytest.raises(RuntimeError, match=message):
+        call()

@@ -7,18 +7,22 @@ C; programs that share rows of A run close together, so that these stay in the L
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from genesis.codegen.blocks import power_of_two
-from genesis.codegen.loops import INT32_LIMIT, module
+from genesis.codegen.blocks import block_for
+from genesis.codegen.loops import any_wide, module, multiples_of_16
 from genesis.codegen.source import KernelSource
+from genesis.codegen.templates.epilogue import epilogue
 from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
+from genesis.ir.node import Node
+from genesis.ir.size import near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
 from genesis.passes.operand_view import OperandView, operand_view
+from genesis.passes.views import stored_as
 
 INPUT_PRECISION: Final = "ieee"
 """How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
@@ -55,27 +59,43 @@ def emit_matmul(group: Group) -> KernelSource:
     batch = prod(batches)
     dots = node.dtype in (float16, bfloat16, float32)
     tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
-    wide = max(a.base.type.numel, b.base.type.numel, node.type.numel) >= INT32_LIMIT
+    wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
     lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, dots, wide)]
-    lines.append("inside = (i[:, None] < rows) & (j[None, :] < columns)")
-    out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
-    lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}), mask=inside)")
-    pointers = {"a": a.base, "b": b.base, "out": group.outputs[0]}
+    more = None
+    stored = [x for x in group.outputs if stored_as(x) is node]
+    memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
+    if len(group.outputs) > len(stored):
+        own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
+        more = epilogue(own, node, batch * rows, columns, (tile.i, tile.j), wide)
+        lines += more.lines
+    if stored:
+        lines.append("inside = (i[:, None] < rows) & (j[None, :] < columns)")
+        out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
+        lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}), mask=inside)")
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
-    signature = {**{name: POINTER[n.dtype.name] for name, n in pointers.items()}, **dict.fromkeys(sizes, "i32"),
-                 **dict.fromkeys(constexprs, "constexpr")}
-    name = "batched_matmul" if batch > 1 else "matmul"
+    pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
+    if more:
+        constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
+    signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    name = ("batched_matmul" if batch > 1 else "matmul") + _epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
-    memory = {"a": memory_of(a, group), "b": memory_of(b, group), "out": group.outputs[0]}
     return KernelSource(
-        name, module(name, signature, lines), signature, constexprs, (*memory.values(), *sizes.values()),
-        (*pointers, *(size for size, value in sizes.items() if value % 16 == 0)),
+        name, module(name, signature, lines), signature, constexprs,
+        (*memory.values(), *(more.args if more else ()), *sizes.values()),
+        (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         grid, tile.num_warps, tile.num_stages, label=name)
 
 
+def _epilogue_name(group: Group, product: Node) -> str:
+    """The first ops of an epilogue."""
+    ops = dict.fromkeys(x.op.name for x in group.nodes if x.op.kind == "pointwise" and x.op.name != "cast"
+                        and not x.type.weak)
+    return "".join(f"_{name}" for name in list(ops)[:3])
+
+
 def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int) -> Tile:
-    size = rows * columns * batch
+    size = near(rows * columns * batch)
     row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least)
     return _shrunk(row, rows, columns, depth, 16)
 
@@ -83,7 +103,7 @@ def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int) -> Tile
 def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
     """No block larger than the matrix; a dot wants at least 16 a side."""
     def fit(block: int, size: int) -> int:
-        return max(least, min(block, power_of_two(size)))
+        return max(least, block_for(near(size), block))
     return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from math import prod
 
-from genesis.codegen.blocks import power_of_two
-from genesis.codegen.loops import INT32_LIMIT, module
+from genesis.codegen.blocks import leading_block, power_of_two
+from genesis.codegen.loops import any_wide, integer_type, module, multiples_of_16
 from genesis.codegen.source import KernelSource
 from genesis.codegen.triton_emitter import literal
 from genesis.codegen.triton_lowerings import POINTER, held, triton_type
@@ -47,6 +47,7 @@ def _rows(group: Group, node: Node) -> KernelSource:
     wide, total = _kind(node, source)
     integer = ".to(tl.int64)" if wide else ""
     combine = "total + value" if node.op.name == "index_add" else "value"
+    sizes = {"count": count}
     lines = [
         f"row_0 = tl.program_id(0){integer} % {blocks} * BLOCK",
         f"outer = tl.program_id(0){integer} // {blocks}",
@@ -55,23 +56,23 @@ def _rows(group: Group, node: Node) -> KernelSource:
         f"inside = (row < {rows}) & (column < {inner})",
         f"at = (outer * {rows} + row) * {inner} + column",
         f"total = {_start(base, total, '[BLOCK, COLUMNS]')}",
-        f"for begin in range(0, {count}, SEARCHED):",
+        "for begin in range(0, count, SEARCHED):",
         "    position = begin + tl.arange(0, SEARCHED)",
-        f"    chosen = tl.load(index + position, mask=position < {count}, other=-1)",
+        "    chosen = tl.load(index + position, mask=position < count, other=-1)",
         "    here = (chosen >= row_0) & (chosen < row_0 + BLOCK)",
-        f"    waiting = tl.where(here, position, {count})",
+        "    waiting = tl.where(here, position, count)",
         "    for _ in range(0, tl.sum(here.to(tl.int32))):",
         "        hit = tl.min(waiting)",
-        f"        waiting = tl.where(waiting == hit, {count}, waiting)",
+        "        waiting = tl.where(waiting == hit, count, waiting)",
         "        hit_row = tl.load(index + hit)",
-        f"        from_row = source + (outer * {count} + hit) * {inner}",
+        f"        from_row = source + (outer * count + hit) * {inner}",
         f"        value = tl.load(from_row + column, mask=column < {inner}, other=0).to({triton_type(total)})",
         f"        total = tl.where(row == hit_row, {combine}, total)",
         f"tl.store(out + at, {_stored('total', node)}, mask=inside)",
     ]
     grid = (blocks * outer, -(-inner // columns), 1)
-    sizes = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": min(power_of_two(count), SEARCHED)}
-    return _kernel(group, node, lines, sizes, grid, 8 if block * columns >= 4096 else 4)
+    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": leading_block(count, SEARCHED)}
+    return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
 
 
 def _elements(group: Group, node: Node) -> KernelSource:
@@ -80,7 +81,7 @@ def _elements(group: Group, node: Node) -> KernelSource:
     wide, total = _kind(node, source)
     integer = ".to(tl.int64)" if wide else ""
     size = node.type.numel
-    block = min(power_of_two(size), 1024)
+    block = leading_block(size, 1024)
     inner, length = prod(shape[axis + 1:]), index.shape[axis]
     combine = "total + value" if node.op.name == "scatter_add" else "value"
     lines = [
@@ -88,11 +89,11 @@ def _elements(group: Group, node: Node) -> KernelSource:
         f"mine = x // {max(inner, 1)} % {max(shape[axis], 1)}",
     ]
     # Where the element's column begins in the index, whose other sizes may be smaller than the result's.
-    parts, conditions, stride = [], [f"x < {size}"], 1
+    parts, conditions, stride = [], ["x < size"], 1
     for d in reversed(range(len(shape))):
         if d != axis:
             below = prod(shape[d + 1:])
-            coordinate = f"(x // {below} % {shape[d]})"
+            coordinate = f"(x // {below} % {shape[d]})" if d else f"(x // {below})"
             if index.shape[d] < shape[d]:
                 conditions.append(f"({coordinate} < {index.shape[d]})")
             parts.append(f"{coordinate} * {stride}")
@@ -102,7 +103,7 @@ def _elements(group: Group, node: Node) -> KernelSource:
         f"first = {' + '.join(parts) or 'x * 0'}",
         f"looked = {' & '.join(f'({c})' for c in conditions)}",
         "at = x",
-        f"inside = x < {size}",
+        "inside = x < size",
         f"total = {_start(base, total, '[BLOCK]')}",
         f"for k in range(0, {length}):",
         f"    chosen = tl.load(index + (first + k * {step}), mask=looked, other=-1)",
@@ -111,13 +112,13 @@ def _elements(group: Group, node: Node) -> KernelSource:
         f"    total = tl.where(hit, {combine}, total)",
         f"tl.store(out + x, {_stored('total', node)}, mask=inside)",
     ]
-    return _kernel(group, node, lines, {"BLOCK": block}, (-(-size // block), 1, 1), 4)
+    return _kernel(group, node, lines, {"size": size}, {"BLOCK": block}, (-(-size // block), 1, 1), 4)
 
 
 def _kind(node: Node, source: Node) -> tuple[bool, DType]:
     """(are 64-bit addresses needed, the dtype values are added in)."""
     dtype = held(node.dtype)
-    return max(node.type.numel, source.type.numel) >= INT32_LIMIT, int32 if dtype.itemsize < 4 else dtype
+    return any_wide(node.type.numel, source.type.numel), int32 if dtype.itemsize < 4 else dtype
 
 
 def _start(base: Node, total: DType, shape: str) -> str:
@@ -131,18 +132,19 @@ def _stored(value: str, node: Node) -> str:
     return f"{value} != 0" if node.dtype is bool_ else f"{value}.to({triton_type(node.dtype)})"
 
 
-def _kernel(group: Group, node: Node, lines: list[str], constexprs: dict[str, int], grid: tuple[int, int, int],
-            num_warps: int) -> KernelSource:
+def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], constexprs: dict[str, int],
+            grid: tuple[int, int, int], num_warps: int) -> KernelSource:
     base, index, source = node.inputs
     pointers = {name: _known_as(x, group) for name, x in (("base", base), ("index", index), ("source", source))
                 if name != "base" or base.op.name != "const"}
     pointers["out"] = group.outputs[0]
     signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
+                 **{name: integer_type(value) for name, value in sizes.items()},
                  **dict.fromkeys(constexprs, "constexpr")}
     if node.type.numel == 0:
         grid = (0, 1, 1)
     return KernelSource(node.op.name, module(node.op.name, signature, lines), signature, constexprs,
-                        tuple(pointers.values()), tuple(pointers), grid, num_warps, label=node.op.name)
+                        (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), grid, num_warps, label=node.op.name)
 
 
 def _known_as(node: Node, group: Group) -> Node:

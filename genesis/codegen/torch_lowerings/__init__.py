@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from genesis.codegen.torch_lowerings.activation import ACTIVATION
+from genesis.codegen.torch_lowerings.channel_norm import CHANNEL_NORM
 from genesis.codegen.torch_lowerings.composite import COMPOSITE
 from genesis.codegen.torch_lowerings.contraction import CONTRACTION
+from genesis.codegen.torch_lowerings.convolution import CONVOLUTION
+from genesis.codegen.torch_lowerings.decompositions import DECOMPOSITIONS
 from genesis.codegen.torch_lowerings.dtypes import torch_dtype
 from genesis.codegen.torch_lowerings.indexing import INDEXING
 from genesis.codegen.torch_lowerings.movement import MOVEMENT, shares_memory
 from genesis.codegen.torch_lowerings.optimizer import OPTIMIZER
 from genesis.codegen.torch_lowerings.pointwise import POINTWISE
+from genesis.codegen.torch_lowerings.pooling import POOLING
 from genesis.codegen.torch_lowerings.random import RANDOM
 from genesis.codegen.torch_lowerings.reduction import REDUCTION
+from genesis.codegen.torch_lowerings.resample import RESAMPLE
+from genesis.codegen.torch_lowerings.scan import SCAN
+from genesis.codegen.torch_lowerings.sorting import SORTING
 from genesis.codegen.torch_lowerings.table import Lowering
 from genesis.ir.numbers import fold_numbers
 
@@ -25,7 +33,15 @@ LOWERINGS: Final[dict[str, Lowering]] = {
     **POINTWISE,
     **REDUCTION,
     **INDEXING,
+    **SCAN,
+    **SORTING,
     **CONTRACTION,
+    **CONVOLUTION,
+    **DECOMPOSITIONS,
+    **RESAMPLE,
+    **ACTIVATION,
+    **CHANNEL_NORM,
+    **POOLING,
     **RANDOM,
     **COMPOSITE,
     **OPTIMIZER,

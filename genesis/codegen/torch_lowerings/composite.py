@@ -95,13 +95,12 @@ def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tenso
 # Attention
 
 def _four(x: Tensor) -> Tensor:
-    """(..., rows, size) as (batch, heads, rows, size)."""
+    """(..., heads, rows, size) as (batch, heads, rows, size)."""
     if x.ndim == 4:
         return x
-    count = 1
-    for size in x.shape[:-2]:
-        count *= size
-    return x.reshape(count, 1, *x.shape[-2:])
+    if x.ndim < 4:
+        return x.reshape(*[1] * (4 - x.ndim), *x.shape)
+    return x.flatten(0, -4)
 
 
 def _one_restriction(types: Types, attributes: Attributes) -> bool:
@@ -111,7 +110,7 @@ def _one_restriction(types: Types, attributes: Attributes) -> bool:
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float) -> Tensor:
     y = functional.scaled_dot_product_attention(_four(q), _four(k), _four(v), None if mask is None else _four(mask),
-                                                0.0, causal, scale=scale)
+                                                0.0, causal, scale=scale, enable_gqa=q.shape[:-2] != k.shape[:-2])
     return y if q.ndim == 4 else y.reshape(*q.shape[:-1], v.shape[-1])
 
 
@@ -125,10 +124,44 @@ def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, cau
     """The rows' log Σ exp is computed again by a forward: the op does not have it as an operand."""
     shapes = q.shape, k.shape, v.shape
     g, q, k, v = _four(g), _four(q), _four(k), _four(v)
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:  # the kernel wants as many heads everywhere
+        k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
     y, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
     found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
         g, q, k, v, y, logsumexp, 0.0, causal, scale=scale)
+    if shared > 1:
+        found = (found[0], *(x.unflatten(1, (-1, shared)).sum(2) for x in found[1:]))
     return tuple([x.reshape(shape) for x, shape in zip(found, shapes, strict=True)])
+
+
+def _binary_cross_entropy(x: Tensor, target: Tensor) -> Tensor:
+    return torch.ops.aten.binary_cross_entropy(x, target, None, 0)
+
+
+def _binary_cross_entropy_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor) -> None:
+    torch.ops.aten.binary_cross_entropy_backward.grad_input(g, x, target, None, 0, grad_input=outs[0])
+
+
+def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> None:
+    torch.ops.aten.huber_loss.out(x, target, 0, delta, out=outs[0])
+
+
+def _huber_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, delta: float) -> None:
+    torch.ops.aten.huber_loss_backward.out(g, x, target, 0, delta, grad_input=outs[0])
+
+
+def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> None:
+    torch.ops.aten.smooth_l1_loss.out(x, target, 0, beta, out=outs[0])
+
+
+def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, beta: float) -> None:
+    torch.ops.aten.smooth_l1_loss_backward.grad_input(g, x, target, 0, beta, grad_input=outs[0])
+
+
+def _wide_elements(types: Types, attributes: Attributes) -> bool:
+    """float32 and float64; torch's kernel refuses values outside [0, 1]."""
+    return types[0].dtype.itemsize >= 4
 
 
 COMPOSITE: dict[str, Lowering] = {
@@ -141,6 +174,12 @@ COMPOSITE: dict[str, Lowering] = {
     "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
     "cross_entropy": Lowering(_cross_entropy, "fresh"),
     "cross_entropy_backward": Lowering(_cross_entropy_backward),
+    "huber_loss": Lowering(_huber_loss),
+    "huber_loss_backward": Lowering(_huber_loss_backward),
+    "smooth_l1_loss": Lowering(_smooth_l1_loss),
+    "smooth_l1_loss_backward": Lowering(_smooth_l1_loss_backward),
+    "binary_cross_entropy": Lowering(_binary_cross_entropy, "fresh", _wide_elements),
+    "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_wide_elements),
     "sdpa": Lowering(_sdpa, "fresh", _one_restriction),
     "sdpa_backward": Lowering(_sdpa_backward, "fresh", _flash),
 }

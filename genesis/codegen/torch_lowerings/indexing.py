@@ -31,6 +31,15 @@ def _rows(x: Tensor, axis: int, index: Tensor, like: Tensor) -> Tensor:
     return x.reshape(*like.shape[:axis], index.numel(), *like.shape[axis + 1:])
 
 
+def _row_number(outs: Outs, index: Tensor, size: int, dim: int) -> None:
+    if index.numel():
+        low, high = index.aminmax()
+        if low < -size or high >= size:
+            wrong = index[(index < -size) | (index >= size)].reshape(-1)[0].item()
+            raise IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+        torch.remainder(index, size, out=outs[0])
+
+
 def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
     torch.index_select(x, axis, _flat(index), out=_rows(outs[0], axis, index, x))
 
@@ -71,6 +80,7 @@ def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int)
 
 
 INDEXING: dict[str, Lowering] = {
+    "row_number": Lowering(_row_number),
     "take": Lowering(_take),
     "index_add": Lowering(_index_add, in_place=(0,)),
     "index_copy": Lowering(_index_copy, in_place=(0,)),

@@ -63,10 +63,15 @@ def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, 
     out[_region(starts, stops, steps)].copy_(value)
 
 
+def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, device: Any) -> None:
+    torch.linspace(start, end, count, out=outs[0])
+
+
 MOVEMENT: dict[str, Lowering] = {
     "const": Lowering(_const),
     "fill": Lowering(_fill),
     "iota": Lowering(_iota),
+    "linspace": Lowering(_linspace),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
     "permute": Lowering(lambda x, axes: x.permute(axes), "view"),
     "expand": Lowering(lambda x, shape: x.expand(shape), "view"),
@@ -75,4 +80,5 @@ MOVEMENT: dict[str, Lowering] = {
     "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
     "concat": Lowering(_concat),
     "assign": Lowering(_assign, in_place=(0,)),
+    "recompute": Lowering(lambda x, after=None: x.view(x.shape), "view"),
 }

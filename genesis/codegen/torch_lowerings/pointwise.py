@@ -6,14 +6,16 @@ A number goes to torch as a number where torch takes one there, else as a 0-d te
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, scalar_tensor
 
+from genesis.codegen.torch_lowerings.dtypes import torch_dtype
 from genesis.codegen.torch_lowerings.table import Lowering
-from genesis.ir.types import DType
+from genesis.ir.types import DType, float64
 
 Outs = tuple[Tensor, ...]
 Operand = Any  # Tensor | bool | int | float
@@ -77,6 +79,88 @@ def _isinf(x: Tensor) -> Tensor:
     return torch.isinf(x)
 
 
+def _bitcast(outs: Outs, x: Tensor, dtype: DType) -> None:
+    outs[0].copy_(x.view(torch_dtype(dtype)))
+
+
+def _addcmul(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> None:
+    torch.addcmul(x, a, b, value=value, out=outs[0])
+
+
+def _addcdiv(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> None:
+    torch.addcdiv(x, a, b, value=value, out=outs[0])
+
+
+def _lerp(outs: Outs, a: Tensor, b: Tensor, weight: Operand) -> None:
+    torch.lerp(a, b, weight, out=outs[0])
+
+
+def _add_scaled(outs: Outs, a: Tensor, b: Tensor, alpha: Any) -> None:
+    torch.add(a, b, alpha=alpha, out=outs[0])
+
+
+def _clamp(outs: Outs, x: Tensor, low: Operand, high: Operand) -> None:
+    if isinstance(low, Tensor) is not isinstance(high, Tensor):
+        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
+    torch.clamp(x, low, high, out=outs[0])
+
+
+def _bound(call: Callable, on_tensors: Callable) -> Lowering:
+    """For clamp_min and clamp_max, which know no bool but as maximum and minimum."""
+    def run(outs: Outs, x: Operand, bound: Operand) -> None:
+        if not isinstance(x, Tensor):
+            x = scalar_tensor(x, dtype=bound.dtype)
+        if x.dtype is torch.bool:
+            on_tensors(x, bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype), out=outs[0])
+        else:
+            call(x, bound, out=outs[0])
+    return Lowering(run, in_place=(0, 1))
+
+
+def _nan_to_num(outs: Outs, x: Tensor, nan: float, high: float, low: float) -> None:
+    torch.nan_to_num(x, nan, high, low, out=outs[0])
+
+
+def _isclose(a: Tensor, b: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
+    return torch.isclose(a, b, rtol, atol, equal_nan)
+
+
+def _logit(outs: Outs, x: Tensor, eps: float | None = None) -> None:
+    torch.logit(x, eps, out=outs[0])
+
+
+def _trunc_divide(outs: Outs, a: Operand, b: Operand) -> None:
+    if not isinstance(a, Tensor):
+        a = scalar_tensor(a, dtype=b.dtype)
+    torch.div(a, b, rounding_mode="trunc", out=outs[0])
+
+
+def _not_low(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch rounds a bfloat16 quotient before it cuts the fraction off."""
+    return all(t.dtype.kind != "float" or t.dtype.itemsize >= 4 for t in types)
+
+
+def _not_float64(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch's polygamma has errors of 1e-10 in float64; the decomposition has not."""
+    return types[0].dtype is not float64
+
+
+def _polygamma(outs: Outs, x: Tensor, n: int) -> None:
+    torch.polygamma(n, x, out=outs[0])
+
+
+def _round_to(outs: Outs, x: Tensor, decimals: int) -> None:
+    torch.round(x, decimals=decimals, out=outs[0])
+
+
+def _isposinf(outs: Outs, x: Tensor) -> None:
+    torch.isposinf(x, out=outs[0])
+
+
+def _isneginf(outs: Outs, x: Tensor) -> None:
+    torch.isneginf(x, out=outs[0])
+
+
 def _relu(outs: Outs, x: Tensor) -> None:
     torch.clamp_min(x, 0, out=outs[0])
 
@@ -93,20 +177,46 @@ def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
     torch.ops.aten.gelu_backward.grad_input(g, x, approximate=approximate, grad_input=outs[0])
 
 
+def _ndtr(outs: Outs, x: Tensor) -> None:
+    """By erfc, in at least float32: torch.special.ndtr is 0 from -8.4 on."""
+    wide = x if x.element_size() >= 4 else x.float()
+    outs[0].copy_(torch.erfc(wide * -math.sqrt(0.5)).mul_(0.5))
+
+
 _BOTH_SIDES = ("add", "sub", "mul", "div", "pow")
 _RIGHT_SIDE = ("remainder", "fmod", "floor_divide", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le",
                "gt", "ge")
 _UNARY = ("neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
           "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid",
-          "erf", "erfc", "floor", "ceil", "round", "trunc", "bitwise_not")
+          "erf", "erfc", "floor", "ceil", "round", "trunc", "bitwise_not", "signbit", "frac",
+          "sinc", "erfinv", "digamma", "lgamma", "i0", "logical_not")
+_TENSORS = ("atan2", "maximum", "minimum", "copysign", "nextafter", "fmax", "fmin", "heaviside", "hypot", "logaddexp",
+            "logaddexp2", "xlogy", "gcd", "lcm", "logical_and", "logical_or", "logical_xor")
 
 POINTWISE: dict[str, Lowering] = {
     **{name: _binary(getattr(torch, name)) for name in _BOTH_SIDES},
     **{name: _tensor_first(getattr(torch, name)) for name in _RIGHT_SIDE},
     **{name: _unary(getattr(torch, name)) for name in _UNARY},
-    "atan2": _tensors(torch.atan2),
-    "maximum": _tensors(torch.maximum),
-    "minimum": _tensors(torch.minimum),
+    **{name: _tensors(getattr(torch, name)) for name in _TENSORS},
+    "i1": _unary(torch.special.i1),
+    "ndtr": Lowering(_ndtr, in_place=(0,)),
+    "logit": Lowering(_logit, in_place=(0,)),
+    "polygamma": Lowering(_polygamma, supports=_not_float64, in_place=(0,)),
+    "round_to": Lowering(_round_to, in_place=(0,)),
+    "trunc_divide": Lowering(_trunc_divide, supports=_not_low, in_place=(0, 1)),
+    "addcmul": Lowering(_addcmul, in_place=(0, 1, 2)),
+    "addcdiv": Lowering(_addcdiv, in_place=(0, 1, 2)),
+    "add_scaled": Lowering(_add_scaled, in_place=(0, 1)),
+    "lerp": Lowering(_lerp, in_place=(0, 1, 2)),
+    "clamp": Lowering(_clamp, in_place=(0, 1, 2)),
+    "clamp_min": _bound(torch.clamp_min, torch.maximum),
+    "clamp_max": _bound(torch.clamp_max, torch.minimum),
+    "nan_to_num": Lowering(_nan_to_num, in_place=(0,)),
+    "isfinite": Lowering(torch.isfinite, "fresh"),
+    "isposinf": Lowering(_isposinf),
+    "isneginf": Lowering(_isneginf),
+    "isclose": Lowering(_isclose, "fresh"),
+    "bitcast": Lowering(_bitcast),
     "left_shift": _tensor_first(torch.bitwise_left_shift),
     "right_shift": _tensor_first(torch.bitwise_right_shift),
     "where": Lowering(_where, in_place=(1, 2)),

@@ -1,4 +1,4 @@
-"""Reductions and scans. torch accumulates float16 and bfloat16 in float32."""
+"""Reductions. torch accumulates float16 and bfloat16 in float32."""
 
 from __future__ import annotations
 
@@ -60,14 +60,34 @@ def _arg(call: Callable) -> Lowering:
     return Lowering(run)
 
 
-def _scan(call: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, axis: int) -> None:
-        call(x, axis, out=outs[0], dtype=x.dtype)
-    return Lowering(run, supports=_not_bool)
+def _some_axes(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """No axes mean all of them to torch, and none to the op."""
+    return bool(attributes["axes"])
 
 
-def _not_bool(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    return types[0].dtype.kind != "bool"
+def _variance(call: Callable) -> Lowering:
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, correction: float) -> None:
+        call(x, axes, correction=correction, keepdim=keepdims, out=outs[0])
+    return Lowering(run, supports=_some_axes)
+
+
+def _vector_norm(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, p: float) -> None:
+    torch.linalg.vector_norm(x, p, axes, keepdims, out=outs[0])
+
+
+def _nansum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
+    torch.nansum(x, axes, keepdims, dtype=x.dtype, out=outs[0])
+
+
+def _count_nonzero(x: Tensor, axes: Ints, keepdims: bool) -> Tensor:
+    found = torch.count_nonzero(x) if len(axes) == x.ndim else torch.count_nonzero(x, axes)
+    return found.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if keepdims else found
+
+
+def _composite(call: Callable) -> Lowering:
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
+        call(x, axes, keepdims, out=outs[0])
+    return Lowering(run, supports=_some_axes)
 
 
 REDUCTION: dict[str, Lowering] = {
@@ -80,6 +100,11 @@ REDUCTION: dict[str, Lowering] = {
     "all": _over_axes(torch.all),
     "argmax": _arg(torch.argmax),
     "argmin": _arg(torch.argmin),
-    "cumsum": _scan(torch.cumsum),
-    "cumprod": _scan(torch.cumprod),
+    "var": _variance(torch.var),
+    "std": _variance(torch.std),
+    "vector_norm": Lowering(_vector_norm, supports=_some_axes),
+    "logsumexp": _composite(torch.logsumexp),
+    "nanmean": _composite(torch.nanmean),
+    "nansum": Lowering(_nansum, supports=_some_axes),
+    "count_nonzero": Lowering(_count_nonzero, "fresh", _some_axes),
 }

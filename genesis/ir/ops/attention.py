@@ -1,4 +1,8 @@
-"""Scaled dot-product attention: q (..., queries, size), k and v (..., keys, size), leading dimensions equal."""
+"""Scaled dot-product attention: q (..., heads, queries, size), k and v (..., heads, keys, size).
+
+Leading dimensions are equal, but k and v may have fewer heads than q: each is shared by a group of query heads that
+follow each other (Ainslie et al. 2023).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.control import item
 from genesis.ir.ops.leaves import iota
-from genesis.ir.ops.movement import expand
+from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import common, eq, ge, where_
 from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import max, sum
@@ -18,21 +22,55 @@ from genesis.ir.ops.softmax import softmax, softmax_value
 from genesis.ir.types import TensorType, int64
 
 
-def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
-               scale: float) -> TensorType:
-    if not (q.ndim == k.ndim == v.ndim >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
-            and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]):
+def check_operands(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> None:
+    """RuntimeError unless these fit each other."""
+    fits = q.ndim == k.ndim == v.ndim >= 2 and k.shape[:-2] == v.shape[:-2] and q.shape[:-3] == k.shape[:-3]
+    if not (fits and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]) or (
+            q.ndim > 2 and q.shape[-3] != k.shape[-3] and (not k.shape[-3] or q.shape[-3] % k.shape[-3])):
         raise RuntimeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not fit")
     if not q.dtype is k.dtype is v.dtype:
         raise RuntimeError(f"dtypes of query {q.dtype!r}, key {k.dtype!r} and value {v.dtype!r} differ")
     scores = (*q.shape[:-1], k.shape[-2])
     if mask and mask[0].shape != scores:
         raise RuntimeError(f"the mask must be expanded to {scores}, not {mask[0].shape}")
-    return common((q,), FLOAT).with_shape((*q.shape[:-1], v.shape[-1]))
+    if mask and mask[0].dtype.kind == "int":
+        raise RuntimeError(f"a mask is bool or floating point, not {mask[0].dtype!r}")
+    common((q,), FLOAT)
+
+
+def group_size(q: TensorType, k: TensorType) -> int:
+    """How many query heads share a key head."""
+    return q.shape[-3] // k.shape[-3] if q.ndim > 2 and k.shape[-3] else 1
+
+
+def for_each_head(x: Node, times: int) -> Node:
+    """k or v with each head `times` times in a row, as a view."""
+    if times == 1:
+        return x
+    *batch, heads, length, size = x.type.shape
+    apart = reshape(x, shape=(*batch, heads, 1, length, size))
+    return reshape(expand(apart, shape=(*batch, heads, times, length, size)),
+                   shape=(*batch, heads * times, length, size))
+
+
+def over_groups(x: Node, times: int, like: Node) -> Node:
+    """The sum of what the query heads of a group give."""
+    if times == 1:
+        return narrow(x, like)
+    *batch, heads, length, size = x.type.shape
+    apart = reshape(wide(x), shape=(*batch, heads // times, times, length, size))
+    return narrow(sum(apart, axes=(apart.type.ndim - 3,)), like)
+
+
+def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
+               scale: float) -> TensorType:
+    check_operands(q, k, v, *mask)
+    return q.with_shape((*q.shape[:-1], v.shape[-1]))
 
 
 def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
     """softmax(q·kᵀ·scale + mask) in at least float32; a query whose every key is masked gets 0, as in torch."""
+    k = for_each_head(k, group_size(q.type, k.type))
     scores = wide(matmul(q, swap_last(k))) * scale
     rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
     if causal:
@@ -49,6 +87,7 @@ def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale
 
 
 def _sdpa(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> Node:
+    v = for_each_head(v, group_size(q.type, v.type))
     return matmul(narrow(_probabilities(q, k, mask, causal, scale), q), v)
 
 
@@ -63,14 +102,15 @@ def _sdpa_backward(g: Node, q: Node, k: Node, v: Node, y: Node, *mask: Node, cau
 
     P is rounded as the forward rounds it for its product, so that one value serves both.
     """
-    rounded = narrow(_probabilities(q, k, mask, causal, scale), q)
+    rounded, shared = narrow(_probabilities(q, k, mask, causal, scale), q), group_size(q.type, k.type)
     p = wide(rounded)
     last = p.type.ndim - 1
-    to_p = wide(matmul(g, swap_last(v)))
+    to_p = wide(matmul(g, swap_last(for_each_head(v, shared))))
     row = sum(wide(g) * wide(y), axes=(last,), keepdims=True)
     to_scores = p * (to_p - row)
     scaled = narrow(to_scores * scale, q)
-    results = (matmul(scaled, k), matmul(swap_last(scaled), q), matmul(swap_last(rounded), g))
+    results = (matmul(scaled, for_each_head(k, shared)), over_groups(matmul(swap_last(scaled), q), shared, k),
+               over_groups(matmul(swap_last(rounded), g), shared, v))
     return (*results, narrow(to_scores, mask[0])) if mask and mask[0].dtype.kind == "float" else results
 
 
@@ -89,10 +129,14 @@ def _attended() -> Samples:
         q, k = reals().of(*batch, queries, 8), reals().of(*batch, keys, 8)
         mask = [m.of(*batch, queries, keys) for m in masks]
         found.append(case(q, k, k, *mask, causal=causal, scale=0.5))
+    shared = reals().of(2, 2, 5, 8)  # four query heads, two key heads
+    found.append(case(reals().of(2, 4, 3, 8), shared, shared, booleans().of(2, 4, 3, 5), causal=False, scale=0.5))
     return cases(*found, scale=1)
 
 
 def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
+    if q.ndim > 2:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * scale
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf)
@@ -106,6 +150,7 @@ _SDPA: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
 sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp,
           doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "
-              "query i sees keys 0..i.", samples=_attended(), reference=_sdpa_value)
+              "query i sees keys 0..i. Groups of query heads may share a head of k and v.",
+          samples=_attended(), reference=_sdpa_value)
 sdpa_backward = Op("sdpa_backward", "composite", _sdpa_backward_type, **_SDPA, decompose=_sdpa_backward,
                    doc="Gradients of sdpa by q, k, v and a floating-point mask, from its result y.")

@@ -7,14 +7,15 @@ all found here.
 
 from __future__ import annotations
 
-from genesis.ir.node import Node, Op
+from genesis.ir.node import Node, Op, broadcast_shapes, literal
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.leaves import full
 from genesis.ir.ops.loss import cross_entropy, cross_entropy_backward
+from genesis.ir.ops.movement import expand
 from genesis.ir.ops.norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
-from genesis.ir.ops.pointwise import where_
+from genesis.ir.ops.pointwise import eq, where_
 from genesis.ir.ops.precision import narrow, wide
-from genesis.ir.ops.samples import case, cases, np, number
+from genesis.ir.ops.samples import FLOAT, case, cases, forward_only, np, number, positives, reals
 from genesis.ir.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from genesis.ir.types import DType, TensorType, bool_, float32, tensor_type
 
@@ -25,11 +26,29 @@ def _fill(value: Node, type: TensorType) -> Node:
     return where_(same(True, bool_), value, same(False, type.dtype))
 
 
+def _scale_gradient_vjp(g: Node, x: Node, factor: Node, y: Node) -> tuple[Node | None, ...]:
+    by = expand(narrow(factor, g), shape=g.type.shape)
+    return where_(eq(by, literal(0.0)), 0.0, g * by), None
+
+
+def _scale_gradient_type(x: TensorType, factor: TensorType) -> TensorType:
+    if broadcast_shapes(x.shape, factor.shape) != x.shape:
+        raise RuntimeError(f"a factor of shape {factor.shape} does not broadcast to {x.shape}")
+    return x
+
+
+scale_gradient = Op("scale_gradient", "composite", _scale_gradient_type, decompose=lambda x, factor: x,
+                    vjp=_scale_gradient_vjp,
+                    doc="x; its gradient is multiplied by the factor, which broadcasts, and is 0 where that is 0.",
+                    samples=cases(*(forward_only(case(reals().of(*s), positives().of(*f))) for s, f in (
+                        ((3, 4), (3, 1)), ((), ()), ((0, 2), (0, 1)))), kinds=FLOAT),
+                    reference=lambda x, factor: x)
+
 fill = Op("fill", "composite", lambda value, type: type, attrs=("type",), decompose=_fill, differentiable=False,
           doc="A number in every element.",
           samples=cases(*(case(number(1.5), type=tensor_type(s, float32)) for s in ((), (2, 3), (0,)))),
           reference=lambda value, type: np.full(type.shape, value))
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "fill", "layer_norm", "layer_norm_backward", "log_softmax",
-           "log_softmax_backward", "narrow", "rms_norm", "rms_norm_backward", "sdpa", "sdpa_backward", "softmax",
-           "softmax_backward", "wide"]
+           "log_softmax_backward", "narrow", "rms_norm", "rms_norm_backward", "scale_gradient", "sdpa",
+           "sdpa_backward", "softmax", "softmax_backward", "wide"]

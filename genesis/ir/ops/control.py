@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.ir.node import Op
+from genesis.ir.node import Node, Op, unique
 from genesis.ir.types import TensorType
 
 item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differentiable=True,
           doc="One result of an op that has several.")
+
+
+def results_of(node: Node) -> list[Node]:
+    """All results of an op that has several and was just recorded, for the only one who knows it.
+
+    Unlike `item`s that are recorded one by one these are not looked up: an optimizer has hundreds.
+    """
+    return [unique(item, (node,), (index,), kind, node.source) for index, kind in enumerate(node.type)]
+
 
 watch = Op("watch", "control", lambda x, leaf: x, attrs=("leaf",), vjp=lambda g, x, y, leaf: g,
            doc="x, as read by the tensor number `leaf` that wants a gradient. Two tensors over one memory are "
@@ -43,7 +52,8 @@ def _grad_type(*types: TensorType, outputs: int, create_graph: bool) -> tuple[Te
 
 grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph"), differentiable=True,
           doc="Reverse-mode gradients: operands are the outputs, their gradients, then the nodes to differentiate by; "
-              "a result for each of these. The autodiff pass expands it.")
+              "a result for each of these, a constant to other gradients without create_graph. The autodiff pass "
+              "expands it.")
 
 
 def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:

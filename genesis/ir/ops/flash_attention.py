@@ -1,6 +1,6 @@
 """Attention in the form that needs no score matrix in memory (Dao 2023, FlashAttention-2).
 
-The forward also gives each query's lse = log Σ exp(scores), from which the backward makes the
+The forward also gives each query's lse = log Σ exp(scores) (∞ where it sees no key), from which the backward makes the
 probabilities again: P = exp(scores - lse). With Δ = rowsum(g·y) the gradients are
 dv = Pᵀ·g, dS = P·(g·vᵀ - Δ), dq = dS·k·scale, dk = dSᵀ·q·scale.
 
@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from genesis.ir.node import Node, Op
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.attention import check_operands, for_each_head, group_size, over_groups
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import reshape
-from genesis.ir.ops.pointwise import common, exp, ge, log, where_
+from genesis.ir.ops.pointwise import eq, exp, ge, log, where_
 from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import max, spread, sum
-from genesis.ir.ops.samples import FLOAT, Samples, case, cases, np, reals
+from genesis.ir.ops.samples import Operand, Samples, Values, booleans, case, cases, forward_only, np, reals
 from genesis.ir.types import TensorType, float32, int64
 
 
@@ -28,58 +29,63 @@ def row_type(q: TensorType) -> TensorType:
     return q.with_shape(q.shape[:-1]) if q.dtype.itemsize >= 4 else q.with_dtype(float32).with_shape(q.shape[:-1])
 
 
-def _checked(q: TensorType, k: TensorType, v: TensorType) -> None:
-    if not (q.ndim == k.ndim == v.ndim >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
-            and q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2]):
-        raise RuntimeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not fit")
-    if not q.dtype is k.dtype is v.dtype:
-        raise RuntimeError(f"dtypes of query {q.dtype!r}, key {k.dtype!r} and value {v.dtype!r} differ")
-    common((q,), FLOAT)
-
-
-def _forward_type(q: TensorType, k: TensorType, v: TensorType, causal: bool, scale: float) -> tuple[TensorType, ...]:
-    _checked(q, k, v)
+def _forward_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
+                  scale: float) -> tuple[TensorType, ...]:
+    check_operands(q, k, v, *mask)
     return q.with_shape((*q.shape[:-1], v.shape[-1])), row_type(q)
 
 
-def _backward_checked(g: TensorType, q: TensorType, k: TensorType, v: TensorType, *rows: TensorType) -> None:
-    _checked(q, k, v)
+def _backward_checked(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
+                      *mask: TensorType) -> None:
+    check_operands(q, k, v, *mask)
     if g.shape != (*q.shape[:-1], v.shape[-1]) or g.dtype is not q.dtype:
         raise RuntimeError(f"gradient {g.shape} does not fit query {q.shape} and value {v.shape}")
-    if any(x.shape != q.shape[:-1] for x in rows):
-        raise RuntimeError(f"lse and delta must have the shape {q.shape[:-1]}, not {[x.shape for x in rows]}")
+    if any(x.shape != q.shape[:-1] for x in (lse, delta)):
+        raise RuntimeError(f"lse and delta must have the shape {q.shape[:-1]}, not {lse.shape} and {delta.shape}")
 
 
 def _dq_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
-             causal: bool, scale: float) -> TensorType:
-    _backward_checked(g, q, k, v, lse, delta)
+             *mask: TensorType, causal: bool, scale: float) -> TensorType:
+    _backward_checked(g, q, k, v, lse, delta, *mask)
     return q
 
 
 def _dkv_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: TensorType, delta: TensorType,
-              causal: bool, scale: float) -> tuple[TensorType, ...]:
-    _backward_checked(g, q, k, v, lse, delta)
+              *mask: TensorType, causal: bool, scale: float) -> tuple[TensorType, ...]:
+    _backward_checked(g, q, k, v, lse, delta, *mask)
     return k, v
 
 
-def _scores(q: Node, k: Node, causal: bool, scale: float) -> Node:
-    """q·kᵀ·scale in at least float32, never rounded to less, -∞ where a key is not seen."""
-    scores = matmul(wide(q), swap_last(wide(k))) * scale
-    if not causal:
+def _scores(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
+    """q·kᵀ·scale + mask in at least float32, never rounded to less, -∞ where a key is not seen."""
+    k = for_each_head(wide(k), group_size(q.type, k.type))
+    scores = matmul(wide(q), swap_last(k)) * scale
+    if causal:
+        rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
+        row = iota(shape=shape, axis=rank - 2, dtype=int64, device=device)
+        column = iota(shape=shape, axis=rank - 1, dtype=int64, device=device)
+        scores = where_(ge(row, column), scores, -math.inf)
+    if not mask:
         return scores
-    rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
-    row = iota(shape=shape, axis=rank - 2, dtype=int64, device=device)
-    column = iota(shape=shape, axis=rank - 1, dtype=int64, device=device)
-    return where_(ge(row, column), scores, -math.inf)
+    return where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + narrow(mask[0], scores)
 
 
-def _forward(q: Node, k: Node, v: Node, causal: bool, scale: float) -> tuple[Node, Node]:
-    scores = _scores(q, k, causal, scale)
+def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+    scores = _scores(q, k, mask, causal, scale)
     last = (scores.type.ndim - 1,)
     top = max(scores, axes=last)
+    if mask:  # a query may see no key: its row sums to 0, and its lse is ∞, so that exp(scores - lse) is 0
+        top = where_(eq(top, literal(-math.inf)), 0.0, top)
     e = exp(scores - spread(top, scores, last))
     total = sum(e, axes=last)
-    return matmul(narrow(e / spread(total, e, last), q), v), top + log(total)
+    if mask:
+        none = eq(total, literal(0.0))
+        lse = where_(none, math.inf, top + log(where_(none, 1.0, total)))
+        total = where_(none, 1.0, total)
+    else:
+        lse = top + log(total)
+    p = narrow(e / spread(total, e, last), q)
+    return matmul(p, for_each_head(v, group_size(q.type, v.type))), lse
 
 
 def _each_row(x: Node, like: Node) -> Node:
@@ -87,66 +93,104 @@ def _each_row(x: Node, like: Node) -> Node:
     return narrow(reshape(x, shape=(*x.type.shape, 1)), like)
 
 
-def _to_scores(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Node, causal: bool,
-               scale: float) -> tuple[Node, Node]:
+def gradient_of_scores(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Node, *mask: Node, causal: bool,
+                       scale: float) -> tuple[Node, Node]:
     """The probabilities and dS."""
-    scores = _scores(q, k, causal, scale)
+    scores = _scores(q, k, mask, causal, scale)
     p = exp(scores - _each_row(lse, scores))
-    return p, p * (matmul(wide(g), swap_last(wide(v))) - _each_row(delta, scores))
+    to_p = matmul(wide(g), swap_last(for_each_head(wide(v), group_size(q.type, v.type))))
+    return p, p * (to_p - _each_row(delta, scores))
 
 
-def _dq(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Node, causal: bool, scale: float) -> Node:
-    _, to_scores = _to_scores(g, q, k, v, lse, delta, causal, scale)
-    return matmul(narrow(to_scores * scale, q), k)
+def _dq(g: Node, q: Node, k: Node, *rest: Node, causal: bool, scale: float) -> Node:
+    _, to_scores = gradient_of_scores(g, q, k, *rest, causal=causal, scale=scale)
+    return matmul(narrow(to_scores * scale, q), for_each_head(k, group_size(q.type, k.type)))
 
 
-def _dkv(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Node, causal: bool, scale: float) -> tuple[Node, Node]:
-    p, to_scores = _to_scores(g, q, k, v, lse, delta, causal, scale)
-    return matmul(swap_last(narrow(to_scores * scale, q)), q), matmul(swap_last(narrow(p, q)), g)
+def _dkv(g: Node, q: Node, k: Node, v: Node, *rest: Node, causal: bool, scale: float) -> tuple[Node, Node]:
+    p, to_scores = gradient_of_scores(g, q, k, v, *rest, causal=causal, scale=scale)
+    shared = group_size(q.type, k.type)
+    return (over_groups(matmul(swap_last(narrow(to_scores * scale, q)), q), shared, k),
+            over_groups(matmul(swap_last(narrow(p, q)), g), shared, v))
 
 
-_LENGTHS = (((2, 3), 4, 4, True), ((2, 3), 5, 3, False), ((), 3, 5, True), ((2,), 37, 70, True), ((1,), 20, 18, False))
+_LENGTHS: tuple[tuple[tuple[int, ...], int, int, int, bool, Values | None], ...] = (
+    # leading sizes, query heads that share a key head, queries, keys, causal, mask
+    ((2, 3), 1, 4, 4, True, None), ((2, 3), 1, 5, 3, False, None), ((), 1, 3, 5, True, None),
+    ((2,), 1, 37, 70, True, None), ((1,), 1, 20, 18, False, None), ((2, 2), 3, 5, 4, True, None),
+    ((2, 2), 2, 5, 4, False, booleans()), ((2,), 1, 18, 20, False, reals()), ((2,), 1, 6, 6, True, reals()))
+
+
+def _shapes(batch: tuple[int, ...], shared: int, queries: int, keys: int,
+            mask: Values | None) -> tuple[tuple[int, ...], tuple[int, ...], list[Operand]]:
+    """Shapes without the size of q and of k, and the mask."""
+    heads = (*batch[:-1], batch[-1] * shared) if batch else ()
+    return (*heads, queries), (*batch, keys), [mask.of(*heads, queries, keys)] if mask else []
 
 
 def _forward_samples() -> Samples:
-    """Two to four dimensions, fewer and more keys than queries, a value size of its own."""
-    return cases(*(case(reals().of(*batch, queries, 8), reals().of(*batch, keys, 8), reals().of(*batch, keys, size),
-                        causal=causal, scale=0.5) for (batch, queries, keys, causal), size in zip(
-                            _LENGTHS, (8, 8, 5, 8, 8), strict=True)), scale=1)
+    """Fewer and more keys than queries, a value size of its own, groups of heads, masks."""
+    found = []
+    for number, (batch, shared, queries, keys, causal, wanted) in enumerate(_LENGTHS):
+        q, k, mask = _shapes(batch, shared, queries, keys, wanted)
+        made = case(reals().of(*q, 8), reals().of(*k, 8), reals().of(*k, 5 if number == 2 else 8), *mask, causal=causal,
+                    scale=0.5)
+        found.append(forward_only(made) if wanted and wanted.dtype else made)  # an lse of ∞ has no differences
+    return cases(*found, scale=1)
 
 
 def _backward_samples() -> Samples:
     """Any lse and Δ will do: the formulas ask nothing of them."""
-    return cases(*(case(reals().of(*batch, queries, 8), reals().of(*batch, queries, 8), reals().of(*batch, keys, 8),
-                        reals().of(*batch, keys, 8), reals(3, 5).of(*batch, queries), reals().of(*batch, queries),
-                        causal=causal, scale=0.5) for batch, queries, keys, causal in _LENGTHS), scale=1)
+    found = []
+    for batch, shared, queries, keys, causal, wanted in _LENGTHS:
+        q, k, mask = _shapes(batch, shared, queries, keys, wanted)
+        found.append(case(reals().of(*q, 8), reals().of(*q, 8), reals().of(*k, 8), reals().of(*k, 8),
+                          reals(3, 5).of(*q), reals().of(*q), *mask, causal=causal, scale=0.5))
+    return cases(*found, scale=1)
 
 
-def _scores_value(q: Any, k: Any, causal: bool, scale: float) -> Any:
+def _scores_value(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, scale: float) -> Any:
     scores = q @ k.swapaxes(-1, -2) * scale
-    return np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf) if causal else scores
+    scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf) if causal else scores
+    if not mask:
+        return scores
+    return np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
 
 
-def _forward_value(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
-    scores = _scores_value(q, k, causal, scale)
+def _for_each_head(q: Any, *shared: Any) -> list[Any]:
+    return [np.repeat(x, q.shape[-3] // x.shape[-3], -3) if q.ndim > 2 else x for x in shared]
+
+
+def _forward_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    k, v = _for_each_head(q, k, v)
+    scores = _scores_value(q, k, mask, causal, scale)
     lse = np.log(np.sum(np.exp(scores), -1))
+    lse = np.where(np.isneginf(lse), math.inf, lse)
     return np.exp(scores - lse[..., None]) @ v, lse
 
 
-def _gradient_values(g: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, causal: bool, scale: float) -> tuple:
-    p = np.exp(_scores_value(q, k, causal, scale) - lse[..., None])
-    to_scores = p * (g @ v.swapaxes(-1, -2) - delta[..., None]) * scale
-    return to_scores @ k, to_scores.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g
+def _gradient_values(g: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, *mask: Any, causal: bool,
+                     scale: float) -> tuple:
+    heads, (every_k, every_v) = k.shape, _for_each_head(q, k, v)
+    p = np.exp(_scores_value(q, every_k, mask, causal, scale) - lse[..., None])
+    to_scores = p * (g @ every_v.swapaxes(-1, -2) - delta[..., None]) * scale
+    to_k, to_v = to_scores.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ g
+    if q.shape[:-2] != heads[:-2]:
+        to_k, to_v = (x.reshape(*heads[:-2], q.shape[-3] // heads[-3], *x.shape[-2:]).sum(-3) for x in (to_k, to_v))
+    return to_scores @ every_k, to_k, to_v
 
 
 _SHARED: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
 flash_attention = Op("flash_attention", "composite", _forward_type, **_SHARED, decompose=_forward,
-                     doc="(softmax(q·kᵀ·scale)·v, log Σ exp(q·kᵀ·scale) of each query); causal query i sees keys 0..i.",
+                     doc="(softmax(S)·v, log Σ exp(S) of each query) with S = q·kᵀ·scale + mask; operands as of sdpa. "
+                         "The second is ∞ for a query that sees no key.",
                      samples=_forward_samples(), reference=_forward_value)
 flash_attention_dq = Op("flash_attention_dq", "composite", _dq_type, **_SHARED, decompose=_dq,
-                        doc="Gradient of flash_attention's first result by q, from lse and Δ = rowsum(g·y).",
+                        doc="Gradient of flash_attention's first result by q, from lse and Δ = rowsum(g·y); a mask "
+                            "comes last.",
                         samples=_backward_samples(), reference=lambda *x, **how: _gradient_values(*x, **how)[0])
 flash_attention_dkv = Op("flash_attention_dkv", "composite", _dkv_type, **_SHARED, decompose=_dkv,
-                         doc="Gradients of flash_attention's first result by k and v, from lse and Δ = rowsum(g·y).",
+                         doc="Gradients of flash_attention's first result by k and v, from lse and Δ = rowsum(g·y); a "
+                             "mask comes last.",
                          samples=_backward_samples(), reference=lambda *x, **how: _gradient_values(*x, **how)[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.ir.node import Op
+from genesis.ir.node import Node, Op
 from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.movement import full_like
 from genesis.ir.ops.samples import (
@@ -40,6 +40,14 @@ def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: in
     if source is not expected:
         raise RuntimeError(f"the source is {source}, but these rows are {expected}")
     return base
+
+
+def _by_sorting(elements: bool, add: bool) -> Any:
+    """The decomposition of a write through an index, for a backend without a kernel for so many positions."""
+    def run(base: Node, index: Node, source: Node, axis: int) -> Node:
+        from genesis.ir.ops.segments import elements_written, rows_written
+        return (elements_written if elements else rows_written)(base, index, source, axis, add)
+    return run
 
 
 def _rows(kinds: Kinds) -> Samples:
@@ -88,13 +96,14 @@ take = Op("take", "index", _take_type, attrs=("axis",),
           case(reals().of(5, 2), integers(0, 5, int32).of(3), axis=0), kinds=ANY),
           reference=lambda x, index, axis: np.take(x, index, axis))
 
-index_add: Op = Op("index_add", "index", _rows_type, attrs=("axis",),
+index_add: Op = Op("index_add", "index", _rows_type, attrs=("axis",), decompose=_by_sorting(elements=False, add=True),
                    doc="base with source's rows added at the index; equal indices add up.",
                    vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
                    samples=_rows(NUMERIC),
                    reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
 index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",),
+                    decompose=_by_sorting(elements=False, add=False),
                     doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
                     vjp=lambda g, base, index, source, y, axis: (
                         index_copy(g, index, full_like(source, 0), axis=axis), None, take(g, index, axis=axis)),
@@ -102,7 +111,8 @@ index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",),
                     reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=False))
 
 
-def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
+def gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
+    """One element of x for each of the index, whose other sizes may be smaller."""
     _check_index(x, index)
     if index.ndim != x.ndim or any(i > x.shape[d] for d, i in enumerate(index.shape) if d != axis):
         raise RuntimeError(f"index of shape {index.shape} does not fit {x.shape} along dimension {axis}")
@@ -110,13 +120,13 @@ def _gather_type(x: TensorType, index: TensorType, axis: int) -> TensorType:
 
 
 def _scatter_type(base: TensorType, index: TensorType, source: TensorType, axis: int) -> TensorType:
-    _gather_type(base, index, axis)
+    gather_type(base, index, axis)
     if source is not base.with_shape(index.shape):
         raise RuntimeError(f"source {source} does not fit the index of shape {index.shape} and base {base}")
     return base
 
 
-gather = Op("gather", "index", _gather_type, attrs=("axis",),
+gather = Op("gather", "index", gather_type, attrs=("axis",),
             doc="result[i..] = x[i.. with index[i..] at the axis].",
             vjp=lambda g, x, index, y, axis: (scatter_add(zeros_like(x), index, g, axis=axis), None),
             samples=cases(case(reals().of(4, 3), integers(0, 4).of(2, 3), axis=0),
@@ -126,12 +136,13 @@ gather = Op("gather", "index", _gather_type, attrs=("axis",),
             reference=lambda x, index, axis: x[_positions(index, axis)])
 
 scatter_add: Op = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
+                     decompose=_by_sorting(elements=True, add=True),
                      doc="base with source[i..] added at [i.. with index[i..] at the axis].",
                      vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)),
                      samples=_scattered(NUMERIC),
                      reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=True))
 
-scatter: Op = Op("scatter", "index", _scatter_type, attrs=("axis",),
+scatter: Op = Op("scatter", "index", _scatter_type, attrs=("axis",), decompose=_by_sorting(elements=True, add=False),
                  doc="base with source[i..] written at [i.. with index[i..] at the axis]; of equal indices the last "
                      "wins.",
                  vjp=lambda g, base, index, source, y, axis: (

@@ -87,7 +87,8 @@ mul = _op("mul", ANY, "a · b (logical and for bool).", lambda g, a, b, y: (g * 
           samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a * b)
 div = _op("div", FLOAT, "a / b.", lambda g, a, b, y: (g / b, -g * y / b),
           samples=each(reals(), positives()), reference=lambda a, b: a / b)
-floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).", differentiable=False,
+floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).",
+                   lambda g, a, b, y: (None, None),
                    samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.floor_divide)
 remainder = _op("remainder", NUMERIC, "a - b·floor(a / b): the sign of b (Python's %).",
                 lambda g, a, b, y: (g, -g * floor(a / b)),
@@ -98,12 +99,19 @@ fmod = _op("fmod", NUMERIC, "a - b·trunc(a / b): the sign of a (C's fmod).",
 pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a, b, y), ulp=4,
           samples=each(positives(3), reals(0, 3), kinds=NUMERIC), reference=np.power)
 atan2 = _op("atan2", FLOAT, "Angle of the point (b, a), in (-π, π].",
-            lambda g, a, b, y: (g * b / (a * a + b * b), -g * a / (a * a + b * b)), ulp=2,
+            lambda g, a, b, y: _atan2_vjp(g, a, b), ulp=2,
             samples=each(reals(), reals()), reference=np.arctan2)
-maximum = _op("maximum", ANY, "The larger; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, gt(a, b), eq(a, b)),
+maximum = _op("maximum", ANY, "The larger; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, gt(a, b), lt(a, b), eq(a, b)),
               commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
-minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, lt(a, b), eq(a, b)),
+minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, lt(a, b), gt(a, b), eq(a, b)),
               commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
+
+
+def _atan2_vjp(g: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    """At the origin, where there is no angle, 0, as in torch."""
+    square = a * a + b * b
+    scale = where_(eq(square, literal(0)), 0.0, g / square)
+    return scale * b, -scale * a
 
 
 def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
@@ -113,13 +121,19 @@ def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | No
         exponent = b["value"]
         base_gradient = where_(zero_like(a, exponent == 0), 0.0, g * pow(a, literal(exponent - 1)) * exponent)
     else:
-        flat = eq(b, literal(0))
-        base_gradient = where_(cast(flat, dtype=bool_) if b.type.weak else flat, 0.0, g * b * pow(a, b - 1))
+        exponent = full_like(a, 0) + b if b.type.weak else b  # a number is on no device: in a's dtype it is where a is
+        base_gradient = where_(eq(exponent, literal(0)), 0.0, g * b * pow(a, b - 1))
     if b.type.weak:
         return base_gradient, None
     at_zero = eq(a, literal(0))
     log_base = log(where_(at_zero, 1.0, a))
     return base_gradient, where_(at_zero, 0.0, g * y * log_base)
+
+
+def full_like(x: Node, value: float) -> Node:
+    """A constant of x's type."""
+    from genesis.ir.ops.leaves import full
+    return full(x.type.shape, value, x.type.dtype, x.type.device)
 
 
 def zero_like(x: Node, value: bool) -> Node:
@@ -128,10 +142,10 @@ def zero_like(x: Node, value: bool) -> Node:
     return full(x.type.shape, value, bool_, x.type.device)
 
 
-def _pick_vjp(g: Node, first: Node, tied: Node) -> tuple[Node, Node]:
-    half = g * 0.5
-    to_first = where_(first, g, where_(tied, half, 0.0))
-    return to_first, g - to_first
+def _pick_vjp(g: Node, first: Node, second: Node, tied: Node) -> tuple[Node, Node]:
+    """Half to each of a tie; where NaN makes neither win, all to both, as in torch."""
+    half = where_(tied, g * 0.5, g)
+    return where_(second, 0.0, half), where_(first, 0.0, half)
 
 
 # Unary
@@ -191,6 +205,9 @@ erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(ma
 erfc = _op("erfc", FLOAT, "1 - erf(x), exact for large x.",
            lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4,
            samples=each(reals(-3, 3)), reference=vectorized(math.erfc))
+ndtr = _op("ndtr", FLOAT, "The normal distribution's cdf: erfc(-x / √2) / 2.",
+           lambda g, x, y: g * (1 / math.sqrt(2 * math.pi)) * exp(x * x * -0.5), ulp=8,
+           samples=each(reals(-3, 3)), reference=lambda x: 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5)))
 floor: Op = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None,
                 samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor)
 ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None,
@@ -277,7 +294,7 @@ silu_backward: Op = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient
 def _gelu(x: Node, approximate: str) -> Node:
     if approximate == "tanh":
         return x * 0.5 * (tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)) + 1)
-    return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1)
+    return x * ndtr(x)
 
 
 def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
@@ -285,9 +302,8 @@ def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
         t = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
         slope = (1 - t * t) * ((x * x * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi))
         return g * ((t + 1) * 0.5 + x * 0.5 * slope)
-    cdf = (erf(x * math.sqrt(0.5)) + 1) * 0.5
     pdf = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
-    return g * (cdf + x * pdf)
+    return g * (ndtr(x) + x * pdf)
 
 
 def _gelu_value(x: Any, approximate: str) -> Any:

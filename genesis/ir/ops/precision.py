@@ -8,8 +8,8 @@ from genesis.ir.types import float32
 
 
 def wide(x: Node) -> Node:
-    """x in at least float32, in which sums and norms are computed."""
-    return x if x.dtype.itemsize >= 4 else cast(x, dtype=float32)
+    """x in at least float32, in which sums and norms are computed. Integers stay as they are."""
+    return x if x.dtype.itemsize >= 4 or x.dtype.kind != "float" else cast(x, dtype=float32)
 
 
 def narrow(x: Node, like: Node) -> Node:

@@ -11,6 +11,7 @@ it is first used: recording a program needs none of this.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -58,8 +59,11 @@ class Values:
         if dtype.kind == "int":
             low, high = max(int(np.ceil(self.low)), int(dtype.min or 0)), int(np.floor(self.high))
             if self.distinct:
-                return random.permutation(np.arange(low, high + 1))[:np.prod(shape, dtype=int)].reshape(shape)
+                chosen = random.permutation(np.arange(low, high + 1))[:np.prod(shape, dtype=int)]
+                return chosen.reshape(shape).astype(dtype.numpy)
             return random.integers(low, high + 1, shape).astype(dtype.numpy)
+        if self.distinct:
+            return random.permutation(np.prod(shape, dtype=int)).reshape(shape).astype(dtype.numpy)
         return random.uniform(self.low, self.high, shape).astype(dtype.numpy)
 
     @property
@@ -144,6 +148,55 @@ def distinct(low: int, high: int) -> Values:
     return Values(low, high - 1, int64, distinct=True)
 
 
+def shuffled(count: int) -> Values:
+    """The integers below `count` in random order, in the dtype under test: no two equal."""
+    return Values(0, count - 1, None, distinct=True)
+
+
+@dataclass(frozen=True)
+class Permutations(Values):
+    """Indices of which each line along `axis` is a permutation."""
+
+    axis: int = 0
+
+    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
+        """int64 indices."""
+        return np.argsort(random.uniform(size=shape), self.axis)
+
+
+@dataclass(frozen=True)
+class Ascending(Values):
+    """Integers that do not decrease along the last axis, or along each `run` of it."""
+
+    run: int = 0
+
+    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
+        """An array in order."""
+        found = Values(self.low, self.high, self.dtype).draw(random, shape, dtype)
+        step = self.run or shape[-1] or 1
+        parts = [np.sort(found[..., start:start + step], -1) for start in range(0, shape[-1], step)]
+        return np.concatenate(parts, -1) if parts else found
+
+
+@dataclass(frozen=True)
+class Chosen(Values):
+    """A mask of which `high` elements are true."""
+
+    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
+        """bool of this shape."""
+        return (random.permutation(np.prod(shape, dtype=int)) < self.high).reshape(shape)
+
+
+def permutations(axis: int) -> Values:
+    """Indices of which each line along the axis is a permutation."""
+    return Permutations(0, 0, int64, True, axis)
+
+
+def ascending(low: float, high: float, dtype: DType | None = None, run: int = 0) -> Values:
+    """Values that do not decrease along the last axis (along each `run` of it)."""
+    return Ascending(low, high, dtype, True, run)
+
+
 def booleans() -> Values:
     """Truth values, such as a mask."""
     return Values(0, 1, bool_)
@@ -200,3 +253,14 @@ def _special_cases(arity: int) -> list[Case]:
 def vectorized(function: Callable[[float], float]) -> Callable[[Any], Any]:
     """A function of one number as a function of an array."""
     return lambda x: np.vectorize(function, otypes=[float])(x)
+
+
+def precise(name: str, *first: float) -> Callable[[Any], Any]:
+    """mpmath's function of this name, of an array; `first` are its arguments before the element.
+
+    mpmath comes with torch, and only tests call references.
+    """
+    def function(x: float) -> float:
+        mpmath: Any = importlib.import_module("mpmath")
+        return math.nan if x != x else float(getattr(mpmath, name)(*first, x))
+    return vectorized(function)

@@ -1,11 +1,16 @@
-"""Activations: one recorded op each."""
+"""Activations: one recorded op each, but for a few short formulas."""
 
 from __future__ import annotations
 
 from genesis.amp.policy import cast_for
 from genesis.ir.errors import failure
-from genesis.ir.ops import composite, pointwise
+from genesis.ir.ops import activation, composite, pointwise
 from genesis.ir.types import DType
+from genesis.ops.common import axis_in
+from genesis.ops.comparison import where
+from genesis.ops.drawing import rand_like
+from genesis.ops.ranges import arange
+from genesis.ops.shape import narrow
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -17,8 +22,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     >>> relu(genesis.tensor([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
-    result: Tensor = record(pointwise.relu, (input,))
-    return input.copy_(result) if inplace else result
+    return _written(input, record(pointwise.relu, (input,)), inplace)
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -29,15 +33,14 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         approximate: "none" for erf, "tanh" for the paper's cheaper formula.
     """
     if approximate not in ("none", "tanh"):
-        raise failure("gelu", f"approximate={approximate!r} is unknown", hint="'none' or 'tanh'", error=ValueError)
+        raise failure("gelu", f"approximate argument must be either none or tanh, not {approximate!r}")
     result: Tensor = record(pointwise.gelu, (input,), (approximate,))
     return result
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x · sigmoid(x), also known as swish; floating point, any shape."""
-    result: Tensor = record(pointwise.silu, (input,))
-    return input.copy_(result) if inplace else result
+    return _written(input, record(pointwise.silu, (input,)), inplace)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -52,9 +55,8 @@ def logsigmoid(input: Tensor) -> Tensor:
     >>> logsigmoid(genesis.tensor([-1000.0])).item()
     -1000.0
     """
-    # min(x, 0) - log(1 + exp(-|x|)): at 0 the two halves' gradients, 1/2 and 0, add up to the right 1/2
-    negative: Tensor = record(pointwise.minimum, (input, 0.0))
-    return negative - (-input.abs()).exp().log1p()
+    result: Tensor = record(activation.logsigmoid, (input,))
+    return result
 
 
 def tanh(input: Tensor) -> Tensor:
@@ -62,12 +64,210 @@ def tanh(input: Tensor) -> Tensor:
     return input.tanh()
 
 
-def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where x > 0, else negative_slope · x (Maas et al. 2013); floating point, any shape.
+
+    >>> import genesis
+    >>> leaky_relu(genesis.tensor([-2.0, 2.0]), 0.5).tolist()
+    [-1.0, 2.0]
+    """
+    return _written(input, record(activation.leaky_relu, (input,), (float(negative_slope),)), inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where x > 0, else alpha · (exp(x) - 1) (Clevert et al. 2016); floating point, any shape."""
+    return _written(input, record(activation.elu, (input,), (float(alpha), 1.0, 1.0)), inplace)
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """`elu` times a scale, with numbers that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    return _written(input, record(activation.elu, (input,), tuple(activation.SELU.values())), inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where x > 0, else alpha · (exp(x / alpha) - 1) (Barron 2017); floating point, any shape.
+
+    Raises:
+        RuntimeError: alpha is 0.
+    """
+    if alpha == 0:
+        raise failure("celu", "ZeroDivisionError: alpha cannot be 0 for CELU", [("input", input)])
+    return _written(input, record(activation.elu, (input,), (float(alpha), 1.0, 1.0 / alpha)), inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x · tanh(softplus(x)) (Misra 2019); floating point, any shape."""
+    return _written(input, record(activation.mish, (input,)), inplace)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta · x)) / beta, and x itself where beta · x is over the threshold.
+
+    >>> import genesis
+    >>> softplus(genesis.tensor([0.0, 100.0])).tolist()
+    [0.6931471824645996, 100.0]
+    """
+    input, = cast_for("softplus", input)
+    result: Tensor = record(activation.softplus, (input,), (float(beta), float(threshold)))
+    return result
+
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|); floating point, any shape."""
+    return input / (input.abs() + 1)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x); floating point, any shape."""
+    return input - input.tanh()
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved towards 0 by lambd, at most to 0; floating point, any shape.
+
+    Raises:
+        RuntimeError: lambd is negative.
+    """
+    if lambd < 0:
+        raise failure("softshrink", f"lambda must be greater or equal to 0, but found to be {lambd}.",
+                      [("input", input)])
+    result: Tensor = record(activation.softshrink, (input,), (float(lambd),))
+    return result
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """clamp(x + 3, 0, 6) / 6 (Howard et al. 2019); floating point, any shape."""
+    return _written(input, record(activation.hardsigmoid, (input,)), inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x · clamp(x + 3, 0, 6) / 6 (Howard et al. 2019); floating point, any shape."""
+    return _written(input, record(activation.hardswish, (input,)), inplace)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """min(max(x, min_val), max_val); any real dtype but bool.
+
+    Raises:
+        ValueError: min_val is over max_val.
+    """
+    if min_val > max_val:
+        raise failure("hardtanh", "min_val cannot be greater than max_val", [("input", input)], error=ValueError)
+    if input.type.dtype.kind == "float":
+        return _written(input, record(activation.hardtanh, (input,), (float(min_val), float(max_val))), inplace)
+    if input.type.dtype.min is None or min_val < input.type.dtype.min:
+        raise failure("hardtanh", "cannot do hardtanh on an unsigned type with negative limits", [("input", input)])
+    return _written(input, input.clamp(int(min_val), int(max_val)), inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6) (Howard et al. 2017); any real dtype but bool."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it is over the threshold, else the value; any real dtype but bool.
+
+    >>> import genesis
+    >>> threshold(genesis.tensor([0.5, 2.0]), 1.0, -1.0).tolist()
+    [-1.0, 2.0]
+    """
+    kind = float if input.type.dtype.kind == "float" else int
+    return _written(input, record(activation.threshold, (input,), (kind(threshold), kind(value))), inplace)
+
+
+def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+          inplace: bool = False) -> Tensor:
+    """x where x ≥ 0, else a slope · x (Xu et al. 2015).
+
+    In training each element draws its slope from [lower, upper), else all have the mean of the two.
+    """
+    if lower > upper:
+        raise failure("rrelu", "Lower bound should be less than or equal to the upper bound", [("input", input)])
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    slope = rand_like(input) * (upper - lower) + lower
+    result: Tensor = where(input >= 0, input, input * slope)
+    return _written(input, result, inplace)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of a dimension times the sigmoid of the second (Dauphin et al. 2017).
+
+    Raises:
+        RuntimeError: the dimension's size is odd, or there is none.
+
+    >>> import genesis
+    >>> glu(genesis.tensor([2.0, 0.0])).tolist()
+    [1.0]
+    """
+    if input.type.ndim == 0:
+        raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
+    axis = axis_in("glu", dim, input.type.ndim)
+    size = input.type.shape[axis]
+    if size % 2:
+        raise failure("glu", f"Halving dimension must be even, but dimension {axis} is size {size}", [("input", input)])
+    return narrow(input, axis, 0, size // 2) * narrow(input, axis, size // 2, size // 2).sigmoid()
+
+
+def relu_(input: Tensor) -> Tensor:
+    """`relu` in place."""
+    return relu(input, inplace=True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`leaky_relu` in place."""
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`elu` in place."""
+    return elu(input, alpha, inplace=True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    """`selu` in place."""
+    return selu(input, inplace=True)
+
+
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`celu` in place."""
+    return celu(input, alpha, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`hardtanh` in place."""
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """The function `threshold` in place."""
+    return _written(input, _threshold(input, threshold, value), inplace=True)
+
+
+def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    """`rrelu` in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
+
+
+_threshold = threshold
+
+
+def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
+    """The result, or the input with the result in its memory."""
+    if not inplace:
+        return result
+    found: Tensor = input.copy_(result)
+    return found
+
+
+def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along one dimension; the largest element is taken out first.
 
     Args:
         input: floating point, any shape.
-        dim: the dimension along which the result sums to 1; negative counts from the end.
+        dim: the dimension along which the result sums to 1; negative counts from the end. Without
+            it 0 for tensors of 0, 1 or 3 dimensions, else 1.
         dtype: cast the input to this first.
 
     Raises:
@@ -80,7 +280,7 @@ def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     return _along(composite.softmax, input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)) along one dimension, without the overflow of doing it in two steps.
 
     Arguments and errors are those of `softmax`.
@@ -88,7 +288,35 @@ def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     return _along(composite.log_softmax, input, dim, dtype)
 
 
-def _along(op: pointwise.Op, x: Tensor, dim: int, dtype: DType | None) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+    """softmax(-x) along one dimension; arguments and errors are those of `softmax`."""
+    return softmax(-input, dim, dtype)
+
+
+def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """A soft draw of a class: softmax((logits + Gumbel noise) / tau) (Jang et al. 2017).
+
+    Args:
+        logits: floating point; unnormalized log-probabilities.
+        tau: a temperature above 0; the lower, the harder the draw.
+        hard: give a vector of one 1 instead, with the gradient of the soft one.
+        eps: not used, as in torch.
+        dim: the dimension of the classes.
+    """
+    exponential = -rand_like(logits).clamp(min=1e-30 if logits.type.dtype.itemsize > 2 else 1e-7).log()
+    soft = softmax((logits - exponential.log()) / tau, dim)
+    if not hard:
+        return soft
+    axis = axis_in("gumbel_softmax", dim, logits.type.ndim)
+    best = soft.detach().argmax(axis, keepdim=True)
+    classes = arange(logits.type.shape[axis], device=logits.device).reshape(-1, *[1] * (logits.type.ndim - axis - 1))
+    chosen = (classes == best).to(soft.dtype)
+    return chosen - soft.detach() + soft
+
+
+def _along(op: pointwise.Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
+    if dim is None:  # as torch chose it before there was the argument
+        dim = 0 if x.type.ndim in (0, 1, 3) else 1
     x, = cast_for(op.name, x) if dtype is None else (x.to(dtype),)
     rank = x.type.ndim
     if not -rank <= dim < rank:

@@ -10,7 +10,7 @@ from genesis.ir.node import broadcast_shapes
 from genesis.ir.ops import composite
 from genesis.nn.functional.activations import softmax
 from genesis.nn.functional.noise import dropout
-from genesis.ops.creation import arange
+from genesis.ops.ranges import arange
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -48,7 +48,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                       [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")
     if not query.type.ndim == key.type.ndim == value.type.ndim >= 2 or query.type.shape[:-2] != key.type.shape[:-2] \
             or key.type.shape[:-2] != value.type.shape[:-2]:
-        query, key, value = _same_batch(query, key, value, enable_gqa)
+        query, key, value = _fitted(query, key, value, enable_gqa)
     if scale is None:
         scale = 1 / math.sqrt(query.type.shape[-1])
     if attn_mask is not None:
@@ -60,8 +60,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     return result
 
 
-def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The three with equal leading dimensions."""
+def _fitted(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The three with equal leading dimensions; with `gqa` key and value keep fewer heads."""
     operands = [("query", query), ("key", key), ("value", value)]
     if min(query.type.ndim, key.type.ndim, value.type.ndim) < (3 if gqa else 2):
         raise failure("scaled_dot_product_attention", "the three need the dimensions (..., heads, length, size)",
@@ -72,13 +72,13 @@ def _same_batch(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[T
             raise failure("scaled_dot_product_attention",
                           f"{heads} query heads are no multiple of {shared} key and {value.type.shape[-3]} value heads",
                           operands)
-        key, value = _repeat_heads(key, heads // shared), _repeat_heads(value, heads // shared)
+    last = -3 if gqa else -2  # the dimensions before it broadcast
     try:
-        batch = broadcast_shapes(query.type.shape[:-2], key.type.shape[:-2], value.type.shape[:-2])
+        batch = broadcast_shapes(query.type.shape[:last], key.type.shape[:last], value.type.shape[:last])
     except RuntimeError as error:
         raise failure("scaled_dot_product_attention", str(error), operands,
                       hint="" if gqa else "enable_gqa=True when query heads share a key head") from None
-    return tuple(x if x.type.shape[:-2] == batch else x.expand(*batch, *x.type.shape[-2:])  # type: ignore[return-value]
+    return tuple(x if x.type.shape[:last] == batch else x.expand(*batch, *x.type.shape[last:])  # type: ignore[return-value]
                  for x in (query, key, value))
 
 
@@ -109,6 +109,9 @@ def _expanded(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
 def _with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, causal: bool,
                   scale: float) -> Tensor:
     """The composite's formula with dropout on the weights."""
+    if query.type.ndim > 2:
+        times = query.type.shape[-3] // max(key.type.shape[-3], 1)
+        key, value = _repeat_heads(key, times), _repeat_heads(value, times)
     scores = (query @ key.transpose(-2, -1)) * scale
     if causal:
         queries, keys = scores.type.shape[-2:]

@@ -1,8 +1,9 @@
-"""The affine map of a layer."""
+"""Affine and bilinear maps."""
 
 from __future__ import annotations
 
 from genesis.amp.policy import cast_for
+from genesis.ir.errors import failure
 from genesis.ir.ops import contraction
 from genesis.recording import record
 from genesis.tensor import Tensor
@@ -30,3 +31,40 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     operands = (input, weight) if bias is None else (input, weight, bias)
     result: Tensor = record(contraction.linear, operands)
     return result
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y[o] = Σ x1[i] · weight[o, i, j] · x2[j] + bias[o].
+
+    Args:
+        input1: (..., in1 features), floating point.
+        input2: (..., in2 features), with the same leading dimensions.
+        weight: (out features, in1 features, in2 features).
+        bias: (out features), or None.
+
+    Returns:
+        (..., out features).
+
+    Raises:
+        RuntimeError: shapes do not fit.
+
+    >>> import genesis
+    >>> bilinear(genesis.tensor([[2.0]]), genesis.tensor([[3.0]]), genesis.ones(1, 1, 1)).tolist()
+    [[6.0]]
+    """
+    input1, input2, weight, bias = cast_for("linear", input1, input2, weight, bias)
+    named = [("input1", input1), ("input2", input2), ("weight", weight)]
+    *batch, first = input1.type.shape
+    if tuple(batch) != input2.type.shape[:-1]:
+        raise failure("bilinear", "bilinear(): input batch dimensions do not match", named)
+    if weight.type.ndim != 3 or weight.type.shape[1:] != (first, input2.type.shape[-1]):
+        raise failure("bilinear", f"bilinear(): input sizes do not match weight sizes: got {first} and "
+                      f"{input2.type.shape[-1]} for a weight of {weight.type.shape}", named)
+    out, _, second = weight.type.shape
+    if bias is not None and bias.type.shape != (out,):
+        raise failure("bilinear", f"bilinear(): bias size does not match weight size: got {bias.type.shape} but "
+                      f"expected {out}", [*named, ("bias", bias)])
+    rows = input1.reshape(-1, first) if batch else input1.reshape(1, first)
+    half = (rows @ weight.permute(1, 0, 2).reshape(first, out * second)).reshape(-1, out, second)
+    y = (half @ input2.reshape(half.type.shape[0], second, 1)).reshape(*batch, out)
+    return y if bias is None else y + bias

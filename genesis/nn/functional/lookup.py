@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from genesis.gradmode import no_grad
 from genesis.ir.errors import failure
-from genesis.ir.ops import indexing
-from genesis.ir.types import int64
-from genesis.ops.creation import arange
+from genesis.ir.ops import composite, indexing
+from genesis.ir.types import float32, int64
+from genesis.ops.comparison import where
+from genesis.ops.creation import ones, zeros
+from genesis.ops.ranges import arange
 from genesis.recording import record
 from genesis.tensor import Tensor
 
 
-def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
     """Rows of a table.
 
     Args:
         input: integers in [0, rows), any shape.
         weight: (rows, size).
         padding_idx: a row that gets no gradient.
+        max_norm: rows that are read and have a larger norm are scaled down to it, in the table.
+        norm_type: p of that norm.
+        scale_grad_by_freq: divide a row's gradient by how often it was read.
+        sparse: gradients are dense all the same.
 
     Returns:
         (*input.shape, size) in the table's dtype.
@@ -30,16 +38,49 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     [[2.0], [0.0]]
     """
     if weight.type.ndim != 2:
-        raise failure("embedding", "weight must be a table (rows, size)", [("weight", weight)])
+        raise failure("embedding", "weight must be a table: 'weight' must be 2-D (rows, size)", [("weight", weight)])
+    if padding_idx is not None:
+        padding_idx = _row("embedding", weight, padding_idx)
+    if max_norm is not None:
+        _shorten(input, weight, float(max_norm), float(norm_type))
     rows: Tensor = record(indexing.take, (weight, input), (0,))
-    if padding_idx is None:
-        return rows
+    return _scaled(rows, input, weight.type.shape[0], padding_idx, scale_grad_by_freq)
+
+
+def _row(op: str, weight: Tensor, row: int) -> int:
     count = weight.type.shape[0]
-    if not -count <= padding_idx < count:
-        raise failure("embedding", f"padding_idx={padding_idx} is not a row", [("weight", weight)],
-                      hint=f"a row from {-count} to {count - 1}")
-    padding = (input == padding_idx % count).unsqueeze(-1)
-    return rows.detach().where(padding, rows)
+    if not -count <= row < count:
+        raise failure(op, f"Padding_idx must be within num_embeddings: padding_idx={row} is not a row",
+                      [("weight", weight)], hint=f"a row from {-count} to {count - 1}")
+    return row % count
+
+
+def _shorten(input: Tensor, weight: Tensor, max_norm: float, norm_type: float) -> None:
+    """Scale the rows that are read down to the largest norm that is allowed."""
+    with no_grad():
+        numbers = input.reshape(-1)
+        rows = weight.detach()[numbers]
+        norms = rows.to(float32 if rows.dtype.itemsize < 4 else rows.dtype).norm(norm_type, -1, keepdim=True)
+        factor = where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
+        short = (rows * factor).to(rows.dtype)
+        weight.copy_(record(indexing.index_copy, (weight.detach(), numbers, short), (0,)))
+
+
+def _scaled(rows: Tensor, numbers: Tensor, count: int, padding_idx: int | None, by_frequency: bool) -> Tensor:
+    """The rows that were read, with a factor on their gradients: 0 for padding, 1 / how often it was read."""
+    factor: Tensor | None = None
+    if by_frequency:
+        flat = numbers.reshape(-1)
+        once = ones(flat.type.shape[0], dtype=float32, device=rows.device)
+        often: Tensor = record(indexing.index_add, (zeros(count, dtype=float32, device=rows.device), flat, once), (0,))
+        factor = 1 / often[numbers]
+    if padding_idx is not None:
+        kept = (numbers != padding_idx).to(float32)
+        factor = kept if factor is None else factor * kept
+    if factor is None:
+        return rows
+    found: Tensor = record(composite.scale_gradient, (rows, factor.unsqueeze(-1)))
+    return found
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

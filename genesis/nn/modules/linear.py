@@ -1,10 +1,11 @@
-"""Linear maps, and the two modules that only pass on: Flatten and Identity."""
+"""Linear and bilinear maps, and the modules that only pass on: Flatten, Unflatten and Identity."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
@@ -60,6 +61,47 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
+class Bilinear(Module):
+    """y[o] = Σ x1[i] · weight[o, i, j] · x2[j] + bias[o].
+
+    Args:
+        in1_features, in2_features: last sizes of the two inputs.
+        out_features: last size of the result.
+        bias: False leaves the bias out.
+        device, dtype: of the parameters, which start uniform within 1/√in1_features.
+
+    >>> Bilinear(2, 3, 4)
+    Bilinear(in1_features=2, in2_features=3, out_features=4, bias=True)
+    """
+
+    bias: Parameter | None
+
+    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
+                 dtype: DType | None = None):
+        super().__init__()
+        if in1_features <= 0:
+            raise failure("Bilinear", f"in1_features must be > 0, but got {in1_features}", error=ValueError)
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """(..., in1_features) and (..., in2_features) → (..., out_features)."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return (f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+                f"out_features={self.out_features}, bias={self.bias is not None}")
+
+
 class Flatten(Module):
     """Joins the dimensions start_dim to end_dim into one.
 
@@ -79,6 +121,27 @@ class Flatten(Module):
     def extra_repr(self) -> str:
         """The dimensions."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Splits a dimension into several: undoes `Flatten`.
+
+    >>> import genesis
+    >>> Unflatten(1, (3, 4))(genesis.ones(2, 12)).shape
+    genesis.Size([2, 3, 4])
+    """
+
+    def __init__(self, dim: int, unflattened_size: Any):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """A view."""
+        return input.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The dimension and its sizes."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Identity(Module):

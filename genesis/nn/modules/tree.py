@@ -84,10 +84,13 @@ class Tree:
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        for registry in ("_parameters", "_modules", "_buffers"):
-            found = own.get(registry)
-            if found is not None and name in found:
-                return found[name]
+        if "_modules" in own:  # else somebody looks at an object that `__new__` is still making, or a copy
+            if name in own["_modules"]:
+                return own["_modules"][name]
+            if name in own["_parameters"]:
+                return own["_parameters"][name]
+            if name in own["_buffers"]:
+                return own["_buffers"][name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:

@@ -1,0 +1,36 @@
+"""What the namespace can do: `__array_namespace_info__`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import genesis
+from genesis.array_api.dtypes import KINDS
+
+_DTYPES = {dtype.name: dtype for kind in ("bool", "numeric") for dtype in KINDS[kind]}
+
+
+class __array_namespace_info__:
+    """The standard's inspection interface."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What depends on the implementation."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> Any:
+        """Where arrays are made unless a device is named."""
+        return genesis.device("cpu")
+
+    def devices(self) -> list[Any]:
+        """All devices of this machine."""
+        return [genesis.device("cpu"), *(genesis.device("cuda", i) for i in range(genesis.cuda.device_count()))]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+        """Of arrays that are made of Python numbers."""
+        return {"real floating": genesis.get_default_dtype(), "integral": genesis.int64, "indexing": genesis.int64}
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+        """The dtypes there are, of one kind or of several."""
+        kinds = (kind,) if isinstance(kind, str) else kind
+        return {name: dtype for name, dtype in _DTYPES.items()
+                if kinds is None or any(dtype in KINDS[one] for one in kinds)}

@@ -1,0 +1,14 @@
+"""`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks."""
+
+from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
+from genesis.autograd.function import Function, FunctionCtx, once_differentiable
+from genesis.autograd.gradients import backward_of as backward
+from genesis.autograd.gradients import grad, value_and_grad
+from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
+from genesis.gradmode import enable_grad, inference_mode, no_grad, set_grad_enabled
+
+__all__ = [
+    "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
+    "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "once_differentiable", "set_detect_anomaly",
+    "set_grad_enabled", "value_and_grad",
+]

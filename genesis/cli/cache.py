@@ -1,0 +1,72 @@
+"""Compiled kernels and plans on disk: what there is, how much, and how to be rid of it.
+
+Everything here can be removed at any time: it is compiled again when it is wanted. `GENESIS_CACHE_DIR` says where
+the cache is, GENESIS_PLAN_CACHE=0 keeps plans out of it.
+
+    genesis cache
+    genesis cache list
+    genesis cache clear --plans
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HELP = "show or clear the compiled kernels and plans on disk"
+KINDS = ("kernel", "plan")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("action", nargs="?", choices=("size", "list", "clear"), default="size",
+                        help="size: how much there is (default); list: every entry, the newest first; clear: remove it")
+    parser.add_argument("--kernels", action="store_true", help="kernels only")
+    parser.add_argument("--plans", action="store_true", help="plans only")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or clear. Always 0."""
+    from genesis.runtime.kernel_cache import KernelCache
+    from genesis.runtime.plan_cache import PlanCache
+    asked = [kind for kind in KINDS if getattr(arguments, f"{kind}s")] or KINDS
+    entries = {"kernel": KernelCache().entries, "plan": PlanCache().entries}
+    files = {kind: list(entries[kind].files()) for kind in asked}
+    if arguments.action == "list":
+        for row in _rows([(kind, file) for kind in asked for file in files[kind]]):
+            print(row)
+    if arguments.action == "clear":
+        removed = {kind: entries[kind].clear() for kind in asked}
+        print(f"{entries['kernel'].directory}: removed {_words(removed)}")
+    else:
+        total = sum(file.stat().st_size for kind in asked for file in files[kind])
+        counts = {kind: len(files[kind]) for kind in asked}
+        print(f"{entries['kernel'].directory}: {_words(counts)}, {total / 1e6:.1f} MB")
+    return 0
+
+
+def _words(counts: dict[str, int]) -> str:
+    return " and ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items())
+
+
+def _rows(files: Sequence[tuple[str, Path]]) -> list[str]:
+    """A line for each entry, the newest first: when, its size, what it is."""
+    dated = sorted(((file.stat(), kind, file) for kind, file in files), key=lambda row: -row[0].st_mtime)
+    return [f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(stat.st_mtime))} {stat.st_size / 1e3:9.1f} KB  "
+            f"{kind:6} {file.stem[:12]}  {_what(kind, file)}" for stat, kind, file in dated]
+
+
+def _what(kind: str, file: Path) -> str:
+    """A kernel's name, or how many launches a plan has."""
+    from genesis.runtime.kernel_cache import KernelCache
+    from genesis.runtime.plan_cache import PlanCache
+    entries = KernelCache(file.parent).entries if kind == "kernel" else PlanCache(file.parent).entries
+    found = entries.read(file.stem)
+    if found is None:
+        return "damaged, or of another version"
+    if kind == "kernel":
+        return str(found.meta.get("name", "?"))
+    launches = sum(entry[0] == "Launch" for entry in found.meta.get("objects", ()))
+    return f"{launches} launches of {len(found.meta.get('entries', ()))} kernels"

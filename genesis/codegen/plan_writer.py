@@ -1,0 +1,111 @@
+"""A plan over open sizes → its form (`runtime/plan_form.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from genesis.ir.size import Size, Trace, value_of
+from genesis.ir.types import Device, TensorType
+from genesis.runtime.plan import KernelImage, Place, Plan
+from genesis.runtime.plan_form import CLASSES, PlanForm
+
+
+def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: Iterable[tuple[str, Size]],
+               moving: Sequence[Place] = ()) -> tuple[PlanForm, list[int]]:
+    """The form of a plan, and which of the `moving` places it has, in the order of its `moving`.
+
+    Args:
+        numbers: of the program's structure, sizes among them.
+        trace: that the sizes belong to; None when nothing is open.
+        guards: for which sizes the plan holds.
+        moving: the places whose offset depends on the sizes in a way that no formula says.
+    """
+    writer = _Writer()
+    writer.field(plan)
+    there = [(i, writer.number(place)) for i, place in enumerate(moving)]
+    symbols = []
+    for name in trace.values if trace is not None else ():
+        symbol = trace.symbol(name)  # type: ignore[union-attr]
+        position = next(i for i, x in enumerate(numbers) if x is symbol)
+        symbols.append([name, position])
+    form = PlanForm(
+        open=[[i, writer.value(x)] for i, x in enumerate(numbers) if x.__class__ is Size],
+        guards=[[kind, writer.value(size)] for kind, size in guards],
+        fixed=[value_of(x) for x in numbers], symbols=symbols, values=writer.values, types=writer.types,
+        objects=writer.objects, moving=[number for _, number in there if number is not None],
+        kernels=tuple(writer.kernels), entries=tuple(kernel.entry for kernel in writer.kernels))
+    return form, [i for i, number in there if number is not None]
+
+
+class _Writer:
+    """Numbers what the plan is made of, each once."""
+
+    def __init__(self) -> None:
+        self.values: list[list[Any]] = []
+        self.types: list[list[Any]] = []
+        self.objects: list[list[Any]] = []
+        self.kernels: list[KernelImage] = []
+        self._known: dict[Any, int] = {}
+
+    def value(self, size: Size) -> int:
+        """The entry that computes a size."""
+        found = self._known.get(size)
+        if found is None:
+            total, parts = 0, []
+            for atoms, k in size.terms:
+                if atoms:
+                    parts.append([k, *[self._atom(size.trace, atom) for atom in atoms]])
+                else:
+                    total = k
+            alone = total == 0 and len(parts) == 1 and len(parts[0]) == 2 and parts[0][0] == 1
+            found = self._known[size] = parts[0][1] if alone else self._entry(["+", total, parts])
+        return found
+
+    def _atom(self, trace: Trace, atom: int) -> int:
+        found = self._known.get(("atom", atom))
+        if found is None:
+            kind, a, b = trace.atoms[atom]
+            entry = [kind, a, None] if kind == "symbol" else [
+                kind, *(self.value(x) if isinstance(x, Size) else [x] for x in (a, b))]
+            found = self._known["atom", atom] = self._entry(entry)
+        return found
+
+    def _entry(self, entry: list[Any]) -> int:
+        self.values.append(entry)
+        return len(self.values) - 1
+
+    def field(self, x: Any) -> Any:
+        """What stands for a value in an object's field."""
+        kind = x.__class__
+        if kind is int or kind is str or kind is bool or x is None or kind is float:
+            return x
+        if kind is Size:
+            return ["$", self.value(x)]
+        if kind is tuple:
+            return ["()", *map(self.field, x)]
+        if kind is Device:
+            return ["d", str(x)]
+        if kind is TensorType:
+            return ["t", self._numbered(x, self.types, lambda: [
+                x.dtype.short, list(map(self.field, x.shape)), str(x.device), x.weak])]
+        if kind is KernelImage:
+            return ["k", self._numbered(x, self.kernels, lambda: x)]
+        if kind.__name__ not in CLASSES:
+            raise TypeError(f"a plan has no {kind.__name__}")
+        return ["o", self._numbered(x, self.objects, lambda: [
+            kind.__name__, *(self.field(getattr(x, part.name)) for part in fields(x))])]
+
+    def number(self, place: Place) -> int | None:
+        """The number of a place among the objects, None if the plan does not have it."""
+        return self._known.get(id(place))
+
+    def _numbered(self, x: Any, table: list[Any], entry: Any) -> int:
+        key = id(x) if x.__class__ in (TensorType, KernelImage, Place) else x
+        found = self._known.get(key)
+        if found is None:
+            made = entry()
+            table.append(made)
+            found = self._known[key] = len(table) - 1
+        return found

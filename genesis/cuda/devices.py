@@ -1,0 +1,124 @@
+"""Which GPUs there are, what they can do, and which one "cuda" means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis import engine
+from genesis.ir.types import Device
+from genesis.runtime import cuda_driver, cuda_stream
+from genesis.runtime.cuda_driver import driver
+from genesis.runtime.cuda_stream import device_index
+from genesis.runtime.device_checks import raise_failed
+from genesis.runtime.driver import DeviceProperties
+from genesis.storage import live_pending
+
+AnyDevice = Device | str | int | None
+
+
+def is_available() -> bool:
+    """Whether there is a GPU to compute on. Never raises."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """How many GPUs this process sees; 0 without a driver or without cuda-python."""
+    try:
+        return driver().device_count()
+    except RuntimeError:
+        return 0
+
+
+def is_initialized() -> bool:
+    """Whether this process has started to use CUDA."""
+    return cuda_driver.is_started()
+
+
+def init() -> None:
+    """Start CUDA on the current GPU, which its first use does too.
+
+    Raises:
+        RuntimeError: there is no GPU, or cuda-python is missing.
+    """
+    driver().use(current_device())
+
+
+def current_device() -> int:
+    """The number of the GPU that "cuda" means."""
+    driver()
+    return cuda_stream.current_device()
+
+
+def set_device(device: AnyDevice) -> None:
+    """Let "cuda" mean that GPU from now on. A negative number changes nothing."""
+    index = device_index(device)
+    if index >= 0:
+        cuda_stream.set_current_device(index)
+
+
+class device:
+    """Let "cuda" mean that GPU inside a `with` block; None or a negative number changes nothing.
+
+    >>> with genesis.cuda.device(1): ...    # doctest: +SKIP
+    """
+
+    def __init__(self, device: AnyDevice):
+        self.idx = -1 if device is None else device_index(device)
+
+    def __enter__(self) -> None:
+        self.prev_idx = current_device()
+        set_device(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        set_device(self.prev_idx)
+
+
+class device_of(device):
+    """Let "cuda" mean the GPU of that tensor inside a `with` block; a CPU tensor changes nothing."""
+
+    def __init__(self, tensor: Any):
+        super().__init__(tensor.device if tensor.is_cuda else None)
+
+
+def get_device_properties(device: AnyDevice = None) -> DeviceProperties:
+    """What a GPU is: name, compute capability, memory, multiprocessors, caches."""
+    return driver().properties(device_index(device))
+
+
+def get_device_name(device: AnyDevice = None) -> str:
+    """As the driver calls it: "NVIDIA H200"."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: AnyDevice = None) -> tuple[int, int]:
+    """Compute capability: (9, 0) for an H200."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the current GPU computes in bfloat16: in hardware from compute capability 8.0 on, emulated before."""
+    return including_emulation or get_device_capability()[0] >= 8
+
+
+def can_device_access_peer(device: AnyDevice, peer_device: AnyDevice) -> bool:
+    """Whether kernels on one GPU can read the other's memory."""
+    return driver().can_access_peer(device_index(device), device_index(peer_device))
+
+
+def synchronize(device: AnyDevice = None) -> None:
+    """Compute what tensors on GPUs show, and wait until the GPU has done all it was given.
+
+    Raises:
+        IndexError: a kernel found an index outside a dimension.
+    """
+    index = device_index(device)
+    run_pending()
+    driver().use(index)
+    driver().synchronize()
+    raise_failed(index)
+
+
+def run_pending() -> None:
+    """Give the GPUs the work behind every live tensor of theirs that was not computed yet."""
+    engine.flush([storage for storage in live_pending() if storage.type.device.type == "cuda"])

@@ -1,0 +1,112 @@
+"""A program compiled once for all sizes of its batch.
+
+The passes run over open sizes (`ir/size.py`), kernels take them as arguments, and the plan is kept as a form
+(`runtime/plan_form.py`). Another batch size then costs filling in the form and planning memory, as long as the
+guards hold: beyond them kernels of another class, or another grouping, would be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import le
+from typing import TYPE_CHECKING, Any
+
+from genesis.compiler import plan_of
+from genesis.ir.graph import Graph
+from genesis.ir.node import forget_open
+from genesis.ir.size import LEAST, Trace
+from genesis.ir.types import Device
+from genesis.leading import closed
+from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.plan import Place, Plan
+from genesis.runtime.plan_form import Memory, PlanForm
+
+if TYPE_CHECKING:
+    from genesis.passes.plan_memory import MemoryPlan
+
+
+class Family:
+    """A program compiled with its leading sizes open: the plans of its other sizes come from here.
+
+    Args:
+        graph: the program over sizes of the trace.
+        numbers: of its structure (`structure.py`), sizes among them.
+        base: these numbers in the program that the family is compiled for.
+        trace: not active; what the passes ask of sizes becomes its guards.
+        device: a GPU.
+
+    Attributes:
+        form: the plan, as data.
+        numbers: `base`.
+    """
+
+    def __init__(self, graph: Graph, numbers: Sequence[Any], base: list[Any], trace: Trace, device: Device):
+        from genesis.codegen.lower_cuda import BACKEND, kernels_of, steps_of
+        from genesis.codegen.plan_writer import write_form
+        from genesis.passes.pipeline import run_passes
+        self.graph, self.numbers, self._trace = graph, base, trace
+        self.form: PlanForm
+        try:
+            with trace:
+                _, self._schedule, memory = run_passes(graph, BACKEND)
+                steps = steps_of(self._schedule, memory, kernels_of(self._schedule, KernelCache()))
+                moving = _moving(memory)
+                plan = plan_of(graph, device, steps, memory)
+                self.form, self._moved = write_form(plan, numbers, trace, tuple(trace.guards), moving)
+        finally:
+            forget_open()
+        self._made_for = trace.values
+        self._places = len(moving)
+        # Elements of each type, and the memory planned for them: what is no larger fits in as well.
+        self._planned = [(self.form.elements(self.form.evaluate(self._made_for)),
+                          Memory([moving[i].offset for i in self._moved], memory.arena_bytes, memory.max_live_bytes))]
+
+    def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
+        """What makes the program as it was captured with these numbers."""
+        sizes = self.form.sizes(numbers)
+
+        def program() -> Graph:
+            self._trace.revalue(**sizes)
+            return closed(self.graph)
+        return program
+
+    def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
+        """The plan of a program of the same structure with these numbers; None if it needs kernels of another class.
+
+        Args:
+            tight: plan memory for these sizes, also where they fit into the places of larger ones, which takes longer.
+        """
+        form = self.form
+        sizes = form.sizes(numbers)
+        if any(size < LEAST for size in sizes.values()):
+            return None
+        values = form.evaluate(sizes)
+        if not form.fits(numbers, values):
+            return None
+        if sizes == self._made_for:
+            return form.fill(values)
+        elements = form.elements(values)
+        fitting = [] if tight else [memory for room, memory in self._planned if all(map(le, elements, room))]
+        memory = fitting[0] if fitting else self._memory(sizes, elements)
+        return None if memory is None else form.fill(values, memory)
+
+    def _memory(self, sizes: dict[str, int], elements: list[int]) -> Memory | None:
+        """Memory planned for these sizes; None if that came to other places."""
+        from genesis.codegen.lower_cuda import BACKEND
+        from genesis.passes.plan_memory import plan_memory
+        self._trace.revalue(**sizes)
+        self._trace.noting = False
+        planned = plan_memory(self._schedule, BACKEND.may_overwrite)
+        moving = _moving(planned)
+        if len(moving) != self._places:
+            return None
+        memory = Memory([moving[i].offset for i in self._moved], planned.arena_bytes, planned.max_live_bytes)
+        self._planned.append((elements, memory))
+        return memory
+
+
+def _moving(memory: MemoryPlan) -> list[Place]:
+    """The places whose offsets depend on sizes: those in the arena, in an order that does not."""
+    ends = (*memory.before, *memory.after)
+    places = (*memory.places.values(), *(place for pair in ends for place in pair), *(x for _, _, x in memory.copies))
+    return [place for place in places if place.where == "arena"]

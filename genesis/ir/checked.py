@@ -1,0 +1,83 @@
+"""Ops that take an index from the user, and the check that goes in front of each on a GPU (see `ops/in_range.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+from genesis.ir.node import Node, Op, make
+from genesis.ir.ops import composite, indexing, leaves
+from genesis.ir.ops.in_range import in_range
+from genesis.ir.ops.row_number import row_number
+from genesis.ir.source import Source
+
+Operands = tuple[Node, ...]
+
+
+class Range(NamedTuple):
+    """What an index must be in: `size` of a dimension, and what else it may be (see `in_range`)."""
+
+    size: int
+    dim: int
+    negative: bool = False
+    ignored: int | None = None
+
+
+def _along_axis(operands: Operands, attrs: dict[str, Any]) -> Range:
+    return Range(operands[0].type.shape[attrs["axis"]], attrs["axis"])
+
+
+def _classes(operands: Operands, attrs: dict[str, Any]) -> Range:
+    return Range(operands[0].type.shape[1], 1, ignored=attrs["ignore_index"])
+
+
+TAKING_AN_INDEX: Final[dict[Op, Callable[[Operands, dict[str, Any]], Range]]] = {
+    **dict.fromkeys((indexing.take, indexing.gather, indexing.index_add, indexing.index_copy, indexing.scatter_add,
+                     indexing.scatter), _along_axis),
+    composite.cross_entropy: _classes,
+}
+"""Op whose second operand is an index → what that must be in."""
+
+CHECKED: Final = frozenset({*TAKING_AN_INDEX, row_number})
+"""Ops whose line is part of a program for a GPU: an index that is outside is reported with it."""
+
+
+def with_check(op: Op, operands: Operands, attrs: tuple, source: Any) -> Node:
+    """The node of such an op, with its index checked."""
+    values = dict(zip(op.attrs, attrs, strict=True))
+    if op is row_number:
+        return _check(operands[0], Range(values["size"], values["dim"], negative=True), op, source)
+    allowed = TAKING_AN_INDEX[op](operands, values)
+    if not _counts_up_to(operands[1], allowed.size):
+        operands = (operands[0], _check(operands[1], allowed, op, source), *operands[2:])
+    return make(op, operands, attrs, source)
+
+
+def _check(index: Node, allowed: Range, op: Op, source: Any) -> Node:
+    if index.op is in_range and index["size"] == allowed.size:
+        return index
+    name = "indexing" if op is row_number else op.name
+    return make(in_range, (index,), (*allowed, name, line_of(source)), source)
+
+
+def _counts_up_to(index: Node, size: int) -> bool:
+    """Is it `arange(n)`, or a part of it, with n ≤ size?"""
+    while index.op.name in ("reshape", "permute", "expand", "slice"):
+        index = index.inputs[0]
+    if index.op is not leaves.iota:
+        return False
+    count = index.type.shape[index["axis"]]
+    return count.__class__ is int and size.__class__ is int and count <= size
+
+
+def line_of(source: Any) -> str:
+    """The user's line as text, '' if it is not known."""
+    return "" if source is None else _line(source._code, source._offset) if type(source) is Source else str(source)
+
+
+@lru_cache(1 << 12)
+def _line(code: CodeType, offset: int) -> str:
+    source = Source(code, offset)
+    return f"{source.filename}:{source.line} {source.function}".rstrip()

@@ -1,0 +1,62 @@
+"""An index that was checked: where a kernel reads or writes memory at, and what is told of one that is outside.
+
+Kernels on a GPU cannot raise. They go on with the nearest row, and note the first index that was outside; the
+next call that waits for the GPU raises IndexError with it. `capture` puts these checks in front of the ops that
+take an index, each with the user's line.
+"""
+
+from __future__ import annotations
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.pointwise import cast, eq, lt, maximum, minimum, where
+from genesis.ir.ops.samples import case, cases, integers, np
+from genesis.ir.types import TensorType, int32, int64, tensor_type
+
+
+def _type(index: TensorType, **_: object) -> TensorType:
+    if index.dtype.kind != "int":
+        raise IndexError(f"an index must have an integer dtype, not {index.dtype!r}")
+    return index.with_dtype(int64)
+
+
+def _decompose(index: Node, size: int, dim: int, negative: bool, ignored: int | None, name: str, line: str) -> Node:
+    whole = index if index.type.dtype is int64 else cast(index, dtype=int64)
+    row = where(lt(whole, literal(0)), whole + size, whole) if negative else whole
+    inside = minimum(maximum(row, literal(0)), literal(0) + max(size - 1, 0))
+    return inside if ignored is None else where(eq(whole, literal(ignored)), whole, inside)
+
+
+def _reference(index: object, size: int, negative: bool, ignored: int | None, **_: object) -> object:
+    row = np.where(index < 0, index + size, index) if negative else index  # type: ignore[operator]
+    inside = np.clip(row, 0, max(size - 1, 0))
+    return inside if ignored is None else np.where(index == ignored, index, inside)
+
+
+_SAMPLE = {"dim": 0, "name": "take", "line": ""}
+
+in_range = Op("in_range", "pointwise", _type, attrs=("size", "dim", "negative", "ignored", "name", "line"),
+              decompose=_decompose, differentiable=False,
+              doc="index, clamped to 0 ≤ index < size; with `negative` those below 0 count from the end, and `ignored` is "
+                  "a number that passes. On CUDA one outside raises IndexError at the next synchronisation, with `name` "
+                  "(the op that takes the index), `dim` and the user's `line`.",
+              samples=cases(case(integers(0, 5).of(4), size=5, negative=False, ignored=None, **_SAMPLE),
+                            case(integers(-5, 5).of(2, 3), size=5, negative=True, ignored=None, **_SAMPLE),
+                            case(integers(-3, 3, int32).of(7), size=3, negative=True, ignored=None, **_SAMPLE),
+                            case(integers(-1, 4).of(9), size=4, negative=False, ignored=-1, **_SAMPLE),
+                            case(integers(0, 1).of(), size=1, negative=False, ignored=None, **_SAMPLE),
+                            case(integers(0, 1).of(0, 2), size=0, negative=False, ignored=None, **_SAMPLE),
+                            kinds=("float",)),
+              reference=_reference)
+
+
+def _report_type(size: int, dim: int, name: str, line: str, device: object) -> TensorType:
+    return tensor_type((2,), int64, device)  # type: ignore[arg-type]
+
+
+report = Op("report", "leaf", _report_type, attrs=("size", "dim", "name", "line", "device"),
+            doc="What a kernel is given to tell of an index outside: an argument of kernels, in no program.")
+
+
+def report_of(node: Node) -> Node:
+    """The report of an `in_range` node."""
+    return report(size=node["size"], dim=node["dim"], name=node["name"], line=node["line"], device=node.type.device)

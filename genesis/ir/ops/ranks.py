@@ -1,0 +1,72 @@
+"""The element of a rank, and how often each number occurs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.ir.node import Node, Op
+from genesis.ir.ops.control import item
+from genesis.ir.ops.indexing import index_add, scatter
+from genesis.ir.ops.leaves import full, zeros_like
+from genesis.ir.ops.movement import reshape, take_range
+from genesis.ir.ops.samples import NUMERIC, case, cases, integers, np, shuffled
+from genesis.ir.ops.sorting import topk
+from genesis.ir.types import TensorType, int64
+
+
+def _kth_type(x: TensorType, k: int, axis: int) -> tuple[TensorType, TensorType]:
+    if not 0 <= axis < x.ndim or not 1 <= k <= x.shape[axis]:
+        raise RuntimeError(f"selected number k out of range for dimension {axis}: k is {k}, the shape {x.shape}")
+    one = x.with_shape((*x.shape[:axis], *x.shape[axis + 1:]))
+    return one, one.with_dtype(int64)
+
+
+def _kth_vjp(g: tuple[Node | None, ...], x: Node, y: Node, k: int, axis: int) -> Node | None:
+    if g[0] is None:
+        return None
+    kept = (*x.type.shape[:axis], 1, *x.type.shape[axis + 1:])
+    return scatter(zeros_like(x), reshape(item(y, index=1), shape=kept), reshape(g[0], shape=kept), axis=axis)
+
+
+def _kth(x: Node, k: int, axis: int) -> tuple[Node, ...]:
+    """The last of the k smallest, or of the largest, whichever are fewer."""
+    size = x.type.shape[axis]
+    few, largest = (k, False) if 2 * k <= size else (size - k + 1, True)
+    found = topk(x, k=few, axis=axis, largest=largest)
+    shape = (*x.type.shape[:axis], *x.type.shape[axis + 1:])
+    return tuple(reshape(take_range(item(found, index=i), axis, few - 1, few), shape=shape) for i in (0, 1))
+
+
+def _reference_kth(x: Any, k: int, axis: int) -> Any:
+    order = np.argsort(x, axis, kind="stable")
+    places = np.take(order, [k - 1], axis)
+    return np.take_along_axis(x, places, axis).squeeze(axis), places.squeeze(axis)
+
+
+kthvalue: Op = Op("kthvalue", "sort", _kth_type, attrs=("k", "axis"), vjp=_kth_vjp, decompose=_kth, differentiable=True,
+                  doc="The k-th smallest element along the axis, counted from 1, and where it is (int64). NaN is the "
+                      "largest; which of equal ones is left to the backend.",
+                  samples=cases(*(case(shuffled(n).of(*s), k=k, axis=a) for n, s, a, k in (
+                      (7, (7,), 0, 3), (60, (2, 30), 1, 28), (12, (4, 3), 0, 1), (24, (2, 4, 3), 1, 4))),
+                      kinds=NUMERIC),
+                  reference=_reference_kth)
+
+
+def _counts_type(ids: TensorType, size: int) -> TensorType:
+    if ids.ndim != 1 or ids.dtype.kind != "int":
+        raise RuntimeError(f"numbers to count are a vector of integers, not {ids}")
+    return ids.with_shape((size,)).with_dtype(int64)
+
+
+def _counts(ids: Node, size: int) -> Node:
+    device = ids.type.device
+    return index_add(full((size,), 0, int64, device), ids, full(ids.type.shape, 1, int64, device), axis=0)
+
+
+bincount: Op = Op("bincount", "index", _counts_type, attrs=("size",), decompose=_counts, differentiable=False,
+                  doc="How often each of the numbers below `size` occurs: int64.",
+                  samples=cases(case(integers(0, 5).of(30), size=5), case(integers(0, 5).of(30), size=9),
+                                case(integers(0, 5).of(0), size=3), kinds=("int",)),
+                  reference=lambda ids, size: np.bincount(ids, minlength=size))
+
+__all__ = ["bincount", "kthvalue"]

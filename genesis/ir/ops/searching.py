@@ -1,0 +1,141 @@
+"""Where values belong in sorted rows, and where the elements are that are not 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.indexing import gather, take
+from genesis.ir.ops.leaves import full, iota, zeros_like
+from genesis.ir.ops.movement import expand, reshape
+from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, cast, ge, gt, le, lt, maximum, minimum, ne, where_
+from genesis.ir.ops.samples import ANY, NUMERIC, Array, Chosen, Values, ascending, case, cases, np, reals
+from genesis.ir.ops.scan import cumsum
+from genesis.ir.size import Size
+from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
+
+
+def _places_type(rows: TensorType, values: TensorType, right: bool, dtype: DType) -> TensorType:
+    if rows.ndim != 1 and rows.shape[:-1] != values.shape[:-1]:
+        raise RuntimeError("the sorted sequence must have one dimension, or the values' dimensions but for the last: "
+                           f"{rows.shape} and {values.shape}")
+    if rows.dtype is not values.dtype:
+        raise RuntimeError(f"dtypes {rows.dtype!r} and {values.dtype!r} differ")
+    return values.with_dtype(dtype)
+
+
+def _places(rows: Any, values: Any, right: bool, dtype: DType) -> Any:
+    side = "right" if right else "left"
+    if rows.ndim == 1:
+        return np.searchsorted(rows, values, side)
+    flat = [np.searchsorted(row, value, side) for row, value in zip(
+        rows.reshape(-1, rows.shape[-1]), values.reshape(-1, values.shape[-1]), strict=True)]
+    return np.array(flat, "int64").reshape(values.shape)
+
+
+def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
+    """The part that may hold the place is halved until it is one element; all values at once.
+
+    Of an open size the halves are not known: then the place is found bit by bit, the highest first.
+    """
+    count: Any = rows.type.shape[-1]
+    floating = rows.type.dtype.kind == "float"
+    integer = int32 if count < 2**30 else int64
+    place = full(values.type.shape, 0, integer, values.type.device)
+    if not count:
+        return full(values.type.shape, 0, dtype, values.type.device)
+
+    def before(at: Node) -> Node:
+        """Does the element there come before the value? As in torch, everything comes before a value that is NaN."""
+        element = take(rows, at, axis=0) if rows.type.ndim == 1 else gather(rows, at, axis=rows.type.ndim - 1)
+        if floating:
+            return bitwise_not((gt if right else ge)(element, values))
+        return (le if right else lt)(element, values)
+
+    if not isinstance(count, Size):
+        while count > 1:
+            half = count // 2
+            place = where_(before(place + (half - 1)), place + half, place)
+            count -= half
+        place = where_(before(place), place + 1, place)
+        return place if dtype is integer else cast(place, dtype=dtype)
+    bound = literal(count)  # type: ignore[arg-type]  # an open size is a number of the plan
+    for bit in reversed(range(_bits(count))):
+        further = place + (1 << bit)
+        fits = bitwise_and(le(further, bound), before(minimum(further, bound) - 1))
+        place = where_(fits, further, place)
+    return place if dtype is integer else cast(place, dtype=dtype)
+
+
+def _bits(count: Size) -> int:
+    """Bits of a place among `count` elements, and up to five more, so that many sizes have one program."""
+    bits = 5
+    while count >= 1 << bits:
+        bits += 6
+    return bits
+
+
+def _search_samples() -> Any:
+    nan = float("nan")
+    shapes = (((9,), (4,)), ((9,), (2, 3)), ((2, 7), (2, 5)), ((1,), (3,)), ((0,), (3,)), ((8,), (0,)), ((16,), ()))
+    return cases(*(case(ascending(-4, 4).of(*s), Values(-5, 5).of(*v), right=r)
+                   for s, v in shapes for r in (False, True)),
+                 *(case(Array((0.0, 1.0, 1.0, 2.0)), Array((nan, 1.0, 0.5, 2.0, float("inf"))), right=r)
+                   for r in (False, True)), kinds=NUMERIC)
+
+
+searchsorted: Op = Op("searchsorted", "index", _places_type, attrs=("right", "dtype"),
+                      defaults={"right": False, "dtype": int64}, differentiable=False, decompose=_by_halves,
+                      doc="How many elements of a sorted row are smaller than a value (with `right`: not larger): "
+                          "where it belongs. One row for all values, or one for each line of them.",
+                      samples=_search_samples(), reference=_places)
+
+
+def _nonzero_type(x: TensorType, count: int) -> TensorType:
+    if not 0 <= count <= x.numel:
+        raise RuntimeError(f"{count} of the {x.numel} elements of {x.shape} cannot be nonzero")
+    return tensor_type((count,), int64, x.device)
+
+
+def _nonzero(x: Node, count: int) -> Node:
+    """The k-th is the first element up to which k + 1 are not 0."""
+    integer = int32 if x.type.numel < 2**31 else int64
+    flat = reshape(x, shape=(x.type.numel,))
+    flags = flat if x.type.dtype is bool_ else ne(flat, literal(0))
+    seen = cumsum(cast(flags, dtype=integer), axis=0)
+    wanted = iota(shape=(count,), axis=0, dtype=integer, device=x.type.device) + 1
+    return searchsorted(seen, wanted)
+
+
+nonzero: Op = Op("nonzero", "index", _nonzero_type, attrs=("count",), differentiable=False, decompose=_nonzero,
+                 doc="Positions, in row-major order, of the `count` elements that are not 0: so many there must be.",
+                 samples=cases(case(Array((0.0, 2.0, float("nan"), 0.0, -1.0, -0.0)), count=3),
+                               case(Values(1, 3).of(2, 3), count=6), case(reals().of(0, 3), count=0),
+                               case(Values(0, 0).of(4), count=0), kinds=NUMERIC),
+                 reference=lambda x, count: np.flatnonzero(x)[:count])
+
+def _compress_type(x: TensorType, mask: TensorType, count: int) -> TensorType:
+    if mask.dtype is not bool_ or mask.shape != x.shape[:1]:
+        raise RuntimeError(f"a mask of the {x.shape[:1]} rows is wanted, not {mask}")
+    _nonzero_type(mask, count)
+    return x.with_shape((count, *x.shape[1:]))
+
+
+def _compress_vjp(g: Node, x: Node, mask: Node, y: Node, count: int) -> tuple[Node, None]:
+    """A row that was kept has the gradient at its rank among them."""
+    if not count:
+        return zeros_like(x), None
+    rank = cumsum(cast(mask, dtype=int32 if count < 2**31 else int64), axis=0) - 1
+    found = take(g, maximum(rank, literal(0)), axis=0)
+    kept = reshape(mask, shape=(*mask.type.shape, *(1,) * (x.type.ndim - 1)))
+    return where_(expand(kept, shape=x.type.shape), found, 0.0), None
+
+
+compress: Op = Op("compress", "index", _compress_type, attrs=("count",), vjp=_compress_vjp,
+                  decompose=lambda x, mask, count: take(x, nonzero(mask, count=count), axis=0),
+                  doc="The `count` rows of x where the mask is true: so many there must be.",
+                  samples=cases(*(case(reals().of(*s), Chosen(0, n, bool_, distinct=True).of(s[0]), count=n)
+                                  for s, n in (((5,), 2), ((6, 3), 4), ((3, 2), 0), ((4,), 4))), kinds=ANY),
+                  reference=lambda x, mask, count: x[mask])
+
+__all__ = ["compress", "nonzero", "searchsorted"]

@@ -1,0 +1,204 @@
+"""A captured program with its leading size left open.
+
+The batch size of a program is in many places: in the types of its inputs, in the shapes that reshapes and expands
+name, flattened into B·T. This module guesses which of these numbers follow from which, so that compiling can go on
+with a `Size` (see `ir/size.py`). A wrong guess does no harm: a plan serves another program only if every number of
+that program is what the guess's formula gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from genesis.capture import Captured, build_nodes, graph_of, input_nodes
+from genesis.ir.graph import Graph, substitute
+from genesis.ir.node import Node, make
+from genesis.ir.ops import leaves
+from genesis.ir.size import LEAST, Size, gcd, value_of
+from genesis.ir.types import TensorType
+
+Types = tuple[Any, ...]
+Shape = tuple[Any, ...]
+
+
+class NoLeadingSize(Exception):
+    """Nothing in the program looks like a batch."""
+
+
+def leading_size(types: Sequence[TensorType], fixed: set[int]) -> int:
+    """The size that leads the data: that of the first integer input (token ids), else of the one of highest rank.
+
+    Args:
+        types: of the program's inputs.
+        fixed: positions of parameters, and of memory that the program overwrites.
+
+    Raises:
+        NoLeadingSize: there is no data, or its size is 0 or 1, which are classes of their own.
+    """
+    data = [t for i, t in enumerate(types) if i not in fixed and t.ndim]
+    best = next((t for t in data if t.dtype.kind == "int"), None) or max(data, key=lambda t: t.ndim, default=None)
+    if best is None or best.shape[0] < LEAST:
+        raise NoLeadingSize
+    return best.shape[0]
+
+
+class OpenProgram:
+    """A captured program over sizes that a trace has symbols for.
+
+    Args:
+        size: the symbol that stands for its value wherever that leads.
+        fixed: positions of the inputs whose sizes are no data's.
+
+    Attributes:
+        graph: the program.
+        key: its structure as in `Captured.key`, with sizes among the numbers.
+
+    Raises:
+        RuntimeError, TypeError, ...: whatever ops say of shapes that a wrong guess gave them.
+    """
+
+    def __init__(self, captured: Captured, size: Size, fixed: set[int]):
+        self._leads: dict[Any, Any] = {size.value: size}
+        self._bodies: dict[tuple[Graph, Types], Graph] = {}
+        types = [type if i in fixed else self._led(type) for i, type in enumerate(captured.memory_types)]
+        inputs = input_nodes(types)
+        built = build_nodes(captured, inputs, self._opened)
+        self.graph = graph_of(captured, inputs, built)
+        self.key = self._key(captured, types, built)
+
+    @staticmethod
+    def _key(captured: Captured, types: Sequence[TensorType], built: dict[Node, Node]) -> tuple:
+        key = list(captured.key)
+        for at, type in zip(captured.type_at, types, strict=True):
+            key[at] = type
+        for node, at in captured.op_at.items():
+            if node.attrs and key[at + 1] is node.attrs:
+                made = built[node] if built[node].op is node.op else built[node].inputs[0]  # known(made, memory)
+                key[at + 1] = made.attrs
+                if not node.inputs:
+                    key[at + 2] = made.type
+        return tuple(key)
+
+    def _opened(self, node: Node, operands: tuple[Node, ...]) -> tuple:
+        """The attributes of a node for these operands."""
+        types = tuple([x.type for x in operands])
+        for type in types:
+            self._note(type)
+        rules = [_RULES.get(name) for name in node.op.attrs]
+        if not any(rules):
+            return node.attrs
+        return tuple(value if rule is None else rule(self, node, value, types)
+                     for rule, value in zip(rules, node.attrs, strict=True))
+
+    def _note(self, type: Any) -> None:
+        """Remember a size that leads, so that other shapes that name its value are understood."""
+        for part in type if type.__class__ is tuple else (type,):
+            if part.ndim and part.shape[0].__class__ is Size:
+                self._leads.setdefault(part.shape[0].value, part.shape[0])
+
+    # Attributes that have sizes in them
+
+    def _led(self, type: TensorType) -> TensorType:
+        """A type with its first size open, if that is one that leads."""
+        return type.with_shape(self._led_shape(type.shape))
+
+    def _led_shape(self, shape: Shape) -> Shape:
+        return (self._leads.get(shape[0], shape[0]), *shape[1:]) if shape else shape
+
+    def _type(self, node: Node, type: TensorType, operands: Types) -> TensorType:
+        return type if type.weak else self._led(type)
+
+    def _shape(self, node: Node, shape: Shape, operands: Types) -> Shape:
+        if not operands:
+            return self._led_shape(shape)
+        return (_spread if node.op.name == "expand" else _regrouped)(self._led_shape(shape), operands[0].shape)
+
+    def _stops(self, node: Node, stops: Shape, operands: Types) -> Shape:
+        """Where a slice ends: at the end, if it did."""
+        return tuple(size if stop == value_of(size) else stop
+                     for stop, size in zip(stops, operands[0].shape, strict=True))
+
+    def _graph(self, node: Node, body: Graph, operands: Types) -> Graph:
+        """The graph of a call for these operands."""
+        found = self._bodies.get((body, operands))
+        if found is None:
+            found = self._bodies[body, operands] = self._body(body, operands)
+        return found
+
+    def _body(self, body: Graph, operands: Types) -> Graph:
+        inputs = input_nodes(operands[:len(body.inputs)])
+        made: dict[Node, Node] = {}
+        for node in body.nodes:
+            given = tuple([made[x] for x in node.inputs])
+            made[node] = inputs[node["index"]] if node.op is leaves.input else (
+                make(node.op, given, self._opened(node, given), node.source))
+        return Graph(tuple(inputs), tuple(made[node] for node in body.outputs), (), body.numbers)
+
+
+_RULES: Final[dict[str, Callable[[OpenProgram, Node, Any, Types], Any]]] = {
+    "type": OpenProgram._type, "shape": OpenProgram._shape, "stops": OpenProgram._stops, "graph": OpenProgram._graph}
+"""Attributes that name sizes, by the names that ops give them."""
+
+
+def _spread(shape: Shape, operand: Shape) -> Shape:
+    """An expand's shape: what is not repeated is as large as it was."""
+    lead = len(shape) - len(operand)
+    return (*shape[:lead], *(size if value_of(size) == value_of(new) else new
+                             for size, new in zip(operand, shape[lead:], strict=True)))
+
+
+def _regrouped(shape: Shape, operand: Shape) -> Shape:
+    """A reshape's shape: neighbouring sizes of equal product correspond, and the first of them is open.
+
+    >>> from genesis.ir.size import Trace
+    >>> with Trace(B=8) as trace:
+    ...     _regrouped((8, 4, 6), (trace.symbol("B") * 4, 6))
+    (<B = 8>, 4, 6)
+    """
+    found: list[Any] = []
+    i = j = 0
+    while j < len(shape):
+        start, first = i, j
+        before = operand[i] if i < len(operand) else 1
+        after = shape[j]
+        i, j = i + 1, j + 1
+        while value_of(before) != value_of(after):
+            if value_of(before) < value_of(after) and i < len(operand):
+                before, i = before * operand[i], i + 1
+            elif j < len(shape):
+                after, j = after * shape[j], j + 1
+            else:
+                return shape
+        sizes = list(map(value_of, shape[first:j]))
+        if isinstance(before, Size):
+            at, size = _share(before, sizes)
+            sizes[at] = size
+        found += sizes
+    return tuple(found)
+
+
+def _share(whole: Size, sizes: list[int]) -> tuple[int, Any]:
+    """Which of the sizes depends on the whole, their product, and how: the first that does without a remainder."""
+    for at in range(len(sizes)):
+        others = prod(sizes[:at]) * prod(sizes[at + 1:])
+        if gcd(whole, others) == others:
+            return at, whole // others
+    return 0, whole // prod(sizes[1:])
+
+
+def closed(graph: Graph) -> Graph:
+    """The graph with every open size replaced by its value in the run at hand."""
+    def value(x: Any) -> Any:
+        if x.__class__ is tuple:
+            return tuple(map(value, x))
+        if isinstance(x, TensorType):
+            return x.with_shape(value(x.shape)) if not x.weak else x
+        return closed(x) if isinstance(x, Graph) else value_of(x)
+
+    made: dict[Node, Node] = {}
+    for node in graph.nodes:
+        made[node] = make(node.op, tuple([made[x] for x in node.inputs]), value(node.attrs), node.source)
+    return substitute(replace(graph, inputs=tuple(made[x] for x in graph.inputs)), made)

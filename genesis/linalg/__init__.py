@@ -1,0 +1,33 @@
+"""`genesis.linalg`: norms, products and decompositions of matrices, by torch.linalg's names.
+
+Norms and products run on the tensor's device. Decompositions are LAPACK's, on the CPU: those of CUDA tensors go to the
+host and back, which is said once.
+"""
+
+from genesis.linalg.decompositions import (
+    cholesky,
+    cond,
+    det,
+    eigh,
+    eigvalsh,
+    inv,
+    lstsq,
+    matrix_rank,
+    pinv,
+    qr,
+    slogdet,
+    solve,
+    solve_triangular,
+    svd,
+    svdvals,
+)
+from genesis.linalg.norms import cross, diagonal, matmul, matrix_norm, norm, vecdot, vector_norm
+from genesis.ops.diagonals import trace
+from genesis.ops.linalg import outer
+from genesis.ops.products import matrix_power, matrix_transpose, multi_dot, tensordot
+
+__all__ = [
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet",
+    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+]

@@ -1,0 +1,289 @@
+"""Decompositions and solvers, of float32 and float64 batches. A matrix without one raises when it is computed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from genesis.ir.errors import failure
+from genesis.ir.ops import decompositions as d
+from genesis.ir.types import cpu, float32, float64, int64
+from genesis.ops.common import broadcast_shapes
+from genesis.ops.shape import expand, reshape, transpose, unsqueeze
+from genesis.recording import TensorBase, record
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+_EPS = {float32: 2.0**-23, float64: 2.0**-52}
+
+
+class QR(NamedTuple):
+    """Q with orthonormal columns, R upper triangular."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues in ascending order, eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class SVD(NamedTuple):
+    """Singular values in descending order between two orthogonal factors."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class SlogDet(NamedTuple):
+    """Sign and logarithm of the absolute value of a determinant."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class LstSq(NamedTuple):
+    """What `lstsq` gives."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def _computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
+    """The op on the host, its results on the tensors' device."""
+    device = tensors[0].type.device
+    for x in tensors:
+        if not isinstance(x, TensorBase):
+            raise TypeError(f"linalg.{op.name}: expected a tensor, not {type(x).__name__}")
+        if x.type.device is not device:
+            raise failure(f"linalg.{op.name}", "expected all tensors on one device",
+                          [(f"operand {i}", y) for i, y in enumerate(tensors)])
+    if device is not cpu:
+        _say_once()
+        tensors = tuple(x.to(cpu) for x in tensors)
+    try:
+        found = record(op, tensors, attrs)
+    except RuntimeError as error:
+        named = [(f"operand {i}", x) for i, x in enumerate(tensors)]
+        raise failure(f"linalg.{op.name}", str(error), named) from None
+    if device is cpu:
+        return found
+    return tuple(x.to(device) for x in found) if isinstance(found, tuple) else found.to(device)
+
+
+def _say_once() -> None:
+    warnings.warn("matrix decompositions of CUDA tensors are computed on the CPU, which copies them there and back",
+                  RuntimeWarning, stacklevel=4)
+
+
+def inv(A: Tensor) -> Tensor:
+    """Inverse of square matrices.
+
+    Args:
+        A: (*, n, n).
+
+    Raises:
+        RuntimeError: A is not square; or, when it is computed, singular.
+
+    >>> import genesis
+    >>> genesis.linalg.inv(genesis.tensor([[2., 0.], [0., 4.]]))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.2500]])
+    """
+    return _computed(d.inv, (A,))
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """X with A @ X = B (or X @ A = B), for square matrices A.
+
+    Args:
+        A: (*, n, n).
+        B: (*, n, k), or vectors (*, n) where that is A's shape without its last dimension, or one vector.
+        left: False for X @ A = B.
+
+    >>> import genesis
+    >>> genesis.linalg.solve(genesis.tensor([[2., 0.], [0., 4.]]), genesis.tensor([2., 2.]))
+    tensor([1.0000, 0.5000])
+    """
+    vectors = B.type.ndim == 1 or (A.type.ndim - 1 == B.type.ndim and B.type.shape == A.type.shape[:-1])
+    right = unsqueeze(B, -1) if vectors else B
+    if not left:
+        if vectors:
+            raise failure("linalg.solve", "left=False needs matrices B", [("A", A), ("B", B)])
+        return transpose(solve(transpose(A, -1, -2), transpose(B, -1, -2)), -1, -2)
+    A, right = _batched(A, right)
+    found = _computed(d.solve, (A, right))
+    return reshape(found, found.type.shape[:-1]) if vectors else found
+
+
+def _batched(*matrices: Tensor) -> list[Tensor]:
+    """The matrices with their batches broadcast."""
+    if any(x.type.ndim < 2 for x in matrices):
+        return list(matrices)
+    batch = broadcast_shapes(*(x.type.shape[:-2] for x in matrices))
+    return [expand(x, (*batch, *x.type.shape[-2:])) for x in matrices]
+
+
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """X with A @ X = B (or X @ A = B), for triangular matrices A, of which only that triangle is read.
+
+    Args:
+        A: (*, n, n).
+        B: (*, n, k).
+        upper: which triangle.
+        left: False for X @ A = B.
+        unitriangular: take A's diagonal for ones.
+    """
+    A, B = _batched(A, B)
+    if left:
+        return _computed(d.solve_triangular, (A, B), (upper, unitriangular))
+    turned = _computed(d.solve_triangular, (transpose(A, -1, -2), transpose(B, -1, -2)), (not upper, unitriangular))
+    return transpose(turned, -1, -2)
+
+
+def det(A: Tensor) -> Tensor:
+    """Determinants of square matrices.
+
+    >>> import genesis
+    >>> genesis.linalg.det(genesis.tensor([[1., 2.], [3., 4.]]))
+    tensor(-2.)
+    """
+    return _computed(d.det, (A,))
+
+
+def slogdet(A: Tensor) -> SlogDet:
+    """Sign and logarithm of the absolute value of determinants."""
+    return SlogDet(*_computed(d.slogdet, (A,)))
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """L with L @ L.mT = A, lower triangular, for symmetric positive definite A; with `upper` its transpose.
+
+    >>> import genesis
+    >>> genesis.linalg.cholesky(genesis.tensor([[4., 0.], [0., 9.]]))
+    tensor([[2., 0.],
+            [0., 3.]])
+    """
+    return _computed(d.cholesky, (A,), (upper,))
+
+
+def qr(A: Tensor, mode: str = "reduced") -> QR:
+    """Q with orthonormal columns and upper triangular R with Q @ R = A.
+
+    Args:
+        A: (*, m, n).
+        mode: "reduced" (k = min(m, n) columns), "complete" (m columns) or "r" (no Q).
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise failure("linalg.qr", f"mode is 'reduced', 'complete' or 'r', not {mode!r}", [("A", A)])
+    q, r = _computed(d.qr, (A,), (mode == "complete",))
+    if mode == "r":
+        from genesis.ops.creation import empty
+        q = empty(0, dtype=A.type.dtype, device=A.type.device)
+    return QR(q, r)
+
+
+def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
+    """Eigenvalues and eigenvectors of symmetric matrices; UPLO says which triangle is read."""
+    if UPLO.upper() not in ("L", "U"):
+        raise failure("linalg.eigh", f"UPLO is 'L' or 'U', not {UPLO!r}", [("A", A)])
+    return Eigh(*_computed(d.eigh, (A,), (UPLO.upper() == "U",)))
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """The eigenvalues that `eigh` gives."""
+    return eigh(A, UPLO).eigenvalues
+
+
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
+    """U @ diag(S) @ Vh = A with orthogonal U and Vh.
+
+    Args:
+        A: (*, m, n).
+        full_matrices: square U and Vh; else only min(m, n) columns and rows.
+        driver: of a CUDA solver; has no effect.
+    """
+    return SVD(*_computed(d.svd, (A,), (full_matrices,)))
+
+
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+    """Singular values in descending order."""
+    return svd(A, False).S
+
+
+def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, rtol: float | None = None,
+         atol: float | None = None) -> Tensor:
+    """Moore and Penrose's inverse.
+
+    Args:
+        A: (*, m, n).
+        rcond: rtol's older name.
+        hermitian: A is symmetric.
+        rtol: singular values up to rtol times the largest count as 0; max(m, n) · eps by default.
+        atol: not supported beside None and 0.
+    """
+    if atol:
+        raise failure("linalg.pinv", "atol is not supported", [("A", A)], hint="use rtol")
+    chosen = rtol if rtol is not None else rcond
+    return _computed(d.pinv, (A,), (-1.0 if chosen is None else float(chosen), hermitian))
+
+
+def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,
+                rtol: float | None = None) -> Tensor:
+    """How many singular values are larger than max(atol, rtol · the largest); rtol is max(m, n) · eps by default."""
+    values = eigvalsh(A).abs() if hermitian else svdvals(A)
+    absolute = tol if tol is not None else atol
+    relative: Any = rtol
+    if rtol is None:
+        relative = 0.0 if absolute is not None else max(A.type.shape[-2:]) * _EPS[A.type.dtype]
+    largest = values.amax(-1) if values.type.shape[-1] else values.sum(-1)
+    limit = largest * relative
+    if absolute is not None:
+        from genesis.ops.rounding import maximum
+        limit = maximum(limit, limit * 0 + absolute)
+    return (values > unsqueeze(limit, -1)).sum(-1)
+
+
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """Condition number: the norm times the inverse's norm, by default the ratio of extreme singular values."""
+    from genesis.linalg.norms import matrix_norm
+    if p in (None, 2, -2):
+        values = svdvals(A)
+        first, last = values[..., 0], values[..., -1]
+        return last / first if p == -2 else first / last
+    return matrix_norm(A, p) * matrix_norm(inv(A), p)
+
+
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:
+    """X with the least ‖A @ X - B‖, of several the shortest.
+
+    Args:
+        A: (*, m, n).
+        B: (*, m, k), or vectors (*, m).
+        rcond: singular values up to rcond times the largest count as 0.
+        driver: LAPACK's name: "gels" gives no rank, only "gelsd" and "gelss" singular values. Whatever it is, the
+            pseudo-inverse is used, so that all ranks work.
+
+    Returns:
+        (solution, residuals, rank, singular_values); without m > n there are no residuals.
+    """
+    from genesis.ops.creation import empty
+    from genesis.ops.linalg import matmul
+    vectors = A.type.ndim - 1 == B.type.ndim
+    right = unsqueeze(B, -1) if vectors else B
+    solution = matmul(pinv(A, rcond), right)
+    *_, m, n = A.type.shape
+    nothing = empty(0, dtype=A.type.dtype, device=A.type.device)
+    residuals = (matmul(A, solution) - right).square().sum(-2) if m > n else nothing
+    ranked = driver in (None, "gelsy", "gelsd", "gelss")
+    rank = matrix_rank(A, rtol=rcond) if ranked else nothing.to(int64)
+    values = svdvals(A) if driver in ("gelsd", "gelss") else nothing
+    return LstSq(solution.squeeze(-1) if vectors else solution, residuals, rank, values)

@@ -1,0 +1,214 @@
+"""Layers that normalize channels; the formulas are in `genesis.nn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from genesis.gradmode import no_grad
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, int64
+from genesis.nn import functional as F
+from genesis.nn import init
+from genesis.nn.modules.module import Module
+from genesis.nn.parameter import Parameter
+from genesis.ops.creation import ones, tensor, zeros
+from genesis.tensor import Tensor
+
+
+class _Running(Module):
+    """Parameters and running statistics of a norm: what batch and instance norm share."""
+
+    ranks: ClassVar[tuple[int, ...]]
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def _set_up(self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,
+                device: Any, dtype: DType | None, bias: bool) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        for name, make, wanted in (("weight", ones, affine), ("bias", zeros, affine and bias)):
+            self.register_parameter(
+                name, Parameter(make(num_features, device=device, dtype=dtype)) if wanted else None)
+        tracked = track_running_stats
+        self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if tracked else None)
+        self.register_buffer("num_batches_tracked", tensor(0, dtype=int64, device=device) if tracked else None)
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1, no batch seen."""
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Weight 1, bias 0 and no statistics again."""
+        self.reset_running_stats()
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def _check(self, input: Tensor) -> None:
+        if input.ndim not in self.ranks:
+            raise failure(type(self).__name__, f"expected {' or '.join(f'{r}D' for r in self.ranks)} input (got "
+                          f"{input.ndim}D input)", [("input", input)], error=ValueError)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return (f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+                f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}")
+
+
+class _BatchNorm(_Running):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True, device: Any = None, dtype: DType | None = None,
+                 *, bias: bool = True):
+        super().__init__()
+        self._set_up(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The input's shape and dtype. In training the running statistics follow those of the input."""
+        self._check(input)
+        factor = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the mean over all batches
+                factor = 1.0 / float(self.num_batches_tracked.item())
+        by_batch = self.training or (self.running_mean is None and self.running_var is None)
+        kept = not self.training or self.track_running_stats
+        return F.batch_norm(input, self.running_mean if kept else None, self.running_var if kept else None, self.weight,
+                            self.bias, by_batch, factor, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Each channel with mean 0 and variance 1 over the batch, times weight plus bias (Ioffe and Szegedy 2015).
+
+    Args:
+        num_features: channels.
+        eps: added to the variance.
+        momentum: how far a batch moves the running statistics, which eval mode uses; None for the
+            mean over all batches.
+        affine: False leaves weight (initially 1) and bias (initially 0) out; bias: False only that.
+        track_running_stats: False keeps no statistics; eval mode then takes the batch's.
+        device, dtype: of parameters and statistics.
+
+    >>> import genesis
+    >>> BatchNorm1d(3)(genesis.ones(2, 3, 5)).shape
+    genesis.Size([2, 3, 5])
+    """
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """`BatchNorm1d` for (n, channels, height, width)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """`BatchNorm1d` for (n, channels, depth, height, width)."""
+
+    ranks = (5,)
+
+
+class _InstanceNorm(_Running):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+                 track_running_stats: bool = False, device: Any = None, dtype: DType | None = None,
+                 *, bias: bool = True):
+        super().__init__()
+        self._set_up(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, channels, ...) or (channels, ...) → the same shape."""
+        self._check(input)
+        alone = input.ndim == self.ranks[0]
+        x = input.unsqueeze(0) if alone else input
+        y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias,
+                            self.training or not self.track_running_stats,
+                            0.0 if self.momentum is None else self.momentum, self.eps)
+        return y.squeeze(0) if alone else y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Each channel of each element with mean 0 and variance 1 (Ulyanov et al. 2016); arguments as of `BatchNorm1d`."""
+
+    ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """`InstanceNorm1d` for (n, channels, height, width)."""
+
+    ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """`InstanceNorm1d` for (n, channels, depth, height, width)."""
+
+    ranks = (4, 5)
+
+
+class GroupNorm(Module):
+    """Each group of channels of each element with mean 0 and variance 1, times weight plus bias (Wu and He 2018).
+
+    Args:
+        num_groups: divides the channels.
+        num_channels: channels.
+        eps: added to the variance.
+        affine: False leaves weight (initially 1) and bias (initially 0) out; bias: False only that.
+        device, dtype: of the parameters.
+
+    >>> GroupNorm(2, 6)
+    GroupNorm(2, 6, eps=1e-05, affine=True, bias=True)
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+                 dtype: DType | None = None, *, bias: bool = True):
+        super().__init__()
+        if num_channels % num_groups:
+            raise failure("GroupNorm", f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})",
+                          error=ValueError)
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        for name, make, wanted in (("weight", ones, affine), ("bias", zeros, affine and bias)):
+            self.register_parameter(
+                name, Parameter(make(num_channels, device=device, dtype=dtype)) if wanted else None)
+
+    def reset_parameters(self) -> None:
+        """Weight 1 and bias 0 again."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, channels, ...) → the same shape."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return (f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+                f"bias={self.bias is not None}")
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha·mean(x²))^beta over `size` neighbouring channels (Krizhevsky et al. 2012)."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, channels, ...) → the same shape."""
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

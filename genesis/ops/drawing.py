@@ -1,0 +1,287 @@
+"""Random tensors. A draw is recorded with its generator's seed and count, so it gives the same bits on every device,
+whenever it is computed, whatever it is fused with."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from genesis.ir.errors import failure
+from genesis.ir.node import number
+from genesis.ir.ops import random as r
+from genesis.ir.types import DType, float32, float64, int64
+from genesis.ops.common import default_dtype, shape_of
+from genesis.ops.creation import DeviceLike, device_from, finish, overwrite
+from genesis.ops.searching import searchsorted
+from genesis.ops.sorting import argsort, topk
+from genesis.random import Generator, draw_numbers
+from genesis.recording import TensorBase, emit, wrap
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,
+           requires_grad: bool) -> Tensor:
+    dtype = dtype or default_dtype("float")
+    if dtype.kind != "float":
+        raise failure(op.name, f"not implemented for {dtype!r}, only for floating-point dtypes",
+                      hint="randint draws integers")
+    attrs = (shape_of(size), dtype, device_from(device))
+    return finish(wrap(emit(op, tuple(draw_numbers(generator)), attrs)), requires_grad)
+
+
+def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
+         requires_grad: bool = False) -> Tensor:
+    """Uniform in [0, 1): multiples of 2^-24, in float64 of 2^-53, in float16 2^-11, in bfloat16 2^-8.
+
+    >>> import genesis
+    >>> genesis.rand(2, 3, generator=genesis.Generator().manual_seed(0)).shape
+    genesis.Size([2, 3])
+    """
+    return _drawn(r.uniform, size, dtype, device, generator, requires_grad)
+
+
+def randn(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
+          requires_grad: bool = False) -> Tensor:
+    """Standard normal."""
+    return _drawn(r.normal, size, dtype, device, generator, requires_grad)
+
+
+def randint(low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
+            dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Integers in [low, high), or in [0, low) when called as randint(high, size)."""
+    if size is None:
+        low, high, size = 0, low, high
+    return finish(_integers(int(low), int(high), shape_of((size,)), dtype or int64, device, generator), requires_grad)
+
+
+def _integers(low: int, high: int, shape: tuple[int, ...], dtype: DType, device: DeviceLike,
+              generator: Generator | None) -> Tensor:
+    """Integers in [low, high), which the dtype must hold."""
+    if low >= high:
+        raise failure("random_", f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    least, most = ((dtype.min, dtype.max) if dtype.kind != "float" else (-2**63, 2**63 - 1))
+    if low < least or high - 1 > most:  # type: ignore[operator]
+        name, value = ("from", low) if low < least else ("to - 1", high - 1)  # type: ignore[operator]
+        raise failure("random_", f"{name} is out of bounds for {dtype!r}: {value}")
+    operands = (*draw_numbers(generator), number(low), number(high))
+    return wrap(emit(r.integers, operands, (shape, dtype, device_from(device))))
+
+
+def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+              device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Uniform in [0, 1), with the input's shape, dtype and device."""
+    return rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                device=device or input.type.device, requires_grad=requires_grad)
+
+
+def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
+               device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Standard normal, with the input's shape, dtype and device."""
+    return randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                 device=device or input.type.device, requires_grad=requires_grad)
+
+
+def randint_like(input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None,
+                 dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Integers in [low, high), or in [0, low), with the input's shape, dtype and device."""
+    low, high = (0, low) if high is None else (low, high)
+    return randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                   device=device or input.type.device, requires_grad=requires_grad)
+
+
+def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
+           dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+    """Normal with this mean and standard deviation: numbers and a size, or tensors that give an element each its own.
+
+    No gradient flows to the mean and the standard deviation.
+
+    >>> import genesis
+    >>> genesis.normal(genesis.zeros(3), 1.0).shape
+    genesis.Size([3])
+    """
+    if not isinstance(std, TensorBase) and std < 0:
+        raise failure("normal", f"normal expects std >= 0.0, but found std {std}")
+    tensors = [x for x in (mean, std) if isinstance(x, TensorBase)]
+    if not tensors:
+        return finish(_shifted(randn(size or (), generator=generator, dtype=dtype, device=device), std, mean),
+                      requires_grad)
+    like = mean * 1 + std * 0 if len(tensors) == 2 else tensors[0]
+    shape, kind = like.type.shape, (tensors[0].type.dtype)
+    drawn = randn(shape, generator=generator, dtype=dtype or kind, device=tensors[0].type.device)
+    mean, std = (x.detach() if isinstance(x, TensorBase) else x for x in (mean, std))  # type: ignore[attr-defined]
+    return finish(_shifted(drawn, std, mean), requires_grad)
+
+
+def _shifted(drawn: Any, scale: Any, shift: Any) -> Any:
+    """drawn · scale + shift, in the dtype of what was drawn."""
+    result = drawn if _is(scale, 1) else drawn * scale
+    return (result if _is(shift, 0) else result + shift).to(drawn.type.dtype)
+
+
+def _is(x: Any, value: int) -> bool:
+    return not isinstance(x, TensorBase) and x == value
+
+
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that the input (or p, for all elements) gives, else 0; floating-point.
+
+    >>> import genesis
+    >>> genesis.bernoulli(genesis.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+    """
+    dtype = input.type.dtype
+    if p is None and dtype.kind != "float":
+        raise failure("bernoulli", f"not implemented for {dtype!r}", [("input", input)],
+                      hint="probabilities are floating-point")
+    return _coin(input.type.shape, input.detach() if p is None else p, input.type.device, generator).to(dtype)
+
+
+def randperm(n: int, *, generator: Generator | None = None, dtype: DType = int64, device: DeviceLike = None,
+             requires_grad: bool = False) -> Tensor:
+    """The integers from 0 to n - 1 in random order: the order of n random 63-bit keys.
+
+    >>> import genesis
+    >>> sorted(genesis.randperm(5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    if n < 0:
+        raise failure("randperm", f"n must be non-negative, got {n}")
+    most = dtype.max if dtype.kind != "float" else 2 / dtype.eps  # type: ignore[operator]
+    if n - 1 > most:  # type: ignore[operator]
+        raise failure("randperm", f"n is too large for result tensor type {dtype!r}: {n}")
+    keys = _integers(0, 2**63 - 1, (n,), int64, device, generator)
+    return finish(argsort(keys).to(dtype), requires_grad)
+
+
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
+                generator: Generator | None = None) -> Tensor:
+    """Indices drawn with the weights in each row of the input, which are not negative and need not sum to 1.
+
+    Without replacement the indices of a row differ: those of the largest weight / exponential draw (Efraimidis and
+    Spirakis 2006). With it each is where a uniform draw falls in the running sums. The weights are not looked at: of
+    negative or infinite ones, or only zeros, the result says nothing.
+
+    >>> import genesis
+    >>> genesis.multinomial(genesis.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
+    tensor([1, 1])
+    """
+    named = [("input", input)]
+    if input.type.ndim not in (1, 2):
+        raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
+    if input.type.dtype.kind != "float":
+        raise failure("multinomial", f"only supports floating-point dtypes for input, got: {input.type.dtype!r}", named)
+    if num_samples <= 0:
+        raise failure("multinomial", "cannot sample n_sample <= 0 samples", named)
+    categories = input.type.shape[-1]
+    if categories > 2**24:
+        raise failure("multinomial", f"number of categories cannot exceed 2^24, but there are {categories}", named)
+    if not replacement and num_samples > categories:
+        raise failure("multinomial", f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+                      f"{num_samples} of {categories}", named, hint="replacement=True")
+    weights = input.detach()  # type: ignore[attr-defined]
+    if not replacement:
+        wide = weights.to(float64 if weights.type.dtype is float64 else float32)
+        rates = rand(wide.type.shape, generator=generator, dtype=wide.type.dtype, device=wide.type.device)
+        return topk(wide / -(1 - rates).log().clamp_max(-_least(wide.type.dtype)), num_samples).indices
+    sums = weights.double().cumsum(-1)
+    shape = (*input.type.shape[:-1], num_samples)
+    drawn = rand(shape, generator=generator, dtype=float64, device=input.type.device) * sums[..., -1:]
+    return searchsorted(sums, drawn, right=True).clamp_max(categories - 1)
+
+
+def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | None) -> Any:
+    """True with probability p."""
+    if not isinstance(p, TensorBase) and not 0 <= p <= 1:
+        raise failure("bernoulli", f"bernoulli_ expects p to be in [0, 1], but got p={p}")
+    exact = isinstance(p, TensorBase) and p.type.dtype is float64
+    return rand(shape, generator=generator, dtype=float64 if exact else float32, device=device) < p
+
+
+class DrawingMethods(TensorBase):
+    """Methods that fill a tensor with random numbers, or draw by it."""
+
+    __slots__ = ()
+
+    bernoulli = bernoulli
+    multinomial = multinomial
+
+    def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """Write normal random numbers."""
+        return overwrite(self, normal(mean, std, self.type.shape, generator=generator, dtype=self.type.dtype,
+                                      device=self.type.device))
+
+    def uniform_(self: Any, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None,
+                 **ends: float) -> Tensor:
+        """Write uniform random numbers in [a, b); torch's names for the ends, `from` and `to`, are taken too."""
+        a, b = ends.pop("from", a), ends.pop("to", b)
+        if ends:
+            raise TypeError(f"uniform_ has no argument {', '.join(ends)}")
+        if a > b:
+            raise failure("uniform_", f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}",
+                          [("tensor", self)])
+        drawn = rand(self.type.shape, generator=generator, dtype=self.type.dtype, device=self.type.device)
+        return overwrite(self, _shifted(drawn, b - a, a))
+
+    def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+        """Write 1 with probability p, a number or a tensor, else 0."""
+        p = p.detach().expand(self.type.shape) if isinstance(p, TensorBase) else p  # type: ignore[attr-defined]
+        return overwrite(self, _coin(self.type.shape, p, self.type.device, generator).to(self.type.dtype))
+
+    def random_(self: Any, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
+                **ends: int) -> Tensor:
+        """Write integers in [low, high), in [0, low), or without arguments from 0 to the largest that the dtype holds
+        exactly. torch's names for the ends, `from` and `to`, are taken too."""
+        low, high = ends.pop("from", low), ends.pop("to", high)
+        if ends:
+            raise TypeError(f"random_ has no argument {', '.join(ends)}")
+        dtype = self.type.dtype
+        if low is None and high is None:
+            most = int(2 / dtype.eps) if dtype.kind == "float" else int(dtype.max)
+            low, high = 0, min(most + 1, 2**63 - 1)
+        elif high is None or low is None:
+            low, high = 0, low if high is None else high
+        assert low is not None and high is not None
+        return overwrite(self, _integers(int(low), int(high), self.type.shape, dtype, self.type.device, generator))
+
+    def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """Write exponentially distributed numbers with rate lambd, > 0: -log(1 - u) / lambd."""
+        if lambd <= 0:
+            raise failure("exponential_", f"exponential_ expects lambda > 0.0, but found lambda={lambd}",
+                          [("tensor", self)])
+        drawn = (1 - _wide(rand, self, generator)).log() / -float(lambd)
+        return overwrite(self, drawn.to(self.type.dtype).clamp_min(_least(self.type.dtype)))
+
+    def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
+        """Write the number of trials up to the first success of probability p: ⌈log(1 - u) / log(1 - p)⌉, ≥ 1."""
+        if not 0 < p < 1:
+            raise failure("geometric_", f"geometric_ expects p to be in (0, 1), but got p={p}", [("tensor", self)])
+        trials = ((1 - _wide(rand, self, generator)).log() / math.log1p(-p)).ceil().clamp_min(1)
+        return overwrite(self, trials.to(self.type.dtype))
+
+    def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
+        """Write exp of normal numbers with this mean and standard deviation."""
+        if std <= 0:
+            raise failure("log_normal_", f"log_normal_ expects std > 0.0, but found std={std}", [("tensor", self)])
+        return overwrite(self, _shifted(_wide(randn, self, generator), std, mean).exp().to(self.type.dtype))
+
+    def cauchy_(self: Any, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+        """Write Cauchy distributed numbers: median + sigma · tan(π (u - 1/2))."""
+        if sigma <= 0:
+            raise failure("cauchy_", f"cauchy_ expects sigma > 0.0, but found sigma={sigma}", [("tensor", self)])
+        drawn = ((_wide(rand, self, generator) - 0.5) * math.pi).tan()
+        return overwrite(self, _shifted(drawn, sigma, median).to(self.type.dtype))
+
+
+def _wide(draw: Any, tensor: Any, generator: Generator | None) -> Any:
+    """A draw for each element, in float64 for a float64 tensor and else in float32."""
+    wide = float64 if tensor.type.dtype is float64 else float32
+    return draw(tensor.type.shape, generator=generator, dtype=wide, device=tensor.type.device)
+
+
+def _least(dtype: DType) -> float:
+    """The smallest normal number of a floating-point dtype."""
+    return {"float16": 2.0**-14, "float64": 2.0**-1022}.get(dtype.name, 2.0**-126)
+
+

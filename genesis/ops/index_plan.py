@@ -1,0 +1,316 @@
+"""What `x[...]` means: a key becomes a plan, which `genesis.ops.indexing` carries out.
+
+Ints, slices, None and Ellipsis select a part of the memory: a view. Integer tensors (also lists and arrays, and
+boolean masks, whose true positions they are) select elements one by one: the dimensions that they index are brought
+together, and their indices combined into row numbers of a matrix. The meaning of every mix is torch's.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, make
+from genesis.ir.ops.row_number import row_number
+from genesis.ir.source import here
+from genesis.ir.types import bool_, cpu, int32, int64, uint8
+from genesis.ops.shape import broadcast_tensors, reshape, select, sliced, strides_of, unsqueeze
+from genesis.recording import TensorBase, read, wrap
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+class IndexKind(Enum):
+    """How an indexing expression runs."""
+
+    VIEW = "view"  # read: the result shows a part of the same memory
+    GATHER = "gather"  # read: elements are copied from where integer tensors say
+    SCATTER = "scatter"  # write: elements are put where integer tensors say
+    COPY = "copy"  # write: a tensor goes through a view
+    FILL = "fill"  # write: one value goes through a view, or to where a mask is true
+
+
+@dataclass(frozen=True)
+class IndexPlan:
+    """What an indexing expression does.
+
+    Attributes:
+        kind: how it runs.
+        result_shape: of what is read, or of what a written value broadcasts to; None for a mask's FILL, whose count
+            nobody needs to know.
+        result_strides: in elements, of a VIEW's result or the view that is written through; None for other results,
+            which have memory of their own.
+        ptr_offset_bytes: from the tensor's first element to that of the view.
+        index_tensor: for GATHER and SCATTER row numbers, int64, into the indexed dimensions made one.
+        needs_mask_compaction: whether a mask's true positions were looked up, which reads its values.
+        temp_memory_bytes: what `index_tensor` and these positions take.
+        view: the part that ints, slices, None and Ellipsis select.
+        axes: dimensions of `view` that are indexed by tensors.
+        mask: for a mask's FILL, where to write, with as many dimensions as `view`.
+    """
+
+    kind: IndexKind
+    result_shape: tuple[int, ...] | None = None
+    result_strides: tuple[int, ...] | None = None
+    ptr_offset_bytes: int = 0
+    index_tensor: Tensor | None = None
+    needs_mask_compaction: bool = False
+    temp_memory_bytes: int = 0
+    view: Any = None
+    axes: tuple[int, ...] = ()
+    mask: Tensor | None = None
+
+    @property
+    def place(self) -> int:
+        """The dimension of the result at which the indices' dimensions are: where they were if side by side, else 0."""
+        first = self.axes[0]
+        return first if self.axes == tuple(range(first, first + len(self.axes))) else 0
+
+
+READING: Final[Any] = object()
+"""Stands for the value of `index_plan` when there is none."""
+
+
+def index_plan(input: Tensor, key: Any, value: Any = READING) -> IndexPlan:
+    """How `input[key]` runs, or `input[key] = value` when a value is given. Nothing is read or written, except that
+    a mask's values are read to find its true positions.
+
+    Raises:
+        IndexError: the key does not fit the tensor, or has something in it that cannot be an index.
+
+    >>> import genesis
+    >>> x, rows = genesis.arange(12).view(3, 4), genesis.tensor([2, 0])
+    >>> index_plan(x, (slice(1, None), 2)).kind, index_plan(x, (rows, slice(2))).result_shape
+    (<IndexKind.VIEW: 'view'>, (2, 2))
+    >>> index_plan(x, rows, 7).kind, index_plan(x, x > 3, 0).kind
+    (<IndexKind.SCATTER: 'scatter'>, <IndexKind.FILL: 'fill'>)
+    """
+    view, indices = _select(input, _items(input, key))
+    offset = (_offset(view) - _offset(input)) * input.type.dtype.itemsize
+    if not indices:
+        kind = IndexKind.VIEW
+        if value is not READING:
+            kind = IndexKind.COPY if isinstance(value, TensorBase) and value.type.ndim else IndexKind.FILL
+        return IndexPlan(kind, view.type.shape, strides_of(view), offset, view=view)
+    if value is not READING and len(indices) == 1 and _is_single(value):
+        axis, only = indices[0]
+        if only.type.dtype is bool_ and only.type.device is input.type.device:
+            mask = reshape(only, (*only.type.shape, *(1,) * (view.type.ndim - axis - only.type.ndim)))
+            return IndexPlan(IndexKind.FILL, None, strides_of(view), offset, view=view, mask=mask)
+    return _rows_plan(input, view, indices, IndexKind.GATHER if value is READING else IndexKind.SCATTER, offset)
+
+
+def _rows_plan(input: Tensor, view: Tensor, indices: list[tuple[int, Tensor]], kind: IndexKind,
+               offset: int) -> IndexPlan:
+    """The plan of integer tensors and masks, given with the dimension of the view where each begins."""
+    axes: list[int] = []
+    numbers: list[Any] = []
+    compacted = 0
+    for axis, index in indices:
+        if index.type.dtype is bool_:
+            found = index.nonzero(as_tuple=True)
+            compacted += sum(part.type.nbytes for part in found)
+            numbers += found
+            axes += range(axis, axis + len(found))
+        else:
+            axes.append(axis)
+            numbers.append(index)
+    try:
+        numbers = list(broadcast_tensors(*numbers))
+    except RuntimeError:
+        raise failure("indexing", "shape mismatch: indexing tensors could not be broadcast together with shapes "
+                      + ", ".join(str(list(x.type.shape)) for x in numbers), [("input", input)],
+                      error=IndexError) from None
+    rows = _rows(view, axes, numbers)
+    plan = IndexPlan(kind, None, None, offset, rows, bool(compacted), compacted + rows.type.nbytes, view, tuple(axes))
+    rest = [size for axis, size in enumerate(view.type.shape) if axis not in axes]
+    shape = (*rest[:plan.place], *rows.type.shape, *rest[plan.place:])
+    return IndexPlan(kind, shape, None, offset, rows, bool(compacted), plan.temp_memory_bytes, view, tuple(axes))
+
+
+def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tensor:
+    """Row numbers into the indexed dimensions made one."""
+    rows: Node | None = None
+    for axis, index in zip(axes, indices, strict=True):
+        size = view.type.shape[axis]
+        if index.type.device is cpu:
+            index = index.to(view.type.device)
+        part = wrapped(index, size, axis)
+        rows = part if rows is None else rows * size + part
+    assert rows is not None
+    return wrap(rows)
+
+
+def wrapped(index: Tensor, size: int, dim: int) -> Node:
+    """int64 row numbers ≥ 0 among the `size` along a dimension."""
+    return make(row_number, (read(index),), (size, dim), here())
+
+
+# From a key to a view and index tensors
+
+def _select(input: Tensor, items: Sequence[Any]) -> tuple[Tensor, list[tuple[int, Any]]]:
+    """The view that the basic items select, and the tensors with the dimension of it where each begins."""
+    view, axis = input, 0
+    indices: list[tuple[int, Any]] = []
+    for item in items:
+        if item is None:
+            view = unsqueeze(view, axis)
+        elif isinstance(item, bool):
+            view = unsqueeze(view, axis)
+            indices.append((axis, _tensor([item], input)))
+        elif isinstance(item, slice):
+            view = take_slice(view, axis, item)
+        elif isinstance(item, TensorBase):
+            indices.append((axis, item))
+            axis += item.type.ndim - 1 if item.type.dtype is bool_ else 0
+        else:
+            view = take_int(input, view, axis, item)
+            continue
+        axis += 1
+    return view, indices
+
+
+def _items(input: Tensor, key: Any) -> list[Any]:
+    """The key as ints, slices, None, bools, integer tensors and masks, for each dimension of the input."""
+    items: list[Any] = []
+    used, gap = 0, None
+    for given in _as_tuple(key):
+        item = _item(input, given)
+        if item is Ellipsis:
+            if gap is not None:
+                raise failure("indexing", "an index can have only one ellipsis (`...`)", [("input", input)],
+                              error=IndexError)
+            gap = len(items)
+            continue
+        if isinstance(item, TensorBase) and item.type.dtype is bool_:
+            _check_mask(input, item, used, gap is not None)
+            used += item.type.ndim
+        elif item is not None and not isinstance(item, bool):
+            used += 1
+        items.append(item)
+    ndim = input.type.ndim
+    if used > ndim:
+        problem = ("invalid index of a 0-dim tensor; use tensor.item() to convert it to a number" if not ndim else
+                   f"too many indices for tensor of dimension {ndim}")
+        raise failure("indexing", problem, [("input", input)], error=IndexError)
+    at = len(items) if gap is None else gap
+    items[at:at] = [slice(None)] * (ndim - used)
+    if gap is not None:
+        _check_masks_behind(input, items)
+    return items
+
+
+def _as_tuple(key: Any) -> tuple[Any, ...]:
+    """The key's items. As in torch, a list that holds more than numbers is taken for a tuple."""
+    if isinstance(key, tuple):
+        return key
+    if isinstance(key, list) and len(key) < 32 and any(
+            isinstance(x, (TensorBase, Sequence, slice)) or x is None or x is Ellipsis or _is_array(x) for x in key):
+        return tuple(key)
+    return (key,)
+
+
+def _item(input: Tensor, item: Any) -> Any:
+    """One item of a key, in its simplest form."""
+    import numpy as np
+    if isinstance(item, (list, tuple, range)) or _is_array(item):
+        empty = not len(item) if not _is_array(item) else not item.size
+        item = _tensor([] if isinstance(item, range) and empty else item, input)
+        if empty and item.type.dtype is not bool_:
+            item = item.to(int64)
+    if isinstance(item, np.bool_):
+        return bool(item)
+    if not isinstance(item, TensorBase):
+        return item
+    kind: Any = item.type.dtype
+    if not item.type.ndim and kind.kind == "int" and kind is not uint8:
+        return int(item.item())  # type: ignore[attr-defined]  # as torch does: the result is a view
+    if kind is uint8:
+        warnings.warn("indexing with dtype genesis.uint8 takes it for a mask; use bool", UserWarning, stacklevel=5)
+        item = item.to(bool_)  # type: ignore[attr-defined]
+    elif kind not in (bool_, int64, int32):
+        raise failure("indexing", "tensors used as indices must be long, int, byte or bool tensors",
+                      [("index", item)], hint="cast the index with .long()", error=IndexError)
+    if item.type.device is not input.type.device and item.type.device is not cpu:
+        raise failure("indexing", "indices should be either on cpu or on the same device as the indexed tensor "
+                      f"({input.type.device})", [("input", input), ("index", item)])
+    if not item.type.ndim:
+        return bool(item)
+    return item
+
+
+def _check_mask(input: Tensor, mask: Any, used: int, behind_gap: bool) -> None:
+    """A mask's sizes must be those of the dimensions it stands at. Behind an Ellipsis these are known later."""
+    shape = input.type.shape
+    if not behind_gap and used + mask.type.ndim <= len(shape):
+        for position, (size, wanted) in enumerate(zip(mask.type.shape, shape[used:], strict=False)):
+            if size != wanted:
+                raise failure("indexing", f"The shape of the mask {list(mask.type.shape)} at index {position} does not "
+                              f"match the shape of the indexed tensor {list(shape)} at index {used + position}",
+                              [("input", input), ("mask", mask)], error=IndexError)
+
+
+def _check_masks_behind(input: Tensor, items: Sequence[Any]) -> None:
+    used = 0
+    for item in items:
+        if isinstance(item, TensorBase) and item.type.dtype is bool_:
+            _check_mask(input, item, used, False)
+            used += item.type.ndim
+        elif item is not None and not isinstance(item, bool):
+            used += 1
+
+
+def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
+    """view[:, ..., item] with the slice at the axis; the view itself for a whole slice."""
+    size = view.type.shape[axis]
+    if item.step is not None and operator.index(item.step) <= 0:
+        raise failure("indexing", "step must be greater than zero", [("input", view)], hint="use flip",
+                      error=ValueError)
+    start, stop, step = item.indices(size)
+    if (start, stop, step) == (0, size, 1):
+        return view
+    ndim = view.type.ndim
+    starts = tuple(start if i == axis else 0 for i in range(ndim))
+    stops = tuple(max(stop, start) if i == axis else n for i, n in enumerate(view.type.shape))
+    return sliced(view, starts, stops, tuple(step if i == axis else 1 for i in range(ndim)))
+
+
+def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
+    """view[:, ..., item] with the number at the axis; `input` is what the user indexed."""
+    try:
+        index = operator.index(item)
+    except TypeError:
+        raise failure("indexing", "only integers, slices (`:`), ellipsis (`...`), None and long or byte tensors are "
+                      f"valid indices (got {type(item).__name__})", [("input", input)], error=IndexError) from None
+    size = view.type.shape[axis]
+    if not -size <= index < size:
+        raise failure("indexing", f"index {index} is out of bounds for dimension {axis} with size {size}",
+                      [("input", input)], error=IndexError)
+    return select(view, axis, index)
+
+
+def _tensor(data: Any, like: Tensor) -> Any:
+    from genesis.ops.creation import tensor
+    return tensor(list(data) if isinstance(data, range) else data, device=like.type.device)
+
+
+def _is_array(x: Any) -> bool:
+    import numpy as np
+    return isinstance(x, np.ndarray)
+
+
+def _is_single(value: Any) -> bool:
+    """Whether one element is written everywhere."""
+    if isinstance(value, TensorBase):
+        return value.type.numel == 1
+    return isinstance(value, (bool, int, float))
+
+
+def _offset(x: Any) -> int:
+    return 0 if x.part is None else x.part.offset

@@ -1,0 +1,306 @@
+"""Products of vectors, matrices and tensors that are made of `matmul`, `*` and `sum`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from genesis.ir.errors import failure
+from genesis.ops.common import axis_in, broadcast_shapes
+from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
+from genesis.ops.shape import permute, reshape, transpose, unsqueeze
+from genesis.ops.statistics import norm
+from genesis.recording import TensorBase
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def vdot(input: Tensor, other: Tensor) -> Tensor:
+    """Sum of the products of two vectors (real dtypes: the same as `dot`)."""
+    return dot(input, other)
+
+
+def inner(input: Tensor, other: Tensor) -> Tensor:
+    """Products summed over the last dimensions; of numbers the product.
+
+    Args:
+        input: (*m, k).
+        other: (*n, k).
+
+    Returns:
+        (*m, *n).
+
+    >>> import genesis
+    >>> genesis.inner(genesis.tensor([1., 2.]), genesis.tensor([[1., 1.], [0., 3.]]))
+    tensor([3., 6.])
+    """
+    if not input.type.ndim or not other.type.ndim:
+        return input * other
+    if input.type.shape[-1] != other.type.shape[-1]:
+        raise failure("inner", f"the size of the last dimension must match but got {input.type.shape[-1]} and "
+                      f"{other.type.shape[-1]}", [("input", input), ("other", other)])
+    return tensordot(input, other, ([-1], [-1]))
+
+
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """`outer` by another name."""
+    return outer(input, vec2)
+
+
+def _scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta · input + alpha · product; with beta 0 the input is not looked at, not even its NaNs."""
+    kind = product.type.dtype.kind
+    if kind == "bool":
+        return (input & bool(beta)) | (product & bool(alpha))
+    if kind == "int":
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product.expand(broadcast_shapes(input.type.shape, product.type.shape))
+    return (input if beta == 1 else input * beta) + product
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta · input + alpha · mat @ vec."""
+    return _scaled(input, mv(mat, vec), beta, alpha)
+
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta · input + alpha · outer(vec1, vec2)."""
+    for name, x in (("vec1", vec1), ("vec2", vec2)):
+        if x.type.ndim != 1:
+            raise failure("addr", f"expected 1-D argument {name}, but got {x.type.ndim}-D", [(name, x)])
+    return _scaled(input, outer(vec1, vec2), beta, alpha)
+
+
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta · input + alpha · the sum of the batches' products.
+
+    Args:
+        input: broadcasts to (n, p).
+        batch1: (b, n, m).
+        batch2: (b, m, p).
+    """
+    if batch1.type.ndim != 3 or batch2.type.ndim != 3 or batch1.type.shape[0] != batch2.type.shape[0]:
+        raise failure("addbmm", "expected two batches of as many matrices", [("batch1", batch1), ("batch2", batch2)])
+    count, rows, depth = batch1.type.shape
+    wide = reshape(permute(batch1, [1, 0, 2]), rows, count * depth)
+    return _scaled(input, mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.type.shape[2])), beta, alpha)
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta · input + alpha · batch1 @ batch2, batch by batch."""
+    return _scaled(input, bmm(batch1, batch2), beta, alpha)
+
+
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """Kronecker product: each element of the input times all of `other`, as blocks.
+
+    >>> import genesis
+    >>> genesis.kron(genesis.tensor([1, 2]), genesis.tensor([1, 10]))
+    tensor([ 1, 10,  2, 20])
+    """
+    ndim = max(input.type.ndim, other.type.ndim)
+    a, b = (((1,) * (ndim - x.type.ndim) + x.type.shape) for x in (input, other))
+    spread_a = tuple(n for size in a for n in (size, 1))
+    spread_b = tuple(n for size in b for n in (1, size))
+    return reshape(reshape(input, spread_a) * reshape(other, spread_b),
+                   tuple(m * n for m, n in zip(a, b, strict=True)))
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of several matrices in the order with the fewest multiplications.
+
+    The order is found by dynamic programming (Cormen et al., Introduction to Algorithms, 15.2). The first and the last
+    may be vectors: a row and a column.
+
+    >>> import genesis
+    >>> genesis.linalg.multi_dot([genesis.ones(2, 3), genesis.ones(3, 4), genesis.ones(4)])
+    tensor([12., 12.])
+    """
+    count = len(tensors)
+    if count < 2:
+        raise failure("multi_dot", f"expected at least 2 tensors but got {count}")
+    first, last = tensors[0], tensors[-1]
+    for position, x in enumerate(tensors):
+        allowed = (1, 2) if position in (0, count - 1) else (2,)
+        if x.type.ndim not in allowed:
+            raise failure("multi_dot", f"tensor {position} must be {' or '.join(f'{n}D' for n in allowed)}, got "
+                          f"{x.type.ndim}D", [("tensor", x)])
+    parts = [reshape(first, 1, -1) if first.type.ndim == 1 else first, *tensors[1:-1],
+             reshape(last, -1, 1) if last.type.ndim == 1 else last]
+    product = _in_best_order(parts)
+    shape = (*first.type.shape[:-1], *last.type.shape[1:])
+    return product if product.type.shape == shape else reshape(product, shape)
+
+
+def _in_best_order(parts: list[Tensor]) -> Tensor:
+    """The product of matrices, parenthesised where that is cheapest."""
+    sizes = [parts[0].type.shape[0], *(x.type.shape[1] for x in parts)]
+    count = len(parts)
+    cost: dict[tuple[int, int], float] = {(i, i): 0 for i in range(count)}
+    cut: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            cost[i, j] = math.inf
+            for k in range(i, j):
+                found = cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                if found < cost[i, j]:
+                    cost[i, j], cut[i, j] = found, k
+
+    def multiplied(i: int, j: int) -> Tensor:
+        return parts[i] if i == j else mm(multiplied(i, cut[i, j]), multiplied(cut[i, j] + 1, j))
+    return multiplied(0, count - 1)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """`linalg.multi_dot` of matrices that are given one by one; one alone is returned."""
+    for x in matrices:
+        if x.type.ndim != 2:
+            raise failure("chain_matmul", "expected matrices", [("matrix", x)])
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
+
+
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """A square matrix (or a batch of them) times itself, n factors; negative n: of the inverse.
+
+    >>> import genesis
+    >>> genesis.matrix_power(genesis.tensor([[1., 1.], [0., 1.]]), 5)
+    tensor([[1., 5.],
+            [0., 1.]])
+    """
+    if input.type.ndim < 2 or input.type.shape[-1] != input.type.shape[-2]:
+        raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
+    if n < 0:
+        from genesis.linalg import inv
+        input, n = inv(input), -n
+    result = None
+    while n:
+        if n & 1:
+            result = input if result is None else matmul(result, input)
+        n >>= 1
+        if n:
+            input = matmul(input, input)
+    if result is not None:
+        return result
+    from genesis.ops.ranges import eye
+    size = input.type.shape[-1]
+    return eye(size, dtype=input.type.dtype, device=input.type.device).expand(input.type.shape).clone()
+
+
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """Vector product along a dimension of size 3: the first such one for None.
+
+    >>> import genesis
+    >>> genesis.cross(genesis.tensor([1, 0, 0]), genesis.tensor([0, 1, 0]))
+    tensor([0, 0, 1])
+    """
+    if dim is None:
+        dim = next((i for i, size in enumerate(input.type.shape) if size == 3), -1)
+    return cross_along("cross", input, other, dim)
+
+
+def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
+    """Vector product along a dimension, operands broadcast."""
+    if input.type.ndim != other.type.ndim:
+        raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
+    axis = axis_in(name, dim, input.type.ndim)
+    if input.type.shape[axis] != 3 or other.type.shape[axis] != 3:
+        raise failure(name, f"inputs dimension {dim} must have length 3", [("input", input), ("other", other)])
+    ahead, behind = (1, 2, 0), (2, 0, 1)
+
+    def turned(x: Tensor, order: tuple[int, ...]) -> Tensor:
+        from genesis.ops.shape import cat, narrow
+        return cat([narrow(x, axis, i, 1) for i in order], axis)
+    return turned(input, ahead) * turned(other, behind) - turned(input, behind) * turned(other, ahead)
+
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """Products summed over pairs of dimensions: the last `dims` of a with the first of b, or ([of a], [of b]).
+
+    >>> import genesis
+    >>> genesis.tensordot(genesis.ones(2, 3, 4), genesis.ones(4, 3, 5), dims=([1, 2], [1, 0])).shape
+    genesis.Size([2, 5])
+    """
+    if isinstance(dims, int):
+        if dims < 0 or dims > min(a.type.ndim, b.type.ndim):
+            raise failure("tensordot", f"expects dims >= 0 and no more than there are, but got {dims}",
+                          [("a", a), ("b", b)])
+        of_a, of_b = list(range(a.type.ndim - dims, a.type.ndim)), list(range(dims))
+    else:
+        of_a, of_b = ([axis_in("tensordot", d, x.type.ndim) for d in ([given] if isinstance(given, int) else given)]
+                      for given, x in zip(dims, (a, b), strict=True))
+    if len(of_a) != len(of_b):
+        raise failure("tensordot", "both dimension lists should have the same length", [("a", a), ("b", b)])
+    for i, j in zip(of_a, of_b, strict=True):
+        m, n = a.type.shape[i], b.type.shape[j]
+        if m != n and 1 not in (m, n):
+            raise failure("tensordot", f"contracted dimensions need to match, but first has size {m} in dim {i} and "
+                          f"second has size {n} in dim {j}", [("a", a), ("b", b)])
+        if m == 1 != n:
+            b = b.sum(j, keepdim=True)
+        elif n == 1 != m:
+            a = a.sum(i, keepdim=True)
+    left_a = [i for i in range(a.type.ndim) if i not in of_a]
+    left_b = [i for i in range(b.type.ndim) if i not in of_b]
+    shape = (*(a.type.shape[i] for i in left_a), *(b.type.shape[i] for i in left_b))
+    depth = math.prod(a.type.shape[i] for i in of_a)
+    rows = math.prod(a.type.shape[i] for i in left_a)
+    columns = math.prod(b.type.shape[i] for i in left_b)
+    product = mm(reshape(permute(a, [*left_a, *of_a]), rows, depth),
+                 reshape(permute(b, [*of_b, *left_b]), depth, columns))
+    return reshape(product, shape)
+
+
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
+    """Distances of every row of x1 to every row of x2, in the p-norm.
+
+    Args:
+        x1: (*batch, m, k), floating point.
+        x2: (*batch, n, k).
+        p: ≥ 0; 0 counts the coordinates that differ, inf takes the largest difference.
+        compute_mode: accepted for torch's sake; differences are always taken directly, which is the exact way.
+
+    Returns:
+        (*batch, m, n).
+
+    >>> import genesis
+    >>> genesis.cdist(genesis.tensor([[0., 0.]]), genesis.tensor([[3., 4.], [0., 1.]]))
+    tensor([[5., 1.]])
+    """
+    for name, x in (("x1", x1), ("x2", x2)):
+        if x.type.ndim < 2 or x.type.dtype.kind != "float":
+            raise failure("cdist", f"{name} must be floating point and have at least two dimensions", [(name, x)])
+    if x1.type.shape[-1] != x2.type.shape[-1]:
+        raise failure("cdist", "x1 and x2 must have the same number of columns", [("x1", x1), ("x2", x2)])
+    if p < 0:
+        raise failure("cdist", f"only supports non-negative p values, not {p}")
+    difference = unsqueeze(x1, -2) - unsqueeze(x2, -3)
+    return norm(difference, p, -1)
+
+
+def matrix_transpose(input: Tensor) -> Tensor:
+    """`mT` as a function."""
+    if input.type.ndim < 2:
+        raise failure("matrix_transpose", "the input must have at least 2 dimensions", [("input", input)])
+    return transpose(input, -1, -2)
+
+
+class ProductMethods(TensorBase):
+    """The methods of a tensor that are the functions above."""
+
+    __slots__ = ()
+
+    vdot = vdot
+    inner = inner
+    ger = ger
+    addmv = addmv
+    addr = addr
+    addbmm = addbmm
+    baddbmm = baddbmm
+    kron = kron
+    matrix_power = matrix_power
+    cross = cross

@@ -1,0 +1,265 @@
+"""Ranks along a dimension: the k-th, the median, quantiles, and the most frequent."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from genesis.ir.errors import failure
+from genesis.ir.ops import ranks, reduction
+from genesis.ir.types import bool_, float32, float64, int64
+from genesis.ops.common import ValuesIndices, axis_in
+from genesis.ops.sorting import sort
+from genesis.recording import TensorBase, emit, read, record, wrap
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def _picked(input: Tensor, axis: int, place: Any, keepdim: bool) -> ValuesIndices:
+    """The elements at these places along an axis, which has size 1 in `place`."""
+    values = input.gather(axis, place)
+    return ValuesIndices(values, place) if keepdim else ValuesIndices(values.squeeze(axis), place.squeeze(axis))
+
+
+def _alone(input: Tensor) -> ValuesIndices:
+    return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
+
+
+def _rows(op: str, input: Tensor, dim: int) -> int:
+    """The axis; it must have an element."""
+    axis = axis_in(op, dim, input.type.ndim)
+    if input.type.ndim and not input.type.shape[axis]:
+        raise failure(op, f"Expected reduction dim {dim} to have non-zero size.", [("input", input)], error=IndexError)
+    return axis
+
+
+def _without_bool(op: str, input: Tensor) -> None:
+    if input.type.dtype is bool_:
+        raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
+
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The k-th smallest element along `dim`, counted from 1, and where it is. NaN counts as the largest.
+
+    Raises:
+        IndexError: there is no such dimension, or it is empty.
+        RuntimeError: k is not one of 1 to the dimension's size.
+
+    >>> import genesis
+    >>> genesis.kthvalue(genesis.tensor([4, 1, 3]), 2).values.item()
+    3
+    """
+    _without_bool("kthvalue", input)
+    axis, k = _rows("kthvalue", input, dim), operator.index(k)
+    size = input.type.shape[axis] if input.type.ndim else 1
+    if not 1 <= k <= size:
+        raise failure("kthvalue", f"selected number k out of range for dimension {dim}: k is {k}, size {size}",
+                      [("input", input)])
+    if not input.type.ndim:
+        return _alone(input)
+    values, indices = record(ranks.kthvalue, (input,), (k, axis))
+    return ValuesIndices(values.unsqueeze(axis), indices.unsqueeze(axis)) if keepdim else ValuesIndices(values, indices)
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The element in the middle, the lower of two; NaN if there is one.
+
+    Without `dim` of all elements; with it (values, indices) along that dimension.
+
+    Raises:
+        IndexError: there is no such dimension, or it is empty.
+
+    >>> import genesis
+    >>> genesis.median(genesis.tensor([4., 1., 3., 2.])).item()
+    2.0
+    """
+    _without_bool("median", input)
+    if dim is None:
+        if not input.type.numel:
+            return input.new_full((), float("nan")) if input.type.dtype.kind == "float" else input.new_zeros(())
+        return median(input.reshape(-1), 0).values
+    axis = _rows("median", input, dim)
+    if not input.type.ndim:
+        return _alone(input)
+    _, place = record(ranks.kthvalue, (input,), ((input.type.shape[axis] + 1) // 2, axis))
+    place = place.unsqueeze(axis)
+    if input.type.dtype.kind == "float":
+        missing = input.isnan()
+        first = wrap(emit(reduction.argmax, (read(missing),), (axis, True)))
+        place = first.where(missing.any(axis, keepdim=True), place)
+    return _picked(input, axis, place, keepdim)
+
+
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The element in the middle of those that are not NaN, the lower of two; NaN if there are none.
+
+    >>> import genesis
+    >>> genesis.nanmedian(genesis.tensor([4., float("nan"), 1.])).item()
+    1.0
+    """
+    _without_bool("nanmedian", input)
+    if input.type.dtype.kind != "float":
+        return median(input, dim, keepdim)
+    if dim is None:
+        return nanmedian(input.reshape(-1), 0).values if input.type.numel else input.new_full((), float("nan"))
+    axis = _rows("nanmedian", input, dim)
+    if not input.type.ndim:
+        return _alone(input)
+    count = input.isnan().logical_not().sum(axis, keepdim=True)
+    middle = ((count - 1) // 2).clamp(min=0)
+    return _picked(input, axis, sort(input.detach(), axis).indices.gather(axis, middle), keepdim)
+
+
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+    """The most frequent element along `dim`, the smallest of several, and where it is for the last time.
+
+    Raises:
+        IndexError: there is no such dimension, or it is empty.
+
+    >>> import genesis
+    >>> genesis.mode(genesis.tensor([2, 1, 2, 1, 3]))
+    ValuesIndices(values=tensor(1), indices=tensor(3))
+    """
+    axis = _rows("mode", input, dim)
+    if not input.type.ndim:
+        return _alone(input)
+    values, order = sort(input.detach(), axis)
+    size = input.type.shape[axis]
+    places = _along(order.new_zeros((), dtype=int64), size, axis, input.type.ndim, input.device)
+    begins = values.narrow(axis, 1, size - 1) != values.narrow(axis, 0, size - 1)
+    starts = begins.to(int64) * places.narrow(axis, 1, size - 1)
+    from genesis.ops.shape import cat
+    first = order.new_zeros((*input.type.shape[:axis], 1, *input.type.shape[axis + 1:]))
+    length = places - cat((first, starts), axis).cummax(axis).values
+    best = wrap(emit(reduction.argmax, (read(length),), (axis, True)))
+    return _picked(input, axis, order.gather(axis, best), keepdim)
+
+
+def _along(like: Any, size: int, axis: int, ndim: int, device: Any) -> Any:
+    """0 … size - 1 along the axis of so many dimensions."""
+    from genesis.ops.ranges import arange
+    return arange(size, device=device).reshape((1,) * axis + (size,) + (1,) * (ndim - axis - 1))
+
+
+INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+             interpolation: str = "linear") -> Tensor:
+    """The values below which the parts `q` of the elements lie; NaN if one is NaN.
+
+    Args:
+        input: float32 or float64.
+        q: a number in [0, 1], or a tensor of such, with at most one dimension.
+        dim: all elements by default.
+        interpolation: between the two elements around the place q·(n - 1): "linear", "lower", "higher",
+            "midpoint" or "nearest".
+
+    Returns:
+        The shape of a reduction, behind a dimension for q if that is a vector.
+
+    Raises:
+        RuntimeError: a wrong dtype, q outside [0, 1], nothing to rank.
+        ValueError: no such interpolation.
+
+    >>> import genesis
+    >>> genesis.quantile(genesis.tensor([0., 1., 2., 3.]), 0.5).item()
+    1.5
+    """
+    return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
+
+
+def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
+                interpolation: str = "linear") -> Tensor:
+    """`quantile` of the elements that are not NaN; NaN where there are none.
+
+    >>> import genesis
+    >>> genesis.nanquantile(genesis.tensor([0., float("nan"), 2.]), 0.5).item()
+    1.0
+    """
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
+
+
+def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str,
+              ignore: bool) -> Tensor:
+    q = _checked_parts(op, input, q, interpolation)
+    axis = 0 if dim is None else axis_in(op, dim, input.type.ndim)
+    line = input.reshape(-1) if dim is None else input if input.type.ndim else input.reshape(1)
+    size = line.type.shape[axis]
+    if not size or not line.type.numel:
+        raise failure(op, f"{op}() input tensor must be non-empty", [("input", input)])
+    rows = sort(line.movedim(axis, -1)).values  # (..., size)
+    parts = q.reshape(-1)
+    if ignore:
+        last = (rows.isnan().logical_not().sum(-1, keepdim=True) - 1).clamp(min=0).to(rows.dtype)
+        places = parts * last
+    else:
+        places = (parts * (size - 1)).expand(*rows.type.shape[:-1], parts.type.numel)
+        missing = rows.isnan().any(-1, keepdim=True)
+        places = places.masked_fill(missing, float(size - 1))
+    found = _interpolated(rows, places, interpolation)  # (..., parts)
+    if dim is None:
+        kept = found.reshape(parts.type.numel, *(1,) * input.type.ndim) if keepdim else found.reshape(-1)
+    else:
+        kept = found.movedim(-1, 0)
+        if keepdim and input.type.ndim:
+            kept = kept.unsqueeze(axis + 1)
+        elif not input.type.ndim:
+            kept = kept.reshape(parts.type.numel)
+    return kept if q.type.ndim else kept.squeeze(0)
+
+
+def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
+    """q as a tensor of the input's dtype."""
+    from genesis.ops.creation import tensor
+    if input.type.dtype not in (float32, float64):
+        raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
+    if interpolation not in INTERPOLATIONS:
+        raise failure(op, f"{op}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
+                      f"but got {interpolation}")
+    if not isinstance(q, TensorBase):
+        if not 0 <= q <= 1:
+            raise failure(op, f"{op}() q must be in the range [0, 1] but got {q}")
+        return tensor(float(q), dtype=input.type.dtype, device=input.device)
+    if q.type.ndim > 1:
+        raise failure(op, f"{op}() q must be a scalar or 1D tensor", [("q", q)])
+    if q.type.dtype is not input.type.dtype:
+        raise failure(op, f"{op}() q tensor must be same dtype as the input tensor", [("input", input), ("q", q)])
+    if q.type.device is not input.type.device:
+        raise failure(op, f"{op}() q tensor must be on the same device as the input tensor",
+                      [("input", input), ("q", q)])
+    if q.type.device.type == "cpu" and q.type.numel and not bool(((q >= 0) & (q <= 1)).all()):  # type: ignore
+        raise failure(op, f"{op}() q values must be in the range [0, 1]", [("q", q)])
+    return q
+
+
+def _interpolated(rows: Any, places: Any, interpolation: str) -> Any:
+    """The elements of sorted rows at places between their indices."""
+    if interpolation == "lower":
+        places = places.floor()
+    elif interpolation == "higher":
+        places = places.ceil()
+    elif interpolation == "nearest":
+        places = places.round()
+    below = places.to(int64)
+    low = rows.gather(-1, below)
+    if interpolation not in ("linear", "midpoint"):
+        return low
+    weight = places - below.to(places.dtype)
+    if interpolation == "midpoint":
+        weight = (weight > 0).to(places.dtype) * 0.5
+    return low.lerp(rows.gather(-1, places.ceil().to(int64)), weight)
+
+
+class RankMethods(TensorBase):
+    """The ranking methods of a tensor."""
+
+    __slots__ = ()
+
+    kthvalue = kthvalue
+    median = median
+    nanmedian = nanmedian
+    mode = mode
+    quantile = quantile
+    nanquantile = nanquantile

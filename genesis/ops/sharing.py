@@ -1,0 +1,199 @@
+"""Our memory for other libraries: numpy's and DLPack's protocols, CUDA's array interface, addresses.
+
+What is handed out is marked as shared, see `from_outside`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis import engine
+from genesis.ir.errors import failure
+from genesis.ir.types import Device, DType, cpu
+from genesis.ops.from_outside import our_stream
+from genesis.ops.shape import strides_of
+from genesis.recording import TensorBase
+
+
+class UntypedStorage:
+    """The memory below a tensor, as bytes; tensors over the same memory have equal ones."""
+
+    def __init__(self, tensor: Any):
+        self._tensor = tensor
+        self.device = tensor.device
+
+    def data_ptr(self) -> int:
+        """Address of its first byte. Computes the tensor."""
+        return _pinned_memory(self._tensor).ptr
+
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return self._tensor.storage.type.nbytes
+
+    size = __len__ = nbytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self._tensor.storage is other._tensor.storage
+
+    def __hash__(self) -> int:
+        return hash(self._tensor.storage)
+
+    def __repr__(self) -> str:
+        return f"UntypedStorage({self.nbytes()} bytes on {self.device})"
+
+
+def _pinned_memory(tensor: Any) -> Any:
+    """The tensor's computed memory, which stays where it is from now on."""
+    memory = engine.memory_of(tensor)
+    if tensor.is_cuda:
+        memory.pinned = True
+    return memory
+
+
+class DevicePointer(int):
+    """An address on a GPU: an int with the dtype of what is there, which is what Triton asks of a pointer."""
+
+    dtype: DType
+
+    def __new__(cls, address: int, dtype: DType) -> DevicePointer:
+        """The address of elements of that dtype."""
+        self = super().__new__(cls, address)
+        self.dtype = dtype
+        return self
+
+    def data_ptr(self) -> int:
+        """Itself, as Triton asks a tensor."""
+        return int(self)
+
+
+class _Handed:
+    """Keeps a tensor's memory for somebody else; as long as it lives the memory is shared."""
+
+    def __init__(self, memory: Any, stream: Any):
+        self._memory, self._stream = memory, stream
+
+    def __del__(self) -> None:
+        if self._stream is not None:
+            self._stream.join(self._memory.lane_stream)  # its last user may not be done yet
+
+
+class SharingMethods(TensorBase):
+    """The methods of a tensor that show its memory to others."""
+
+    __slots__ = ()
+
+    def data_ptr(self: Any) -> int:
+        """Address of the first element, 0 if there is none. Computes the tensor; the address stays.
+
+        On a GPU the work may not be done yet: it is ordered by the current stream. The address knows its dtype there,
+        so that a Triton kernel can take it.
+        """
+        address = _pinned_memory(self).ptr + self.storage_offset() * self.itemsize if self.type.numel else 0
+        return DevicePointer(address, self.dtype) if self.is_cuda else address
+
+    def untyped_storage(self: Any) -> UntypedStorage:
+        """The memory below the tensor."""
+        return UntypedStorage(self)
+
+    def numpy(self: Any, *, force: bool = False) -> Any:
+        """The elements as a numpy array that shares the memory. Computes the tensor.
+
+        Args:
+            force: copy from where the tensor is if need be, and detach it.
+
+        Raises:
+            RuntimeError: the tensor requires grad.
+            TypeError: it is not on the CPU.
+        """
+        if force:
+            return self.detach().cpu().numpy()
+        if self.requires_grad:
+            raise failure("numpy", "can't call numpy() on a tensor that requires grad", [("tensor", self)],
+                          hint="use tensor.detach().numpy()")
+        if self.is_cuda:
+            raise failure("numpy", f"can't convert a {self.device} tensor to numpy", [("tensor", self)],
+                          hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
+        return engine.export_numpy(self)
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        """`numpy.asarray(tensor)`. Without a copy where dtype and device allow."""
+        array = self.detach().cpu().numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a {array.dtype} tensor cannot be an array of {dtype} without a copy")
+            return array.astype(dtype)
+        return array.copy() if copy and not self.is_cuda else array
+
+    def __dlpack_device__(self: Any) -> tuple[int, int]:
+        """DLPack's type and number of the device: (1, 0) is the CPU, (2, n) is GPU number n."""
+        from genesis.runtime.dlpack import device_code
+        return device_code(self.device)
+
+    def __dlpack__(self: Any, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule that shares the memory. Computes the tensor.
+
+        Args:
+            stream: on a GPU, the stream on which the other library will use the memory: its work waits for ours. None
+                is CUDA's legacy default stream, -1 leaves all waiting to the caller.
+            max_version: the newest DLPack version that the caller knows; before 1.0 the old form is given.
+            dl_device: where the caller wants the memory; the host is possible for all.
+            copy: True for a capsule of a copy, False for an error where one is needed.
+
+        Raises:
+            BufferError: the tensor requires grad, or cannot be had there (without a copy).
+        """
+        from genesis.runtime import dlpack
+        if self.requires_grad:
+            raise failure("__dlpack__", "can't export tensors that require gradient", [("tensor", self)],
+                          hint="use tensor.detach()", error=BufferError)
+        tensor = self
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            if dl_device[0] != dlpack.CPU or copy is False:
+                raise failure("__dlpack__", f"the tensor cannot be shared on DLPack's device {tuple(dl_device)}",
+                              [("tensor", self)], hint="move it with .to(device)", error=BufferError)
+            tensor = self.cpu()
+        elif copy:
+            tensor = self.clone()
+        memory = _pinned_memory(tensor)
+        user = None if tensor.device is cpu else _stream_of_user(tensor.device, stream)
+        if user is not None:
+            user.release()
+        owner = _Handed(memory, user)
+        described = dlpack.Described(
+            memory.ptr + tensor.storage_offset() * tensor.itemsize if tensor.type.numel else 0, tensor.type.shape,
+            strides_of(tensor), tensor.dtype, tensor.device, owner=owner)
+        capsule = dlpack.capsule_of(described, bool(max_version and max_version[0] >= 1), tensor is not self)
+        tensor.storage.share(owner, user)
+        return capsule
+
+    @property
+    def __cuda_array_interface__(self: Any) -> dict[str, Any]:
+        """The GPU memory as Numba's and CuPy's protocol (version 3) describes it. Computes the tensor.
+
+        Whoever takes the memory must keep the tensor.
+
+        Raises:
+            AttributeError: the tensor is not on a GPU.
+            RuntimeError: it requires grad.
+        """
+        if not self.is_cuda:
+            raise AttributeError("Can't get __cuda_array_interface__ on a tensor that is not on a GPU; use .cuda()")
+        if self.requires_grad:
+            raise failure("__cuda_array_interface__", "can't export tensors that require gradient",
+                          [("tensor", self)], hint="use tensor.detach()")
+        memory, size = _pinned_memory(self), self.itemsize
+        self.storage.share(memory)
+        kind = "<V2" if self.dtype.name == "bfloat16" else self.dtype.numpy.str
+        strides = None if self.is_contiguous() else tuple(step * size for step in strides_of(self))
+        return {"version": 3, "shape": tuple(self.type.shape), "typestr": kind, "strides": strides,
+                "data": (self.data_ptr(), False), "stream": our_stream(self.device)}
+
+
+def _stream_of_user(device: Device, stream: int | None) -> Any:
+    from genesis.runtime.cuda_foreign import LEGACY_STREAM, ForeignStream
+    if stream == -1:
+        return None
+    if stream == 0:
+        raise ValueError("__dlpack__: stream 0 is ambiguous; use None, 1 (legacy default) or 2 (per-thread default)")
+    return ForeignStream(device, LEGACY_STREAM if stream is None else stream)

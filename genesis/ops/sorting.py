@@ -1,0 +1,103 @@
+"""Sorting along a dimension, the largest few, and ranks: the k-th, the median, the most frequent.
+
+Every sort here is stable, and NaN counts as the largest number.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+from genesis.ir.errors import failure
+from genesis.ir.ops import sorting as s
+from genesis.ir.types import bool_, int64
+from genesis.ops.common import ValuesIndices, axis_in
+from genesis.recording import TensorBase, record
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+
+def _alone(input: Tensor) -> ValuesIndices:
+    """What ranks a 0-d tensor gives."""
+    return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
+
+
+def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> ValuesIndices:
+    """The elements in order along `dim`, and where each was.
+
+    Args:
+        descending: the largest first.
+        stable: equal elements keep their order, which they do in any case.
+
+    Returns:
+        (values, indices) of the input's shape.
+
+    Raises:
+        IndexError: there is no such dimension.
+
+    >>> import genesis
+    >>> genesis.sort(genesis.tensor([3, 1, 2])).indices
+    tensor([1, 2, 0])
+    """
+    axis = axis_in("sort", dim, input.type.ndim)
+    return ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))) if input.type.ndim else _alone(input)
+
+
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Tensor:
+    """The indices that sort the input along `dim`.
+
+    >>> import genesis
+    >>> genesis.argsort(genesis.tensor([3, 1, 2]), descending=True)
+    tensor([0, 2, 1])
+    """
+    return sort(input, dim, descending).indices
+
+
+def msort(input: Tensor) -> Tensor:
+    """The elements in order along the first dimension.
+
+    >>> import genesis
+    >>> genesis.msort(genesis.tensor([3, 1, 2]))
+    tensor([1, 2, 3])
+    """
+    return sort(input, 0).values
+
+
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+    """The k largest elements along `dim`, or smallest, and where they are.
+
+    Args:
+        largest: else the smallest.
+        sorted: they are in order, which they are in any case.
+
+    Raises:
+        IndexError: there is no such dimension.
+        RuntimeError: there are fewer than k elements.
+
+    >>> import genesis
+    >>> genesis.topk(genesis.tensor([1, 9, 5]), 2)
+    ValuesIndices(values=tensor([9, 5]), indices=tensor([1, 2]))
+    """
+    axis, k = axis_in("topk", dim, input.type.ndim), operator.index(k)
+    size = input.type.shape[axis] if input.type.ndim else 1
+    if not 0 <= k <= size:
+        raise failure("topk", f"selected index k out of range: k is {k}, but dimension {dim} has size {size}",
+                      [("input", input)])
+    if input.type.dtype is bool_:
+        raise failure("topk", "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
+    if not input.type.ndim:
+        return _alone(input) if k else ValuesIndices(input.new_empty(0), input.new_empty(0, dtype=int64))
+    return ValuesIndices(*record(s.topk, (input,), (k, axis, bool(largest))))
+
+
+class SortingMethods(TensorBase):
+    """The sorting methods of a tensor."""
+
+    __slots__ = ()
+
+    sort = sort
+    argsort = argsort
+    msort = msort
+    topk = topk
+

@@ -1,0 +1,69 @@
+"""Pointwise ops on a product's elements are computed by the product's kernel, before it stores a tile.
+
+before: %2 = matmul(%0, %1)              after: group matmul: %2, %3, reads %0, %1, %b, writes %3
+        %3 = add(%2, %b)                        (%2 is in no memory, unless others read it)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from genesis.ir.node import Node
+from genesis.ir.size import estimate
+from genesis.ir.types import bfloat16, float16, float32
+from genesis.passes.reads import coordinates
+
+if TYPE_CHECKING:
+    from genesis.passes.fuse import Cluster, _Fuser
+
+DTYPES = (float32, float16, bfloat16)
+"""Of products whose tiles are sums in float32."""
+
+MOST_WEIGHT = 8
+"""Weighted ops on an element of a tile before it is stored: meanwhile no tensor core works. A gelu takes as long there
+as a kernel of its own, which waits for memory meanwhile."""
+
+MOST_READS = 1
+"""Values of the product's size that are read in between, while the tile is held in registers."""
+
+
+def merge_epilogues(fuser: _Fuser) -> None:
+    """Merge each product's cluster with the loops that read nothing of it but each element where it stands."""
+    for product in fuser.values.anchors:
+        if product.op.name != "matmul" or product.dtype not in DTYPES:
+            continue
+        a = fuser.dag.of[product]
+        for b in list(fuser.dag.readers[a]):
+            first, second = fuser.clusters[a], fuser.clusters.get(b)
+            if second is None or second.kind != "loop":
+                continue
+            why = _refusal(fuser, product, first, second)
+            if not why and fuser.dag.waits_for_later(a, b):
+                why = "the product would wait, with all that it reads, for values that are made later"
+            why = why or fuser.dag.merge(a, b, second.levels)
+            if why:
+                fuser.refused |= dict.fromkeys(fuser.dag.readers[a].get(b, ()), why)
+            else:
+                first.levels.update(second.levels)
+                first.weight += second.weight
+                del fuser.clusters[b]
+
+
+def _refusal(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> str:
+    """Why a product's kernel cannot compute a loop that reads it, or had better not."""
+    if second.space is not None or second.pulled or second.size != product.type.numel:
+        return "a product's tile knows neither whole rows nor other elements"
+    if 1 in product.type.shape[-2:]:
+        return "a tile of one row or column is a vector"
+    if second.updates:
+        return "updates of memory run together, in one launch for all tensors"
+    if first.weight + second.weight > MOST_WEIGHT:
+        return f"the product's tile would wait for {first.weight + second.weight} weighted ops"
+    known = {*first.levels, *second.levels}
+    read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
+    if sum(2 * estimate(x.type.numel) >= estimate(second.size) for x in read) > MOST_READS:
+        return "the product's tile would be held while several other values are loaded"
+    at = coordinates(((second.size, "x"),)).whole
+    if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
+        return "it reads other elements of the product than it computes"
+    return ""

@@ -1,0 +1,32 @@
+"""Copies of content that the program overwrites, as nodes, so that the kernel that overwrites makes them too."""
+
+from __future__ import annotations
+
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node, make
+from genesis.ir.ops import pointwise
+
+
+def copy_while_updating(graph: Graph) -> Graph:
+    """An output that is an updated input's old content is a copy that a kernel can write.
+
+        before: update %0 = %3, return %0        after: %4: f32[8] = cast(%0, dtype=f32)
+                                                         update %0 = %3, return %4
+
+    An optimizer reads every parameter anyway. Left alone, each copy would be a launch of its own before all else.
+    """
+    updated = {target for target, value in graph.updates if value is not target}
+    if updated.isdisjoint(graph.outputs):
+        return graph
+    return Graph(graph.inputs, tuple(copied(x) if x in updated else x for x in graph.outputs), graph.updates,
+                 graph.numbers)
+
+
+def copied(x: Node) -> Node:
+    """The node that holds a copy: a cast to x's own dtype, which nothing else is by now."""
+    return make(pointwise.cast, (x,), (x.dtype,), x.source)
+
+
+def copies_only(node: Node) -> bool:
+    """Is it such a copy of an input?"""
+    return node.op is pointwise.cast and node.inputs[0].op.name == "input" and node.dtype is node.inputs[0].dtype

@@ -1,0 +1,61 @@
+"""Scans of few long rows in chunks, so that the whole GPU works on them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from genesis.ir.graph import Graph, rewrite
+from genesis.ir.node import Node
+from genesis.ir.ops import movement, reduction
+from genesis.ir.ops.pointwise import cast
+from genesis.ir.ops.scan import chunks_of
+
+TOTALS: Final = {"cumsum": (reduction.sum, 0), "cumprod": (reduction.prod, 1)}
+"""Scan → what gives a chunk's total, and what does not change it."""
+
+COLUMNS: Final = 32
+"""Neighbouring columns that one program scans."""
+
+ENOUGH: Final = 132
+"""Programs that keep a GPU busy: one for each of an H200's multiprocessors."""
+
+SMALLEST: Final = {True: 1024, False: 64}
+"""The least elements of a chunk of a row; of columns."""
+
+LARGEST: Final = 8192
+"""The most elements of a chunk: what a program scans in one piece."""
+
+
+def split_scans(graph: Graph) -> Graph:
+    """A scan of few long rows → its chunks' totals, a scan of these, and one of every chunk that begins there.
+
+    before: %1: f32[65536] = cumsum(%0, axis=0)    after: %1: f32[64,1024] = reshape(%0)
+                                                          %2: f32[64] = sum(%1, axes=(1,))
+                                                          %3: f32[64] = cumsum(%2, axis=0)
+                                                          %4: f32[65536] = cumsum(%0, %3, axis=0, chunk=1024)
+    """
+    return rewrite(graph, _split)
+
+
+def _split(node: Node) -> Node | None:
+    if node.op.name not in TOTALS or len(node.inputs) > 1:
+        return None
+    x, axis = node.inputs[0], node["axis"]
+    shape, length = x.type.shape, x.type.shape[axis]
+    outer, inner = prod(shape[:axis]), prod(shape[axis + 1:])
+    programs = outer * -(-inner // COLUMNS)
+    chunk = SMALLEST[inner == 1]
+    if not 0 < programs < ENOUGH or length < 4 * chunk:
+        return None
+    while chunk < LARGEST and length * programs > 4 * ENOUGH * chunk:
+        chunk *= 2
+    kind = chunks_of(x.type, axis, chunk)
+    parts, rank = kind.shape[axis], x.type.ndim
+    total, nothing = TOTALS[node.op.name]
+    wide = x if kind.dtype is x.type.dtype else cast(x, dtype=kind.dtype)
+    rest = tuple(parts * chunk - length if i == axis else 0 for i in range(rank))
+    padded = movement.pad(wide, low=(0,) * rank, high=rest, value=nothing)
+    chunks = movement.reshape(padded, shape=(*shape[:axis], parts, chunk, *shape[axis + 1:]))
+    ends = node.op(total(chunks, axes=(axis + 1,)), axis=axis, reverse=node["reverse"])
+    return node.op(x, ends, axis=axis, reverse=node["reverse"], chunk=chunk)

@@ -1,0 +1,90 @@
+"""GPU memory that another library in the process has a part in: its streams, and memory that it owns."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from genesis.ir.types import Device
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.cuda_storage import CUDAStorage
+from genesis.runtime.cuda_stream import Stream, current_stream
+
+LEGACY_STREAM: Final = 1
+"""CUDA's legacy default stream, where libraries work that were told nothing else."""
+
+
+class ForeignStream:
+    """Another library's stream, by the number that DLPack gives it."""
+
+    def __init__(self, device: Device, number: int):
+        self._device, self._number = device, number
+
+    def join(self, stream: Stream | None = None) -> None:
+        """Let later work of ours (of this stream; None: the current one) wait for what it was given so far."""
+        self._wait((stream or current_stream(self._device.index)).handle, driver().foreign_stream(self._number))
+
+    def release(self) -> None:
+        """Let the stream's later work wait for what ours was given so far."""
+        self._wait(driver().foreign_stream(self._number), current_stream(self._device.index).handle)
+
+    def _wait(self, stream: Any, other: Any) -> None:
+        gpu = driver()
+        gpu.use(self._device.index)
+        event = gpu.create_event(timing=False)
+        gpu.record_event(event, other)
+        gpu.wait_event(stream, event)
+        gpu.destroy_event(event)  # its pending wait stays
+
+
+class ForeignStorage(CUDAStorage):
+    """Memory of a GPU that another library owns. `owner` keeps it, and is kept until our work with it is done.
+
+    >>> memory = ForeignStorage(address, 1024, genesis.device("cuda"), owner)    # doctest: +SKIP
+    """
+
+    __slots__ = ("_let_go", "_owner", "_streams")
+
+    def __init__(self, address: int, nbytes: int, device: Device, owner: Any):
+        _drop_finished()
+        self._block = None
+        self.ptr, self.nbytes, self.device, self._owner = address, nbytes, device, owner
+        self.pinned = True
+        self._streams = {current_stream(device.index)}
+        self._let_go = _let_go
+
+    def record_stream(self, stream: Stream) -> None:
+        """Work on that stream uses the memory too."""
+        self._streams.add(stream)
+
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():
+            self._let_go(self._streams, self._owner)
+
+
+@cached_per_driver
+def _unfinished() -> deque[tuple[list[Any], Any]]:
+    """(events behind our work, owner) of memory that nobody here refers to any more, in order."""
+    return deque()
+
+
+def _let_go(streams: Iterable[Stream], owner: Any) -> None:
+    """Drop the owner when the streams have done what they were given: it may use the memory for something else."""
+    gpu, events = driver(), []
+    for stream in streams:
+        gpu.use(stream.device.index)
+        event = gpu.create_event(timing=False)
+        gpu.record_event(event, stream.handle)
+        events.append(event)
+    _unfinished().append((events, owner))
+    _drop_finished()
+
+
+def _drop_finished() -> None:
+    gpu, waiting = driver(), _unfinished()
+    while waiting and all(map(gpu.event_is_done, waiting[0][0])):
+        events, _ = waiting.popleft()
+        for event in events:
+            gpu.destroy_event(event)

@@ -1,0 +1,137 @@
+"""Who works on a memory: what work on one stream must wait for on others.
+
+Streams run at the same time, but a program is right whatever streams it names: work that reads a memory waits for
+the work that wrote it, work that writes waits for all that reads or wrote. So two plans overlap unless they need
+each other, and nobody has to say what waits for what.
+
+Nothing is noted until the process changes streams, or copies between GPUs, for the first time: one stream keeps its
+own order. All that was given to the GPUs before that comes before all that comes after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.cuda_stream import Event, Stream, current_streams, when_switching
+
+
+class Use(NamedTuple):
+    """Work that a stream was given: the `number`-th that was noted there, and an event behind it."""
+
+    stream: Stream
+    number: int
+    event: Event
+
+
+@dataclass
+class _Users:
+    """Whom to wait for: the last to write a memory, and on each stream the last to read it since."""
+
+    writer: Use | None = None
+    readers: dict[Stream, Use] = field(default_factory=dict)
+
+
+class Order:
+    """The memories that streams share, and the work on them.
+
+    Attributes:
+        noted: whether uses are noted: the process has used a second stream.
+    """
+
+    def __init__(self) -> None:
+        self.noted = False
+        self._users: WeakKeyDictionary[Any, _Users] = WeakKeyDictionary()
+        self._counts: dict[Stream, int] = {}
+        self._waited: dict[tuple[Stream, Stream], int] = {}  # (who waited, for whom) → up to which of its uses
+        self._before: list[Use] = []  # all work from the time when nothing was noted
+        self._joined: set[Stream] = set()
+
+    def start(self) -> None:
+        """From now on uses are noted."""
+        if not self.noted:
+            self.noted = True
+            self._before = [Use(stream, 0, _mark(stream)) for stream in current_streams()]
+
+    def wait(self, stream: Stream, reads: Iterable[Any], writes: Iterable[Any]) -> None:
+        """Let the stream wait for the work of others that what it is given next needs done."""
+        if stream not in self._joined:
+            self._joined.add(stream)
+            for use in self._before:
+                _wait_for(stream, use)
+        for memory in reads:
+            users = self._users.get(memory)
+            if users is not None and users.writer is not None:
+                self._wait_for(stream, users.writer)
+        for memory in writes:
+            users = self._users.get(memory)
+            if users is not None:
+                for use in users.readers.values():
+                    self._wait_for(stream, use)
+                if users.writer is not None:
+                    self._wait_for(stream, users.writer)
+
+    def note(self, stream: Stream, reads: Sequence[Any], writes: Sequence[Any]) -> None:
+        """The stream was given work on these memories."""
+        number = self._counts[stream] = self._counts.get(stream, 0) + 1
+        use = Use(stream, number, _mark(stream))
+        for memory in reads:
+            self._users_of(memory).readers[stream] = use
+            memory.record_stream(stream)
+        for memory in writes:
+            users = self._users_of(memory)
+            users.writer, users.readers = use, {}
+            memory.record_stream(stream)
+
+    def _users_of(self, memory: Any) -> _Users:
+        found = self._users.get(memory)
+        if found is None:
+            found = self._users[memory] = _Users()
+        return found
+
+    def _wait_for(self, stream: Stream, use: Use) -> None:
+        if self._waited.get((stream, use.stream), 0) < use.number:
+            self._waited[stream, use.stream] = use.number
+            _wait_for(stream, use)
+
+
+def _wait_for(stream: Stream, use: Use) -> None:
+    if use.stream is not stream:
+        driver().wait_event(stream.handle, use.event.handle)
+
+
+def _mark(stream: Stream) -> Event:
+    """An event behind all that the stream was given."""
+    gpu, event = driver(), Event()
+    gpu.use(stream.device.index)
+    event.handle = gpu.create_event(timing=False)
+    gpu.record_event(event.handle, stream.handle)
+    return event
+
+
+@cached_per_driver
+def order() -> Order:
+    """The process's order."""
+    return Order()
+
+
+@contextmanager
+def ordered(stream: Stream, reads: Sequence[Any] = (), writes: Sequence[Any] = ()) -> Iterator[Any]:
+    """The stream's handle, for work inside the block that reads and writes these memories."""
+    uses = order()
+    if any(memory.device is not stream.device for memory in (*reads, *writes)):
+        uses.start()
+    if not uses.noted:
+        yield stream.handle
+        return
+    uses.wait(stream, reads, writes)
+    driver().use(stream.device.index)
+    yield stream.handle
+    uses.note(stream, reads, writes)
+
+
+when_switching.append(lambda: order().start())

@@ -1,0 +1,66 @@
+"""Indices that kernels found outside: noted on the GPU, raised when somebody waits for it.
+
+Each GPU has one word in pinned host memory that its kernels can write to. It is 0 until a check fails; a check that
+finds it 0 puts its own number and the index there, so the first is kept. Nobody else touches it: a program whose
+indices are right pays a comparison for each index, and a look at host memory where it waits anyway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import re
+from typing import Final
+
+from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.plan import Check
+
+INDEX_BITS: Final = 43
+"""The low bits of the word: the index + 2^42, which kernels limit to that range. Above is the number of the check."""
+
+MOST_CHECKS: Final = 1 << (63 - INDEX_BITS)
+
+
+@cached_per_driver
+def word_of(device: int) -> int:
+    """The address of the GPU's word, for its kernels and for the host."""
+    gpu = driver()
+    gpu.use(device)
+    return gpu.alloc_host(8)
+
+
+_checks: Final[dict[Check, int]] = {}
+_by_number: Final[list[Check]] = []
+
+
+def told_of(check: Check) -> int:
+    """What the word is when this check fails for index 0."""
+    number = _checks.get(check)
+    if number is None:
+        number = _checks[check] = min(len(_by_number) + 1, MOST_CHECKS - 1)
+        _by_number.append(check)
+    return (number << INDEX_BITS) + (1 << (INDEX_BITS - 1))
+
+
+def raise_failed(device: int) -> None:
+    """Raise the first check that failed on a GPU since the last call. All its work that counts is done.
+
+    Raises:
+        IndexError: with the op, the index, the dimension and the user's line. The next call has nothing to raise.
+    """
+    word = ctypes.c_int64.from_address(word_of(device))
+    value = word.value
+    if value:
+        word.value = 0
+        check = _by_number[(value >> INDEX_BITS) - 1]
+        raise IndexError(_message(check, (value & (1 << INDEX_BITS) - 1) - (1 << (INDEX_BITS - 1))))
+
+
+def _message(check: Check, index: int) -> str:
+    lines = [f"{check.name}: index {index} is out of bounds for dimension {check.dim} with size {check.size}"]
+    found = re.match(r"(.+):(\d+)", check.line)
+    if found is not None:
+        text = linecache.getline(found[1], int(found[2])).strip()
+        lines.append(f"  at {found[0]}: {text}" if text else f"  at {check.line}")
+    lines.append("  found on the GPU, which went on with the nearest row; raised by the first call that waited for it")
+    return "\n".join(lines)

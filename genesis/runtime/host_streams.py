@@ -1,0 +1,79 @@
+"""Streams and events of the host driver.
+
+A stream that is not lazy does its work at once. A lazy one does it when somebody waits for it, as late as it may:
+work that another stream's work should have waited for, and did not, is then seen to be missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from genesis.runtime.driver import DriverError
+
+
+class HostStream:
+    """Work in order.
+
+    Attributes:
+        lazy: whether work waits until it is asked for.
+        given: how much work there was so far.
+        done: how much of it is done.
+    """
+
+    def __init__(self, lazy: bool):
+        self.lazy = lazy
+        self.given = self.done = 0
+        self._waiting: deque[Callable[[], object]] = deque()
+
+    def give(self, work: Callable[[], object]) -> None:
+        """Do it after all earlier work."""
+        self.given += 1
+        self._waiting.append(work)
+        if not self.lazy:
+            self.catch_up(self.given)
+
+    def catch_up(self, count: int) -> None:
+        """Do the first `count` pieces of work, those that are not done yet."""
+        while self.done < count:
+            self.done += 1  # first: a piece that fails is not done again
+            self._waiting.popleft()()
+
+
+class HostEvent:
+    """A point in a stream's work: behind its first `count` pieces. `seconds`: the host's clock when it was reached."""
+
+    def __init__(self) -> None:
+        self.stream: HostStream | None = None
+        self.count = 0
+        self.seconds: float | None = None
+
+    def record(self, stream: HostStream) -> None:
+        """Be at the end of the stream's work so far."""
+        stream.give(self._reached)
+        self.stream, self.count = stream, stream.given
+
+    def _reached(self) -> None:
+        self.seconds = time.perf_counter()
+
+    def is_done(self) -> bool:
+        """Whether it was reached; an event that was not recorded is."""
+        return self.stream is None or self.stream.done >= self.count
+
+    def synchronize(self) -> None:
+        """Reach it."""
+        if self.stream is not None:
+            self.stream.catch_up(self.count)
+
+    def hold_up(self, stream: HostStream) -> None:
+        """Let later work of another stream wait for where this event is now."""
+        origin, count = self.stream, self.count
+        if origin is not None:
+            stream.give(lambda: origin.catch_up(count))
+
+    def elapsed_ms(self, end: HostEvent) -> float:
+        """Milliseconds from here to there."""
+        if self.seconds is None or end.seconds is None:
+            raise DriverError("cuEventElapsedTime", "CUDA_ERROR_INVALID_HANDLE", "an event was not recorded")
+        return (end.seconds - self.seconds) * 1e3

@@ -1,0 +1,117 @@
+"""Segments of device memory and the blocks that tile them: split when handed out, merged when free.
+
+A segment is one allocation of the driver. Its blocks are linked in order of address. Each block belongs to a
+lane (`memory_pool.Lane`): the stream in whose order it may be written again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Any
+
+
+class Segment:
+    """One allocation of the driver. `small` says which requests it serves."""
+
+    __slots__ = ("address", "first", "size", "small")
+
+    def __init__(self, address: int, size: int, small: bool, lane: Any):
+        self.address, self.size, self.small = address, size, small
+        self.first = Block(self, address, size, lane)
+
+    def blocks(self) -> list[Block]:
+        """The blocks that tile it, in order of address."""
+        found: list[Block] = []
+        block: Block | None = self.first
+        while block is not None:
+            found.append(block)
+            block = block.after
+        return found
+
+
+class Block:
+    """A part of a segment: held by somebody, on a shelf, or free.
+
+    Attributes:
+        lane: the stream in whose order it may be used again.
+        home: the list that it is put on when its holder gives it back.
+        shelf: what counts it while it is held or on a shelf.
+        free: whether it is in its lane's `FreeList`.
+        users: streams other than its lane's that its holder used it on, None for none.
+        source: what it is for, as its holder says: a line of the user's program, or a text.
+    """
+
+    __slots__ = ("address", "after", "before", "free", "home", "lane", "segment", "shelf", "size", "source", "users")
+
+    home: Any  # these three are set when it is handed out
+    shelf: Any
+    source: Any
+
+    def __init__(self, segment: Segment, address: int, size: int, lane: Any):
+        self.segment, self.address, self.size, self.lane = segment, address, size, lane
+        self.before: Block | None = None
+        self.after: Block | None = None
+        self.free = False
+        self.users: dict[Any, None] | None = None
+
+    def split(self, size: int) -> Block:
+        """Keep the first `size` bytes; the rest as a block of its own."""
+        rest = Block(self.segment, self.address + size, self.size - size, self.lane)
+        self.size = size
+        rest.before, rest.after = self, self.after
+        if rest.after is not None:
+            rest.after.before = rest
+        self.after = rest
+        return rest
+
+    def absorb_next(self) -> None:
+        """Become one with the block behind, which is no more."""
+        after = self.after
+        assert after is not None
+        self.size += after.size
+        self.after = after.after
+        if after.after is not None:
+            after.after.before = self
+
+
+class FreeList:
+    """Free blocks of one lane, in order of (size, address).
+
+    >>> segment = Segment(address=4096, size=2048, small=True, lane=None)
+    >>> blocks = FreeList()
+    >>> blocks.add(segment.first)
+    >>> blocks.best_fit(512).size, blocks.best_fit(512)
+    (2048, None)
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, Block]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter([block for _, _, block in self._entries])
+
+    def add(self, block: Block) -> None:
+        """Put a block in."""
+        block.free = True
+        insort(self._entries, (block.size, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take this block out."""
+        block.free = False
+        del self._entries[bisect_left(self._entries, (block.size, block.address))]  # type: ignore[arg-type]
+
+    def best_fit(self, size: int) -> Block | None:
+        """Take out the smallest block of at least `size` bytes, the lowest of equals."""
+        entries = self._entries
+        position = bisect_left(entries, (size,))  # type: ignore[arg-type]
+        if position == len(entries):
+            return None
+        block = entries.pop(position)[2]
+        block.free = False
+        return block

@@ -1,0 +1,220 @@
+"""A plan as plain data: made once for a program, filled in for each set of its leading sizes, kept on disk.
+
+A form is a JSON object. Numbers of the plan that depend on the leading sizes are entries of a small program that
+computes them from these; the *guards* say for which sizes the form holds at all. Filling in runs that program and
+builds the objects of `runtime/plan.py`.
+
+    values:   [["symbol", "B"], ["+", 0, [[1024, 0]]], ["//", 1, [512]], …]      entry 1 is 1024·B, entry 2 that // 512
+    guards:   [[">", 1], …]                                                      each compared with 0
+    objects:  [["Place", "arena", 0, ["$", 2], ["t", 7]], …]                     operands before users
+    types:    [["f32", [["$", 1], 64], "cuda:0", false], …]
+
+In a field a number, text, true, false or null stands for itself; ["$", i] is a value, ["t", i] a type, ["o", i] an
+object, ["k", i] a kernel, ["d", name] a device, ["()", …] a tuple.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Final
+
+from genesis.ir.types import Device, dtype_named, tensor_type
+from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Place, Plan, Table
+
+FORMAT: Final = 1
+"""Raised when a form of an earlier version would be read wrongly."""
+
+CLASSES: Final[dict[str, Callable[..., Any]]] = {cls.__name__: cls for cls in (Plan, Launch, Copy, Table, Check, Place)}
+"""What a form is made of; an object's fields follow its class in the order in which the class has them."""
+
+_DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What memory planning says for some sizes: the offset of each moving place, and two fields of the plan."""
+
+    offsets: Sequence[int]
+    arena_bytes: int
+    max_live_bytes: int
+
+
+@dataclass(frozen=True)
+class PlanForm:
+    """A plan with its leading sizes left open.
+
+    Attributes:
+        values: the program that computes what depends on the sizes.
+        guards: for which sizes the form holds.
+        fixed: the numbers of the program's structure (`structure.py`), as they were when the form was made.
+        open: (position among these numbers, value): those that depend on the leading sizes.
+        symbols: (symbol, position): where among the numbers a symbol stands for itself.
+        types, objects: what the plan is made of; the last object is the plan.
+        moving: numbers of the places whose offset memory planning decides for each size.
+        kernels: of its launches.
+        entries: for each kernel the name of its entry in a `KernelCache`, '' if none has it.
+    """
+
+    values: list[list[Any]]
+    guards: list[list[Any]]
+    fixed: list[Any]
+    open: list[list[int]]
+    symbols: list[list[Any]]
+    types: list[list[Any]]
+    objects: list[list[Any]]
+    moving: list[int]
+    kernels: tuple[KernelImage, ...]
+    entries: tuple[str, ...]
+
+    def sizes(self, numbers: Sequence[Any]) -> dict[str, int]:
+        """The symbols' values in a program with these numbers."""
+        return {name: numbers[position] for name, position in self.symbols}
+
+    def evaluate(self, sizes: dict[str, int]) -> list[Any]:
+        """Every entry of the program."""
+        found: list[Any] = []
+        for kind, a, b in self.values:
+            if kind == "+":
+                total = a
+                for k, *factors in b:
+                    for factor in factors:
+                        k = k * found[factor]
+                    total = total + k
+                found.append(total)
+            elif kind == "symbol":
+                found.append(sizes[a])
+            else:
+                left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
+                found.append(_DIVISIONS[kind](left, right) if right else 0)
+        return found
+
+    def fits(self, numbers: Sequence[Any], values: Sequence[Any]) -> bool:
+        """Is a program with these numbers one that the form was made for, and may sizes be what they are?"""
+        if len(numbers) != len(self.fixed):
+            return False
+        expected = self.fixed.copy()
+        for position, value in self.open:
+            expected[position] = values[value]
+        return expected == numbers and self.guarded(values)
+
+    def guarded(self, values: Sequence[Any]) -> bool:
+        """Do the guards hold?"""
+        return all(_COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
+
+    def elements(self, values: Sequence[Any]) -> list[int]:
+        """How many elements a value of each type has."""
+        return [prod([values[size[1]] if size.__class__ is list else size for size in shape])
+                for _, shape, _, _ in self.types]
+
+    def fill(self, values: Sequence[Any], memory: Memory | None = None) -> Plan:
+        """The plan for the sizes that these values were computed from.
+
+        Args:
+            memory: planned for these sizes; None for those that the form was made with.
+        """
+        fixed = self._fixed
+        types, objects = fixed.types.copy(), fixed.objects.copy()
+        made = _Maker(values, types, objects, self.kernels)
+        for number in fixed.open_types:
+            types[number] = made.type(self.types[number])
+        if memory is not None:
+            for number, offset in zip(self.moving, memory.offsets, strict=True):
+                _, where, index, _, type = self.objects[number]
+                objects[number] = Place(where, index, offset, made.field(type))
+        for number in fixed.open_objects:
+            if objects[number] is None:
+                objects[number] = made.object(self.objects[number])
+        plan = objects[-1]
+        return plan if memory is None else replace(plan, arena_bytes=memory.arena_bytes,
+                                                   max_live_bytes=memory.max_live_bytes)
+
+    @cached_property
+    def _fixed(self) -> _Fixed:
+        """What depends on no size: the same objects in every filling."""
+        types: list[Any] = []
+        objects: list[Any] = []
+        open_types: dict[int, None] = {}
+        open_objects = dict.fromkeys(self.moving)
+        made = _Maker((), types, objects, self.kernels)
+
+        def is_open(x: Any) -> bool:
+            if x.__class__ is not list:
+                return False
+            kind = x[0]
+            return (kind == "$" or (kind == "t" and x[1] in open_types) or (kind == "o" and x[1] in open_objects)
+                    or (kind == "()" and any(map(is_open, x[1:]))))
+
+        for number, entry in enumerate(self.types):
+            if any(map(is_open, entry[1])):
+                open_types[number] = None
+            types.append(None if number in open_types else made.type(entry))
+        for number, entry in enumerate(self.objects):
+            if number in open_objects or any(map(is_open, entry[1:])):
+                open_objects[number] = None
+            objects.append(None if number in open_objects else made.object(entry))
+        return _Fixed(types, objects, tuple(open_types), tuple(sorted(open_objects)))
+
+    def as_json(self) -> dict[str, Any]:
+        """The form without its kernels, for a file."""
+        return {"format": FORMAT, "entries": list(self.entries), **{name: getattr(self, name) for name in _STORED}}
+
+
+_STORED: Final = ("values", "guards", "fixed", "open", "symbols", "types", "objects", "moving")
+
+
+def from_json(stored: dict[str, Any], kernels: Callable[[str], KernelImage | None]) -> PlanForm | None:
+    """The form that `as_json` described; None when it is of another version, or a kernel is missing.
+
+    Args:
+        kernels: name of an entry → kernel.
+    """
+    if stored.get("format") != FORMAT:
+        return None
+    images = [kernels(entry) for entry in stored["entries"]]
+    if None in images:
+        return None
+    parts = {name: stored[name] for name in _STORED}
+    return PlanForm(**parts, kernels=tuple(images), entries=tuple(stored["entries"]))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """Types and objects that are the same for all sizes (None for others), and the numbers of the others."""
+
+    types: list[Any]
+    objects: list[Any]
+    open_types: tuple[int, ...]
+    open_objects: tuple[int, ...]
+
+
+class _Maker:
+    """Makes types and objects of entries, from values and what was made before."""
+
+    def __init__(self, values: Sequence[Any], types: list[Any], objects: list[Any], kernels: Sequence[KernelImage]):
+        self._tables: dict[str, Any] = {"$": values, "t": types, "o": objects, "k": kernels}
+
+    def type(self, entry: list[Any]) -> Any:
+        short, shape, device, weak = entry
+        return tensor_type(tuple(map(self.field, shape)), dtype_named(short), Device(device), weak)
+
+    def object(self, entry: list[Any]) -> Any:
+        field = self.field
+        return CLASSES[entry[0]](*[field(x) if x.__class__ is list else x for x in entry[1:]])
+
+    def field(self, x: Any) -> Any:
+        if x.__class__ is not list:
+            return x
+        kind = x[0]
+        if kind == "()":
+            field = self.field
+            return tuple([field(y) if y.__class__ is list else y for y in x[1:]])
+        if kind == "d":
+            return Device(x[1])
+        return self._tables[kind][x[1]]

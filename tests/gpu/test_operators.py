@@ -1,0 +1,55 @@
+"""torch's operator samples on CUDA: the first few of each operator, in float32, bfloat16 and int64, all in one plan.
+
+See `tests/opinfo` for where they come from and what is known to differ. One operator:
+`pytest tests/gpu/test_operators.py -m "" -k "host and cumsum"`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+from tests.opinfo.differences import known
+from tests.opinfo.operators import OPERATORS
+from tests.opinfo.test_operators import described, exact, in_short, report, samples, translated
+from tests.opinfo.values import Translation, Untranslatable, differs, parts
+
+DTYPES = (torch.float32, torch.bfloat16, torch.int64)
+FEW = 3
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("operator", OPERATORS, ids=repr)
+def test_forward(cuda, operator):
+    problems: list[str] = []
+    pending: list[tuple[str, list[Any], list[Any], list[Any]]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype, sample in samples(operator, DTYPES, FEW, grad=False):
+            about = f"{str(dtype).removeprefix('torch.')} {described(sample)}"
+            if known(operator.name, "forward", sample, dtype) or operator.random or sample.kwargs.get("dropout_p"):
+                continue
+            theirs = list(parts(operator.info.op(sample.input, *sample.args, **sample.kwargs)))
+            try:
+                args, kwargs = translated(Translation("cuda"), sample)
+                if "device" in kwargs:
+                    kwargs["device"] = "cuda"
+                ours = list(parts(operator.function(*args, **kwargs)))
+            except Untranslatable:
+                continue
+            except Exception as error:
+                problems.append(f"{about}: {in_short(error)}")
+                continue
+            wide = exact(operator, sample, dtype) or [None] * len(ours)
+            pending.append((about, ours, theirs, wide))
+        genesis.eval([x for _, ours, _, _ in pending for x in ours if isinstance(x, genesis.Tensor)])
+        for about, ours, theirs, wide in pending:
+            for x, y, z in zip(ours, theirs, wide, strict=True):
+                if isinstance(x, genesis.Tensor) and isinstance(y, torch.Tensor):
+                    found = differs(x.cpu(), y, z if isinstance(z, torch.Tensor) else None)
+                    problems += [f"{about}: {found}"] if found else []
+    report(operator, problems)

@@ -1,0 +1,156 @@
+"""A dozen small programs that launch every kind of kernel: what compute-sanitizer watches.
+
+    compute-sanitizer --tool memcheck --target-processes application-only \\
+        python -m pytest -m "gpu and smoke" tests/gpu/test_smoke.py
+    compute-sanitizer --tool racecheck ...
+
+On a GPU each runs three times: launched one by one, as a graph, and as a graph whose memory has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.codegen import emit
+from genesis.nn import functional as F
+
+from . import compare
+from .compare import array, check, check_gradients, numbers
+
+pytestmark = pytest.mark.smoke
+
+
+def integers(high: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, high, shape)
+
+
+def low(*arrays: np.ndarray) -> list[Any]:
+    return [genesis.tensor(x).to(genesis.bfloat16) for x in arrays]
+
+
+def pointwise() -> None:
+    check_gradients(lambda x, b, c: (F.gelu(x * 1.5 + b) * c.sigmoid(), genesis.cat([x, b.expand(33, 7)], 1)[:, 3:11]),
+                    numbers(33, 7), numbers(7), numbers(33, 1))
+
+
+def reductions() -> None:
+    check_gradients(lambda x: [x.sum(), x.mean(0), x.softmax(1), x.amax(1), x.var(1)], numbers(37, 130), tolerance=1e-5)
+    check_gradients(lambda x: [x.sum(1), x.argmax(1)], numbers(2, 9001), tolerance=1e-5)
+
+
+def norms() -> None:
+    check_gradients(lambda x, w, b: F.layer_norm(x, (65,), w, b), numbers(19, 65), numbers(65), numbers(65),
+                    tolerance=1e-4)
+
+
+def products() -> None:
+    check_gradients(lambda x, w, b: F.linear(x, w, b), numbers(33, 17), numbers(9, 17), numbers(9), tolerance=1e-5)
+    check_gradients(lambda a, b: a @ b, numbers(3, 33, 70), numbers(70, 20), tolerance=1e-5)
+
+
+def attention() -> None:
+    def program(q: Any, k: Any, v: Any) -> Any:
+        y = F.scaled_dot_product_attention(*(x.to(genesis.bfloat16) for x in (q, k, v)), is_causal=True)
+        return y.to(genesis.float32)
+    check_gradients(program, *(numbers(1, 2, 70, 32) for _ in range(3)), tolerance=4e-2)
+
+
+def convolutions() -> None:
+    check_gradients(lambda x, w: F.conv2d(x, w, padding=1, stride=2), numbers(2, 3, 9, 9), numbers(4, 3, 3, 3),
+                    tolerance=1e-4)
+
+
+def scans() -> None:
+    check_gradients(lambda x: [x.cumsum(1), x.cumsum(0), x.cumprod(1)], numbers(5, 77) * 0.5 + 0.75, tolerance=1e-4)
+
+
+def sorts() -> None:
+    check_gradients(lambda x: [x.sort(1)[0], x.topk(3, 1)[0]], numbers(3, 20))
+
+
+def long_sorts() -> None:
+    check(lambda x: [x.sort(1)[0], x.topk(5, 1)[0]], numbers(1, 9000))  # runs that are merged
+    check(lambda x: x.sort(1)[0], numbers(2, 40000))  # digit by digit
+
+
+def rows_of_tables() -> None:
+    few, many = integers(11, 9), integers(11, 700)
+    for index in (few, many):
+        check_gradients(lambda w, index=index: F.embedding(genesis.tensor(index, device=w.device), w), numbers(11, 20),
+                        tolerance=1e-5)
+    check_gradients(lambda x: x.gather(1, genesis.tensor(integers(6, 5, 4), device=x.device)), numbers(5, 6))
+    check_gradients(lambda x: x.scatter_add(0, genesis.tensor(integers(8, 8, 3), device=x.device), x), numbers(8, 3))
+    check_gradients(lambda x: written(x, genesis.tensor(few, device=x.device)), numbers(11, 3))
+
+
+def written(x: Any, index: Any) -> Any:
+    y = x * 1
+    y[index] = 2.0
+    return y
+
+
+def noise() -> None:
+    check_gradients(lambda x: F.dropout(x, 0.3) + genesis.rand(x.shape, device=x.device), numbers(300))
+
+
+def losses() -> None:
+    check_gradients(lambda x: F.cross_entropy(x, genesis.tensor(integers(50, 21), device=x.device)), numbers(21, 50),
+                    tolerance=1e-5)
+
+
+def training() -> None:
+    results = []
+    for device in ("cpu", "cuda"):
+        genesis.manual_seed(0)
+        model = genesis.nn.Sequential(genesis.nn.Linear(9, 16), genesis.nn.ReLU(), genesis.nn.Linear(16, 4)).to(device)
+        optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
+        for _ in range(3):
+            loss = model(genesis.tensor(numbers(5, 9), device=device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            genesis.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+        results.append([array(p.detach()) for p in model.parameters()])
+    for x, y in zip(*results, strict=True):
+        np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-6)
+
+
+def wrong_indices() -> None:
+    x = genesis.tensor(numbers(5, 3), device="cuda")
+    genesis.eval(F.embedding(genesis.tensor(np.array([0, 9]), device="cuda"), x))
+    with pytest.raises(IndexError, match="index 9"):
+        genesis.cuda.synchronize()
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {f.__name__: f for f in (
+    pointwise, reductions, norms, products, attention, convolutions, scans, sorts, long_sorts, rows_of_tables, noise,
+    losses, training, wrong_indices)}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_smoke(cuda, name):
+    if name == "long_sorts" and not cuda.real:
+        pytest.skip("takes a minute in the interpreter; tests/codegen/test_sorting.py has its kernels")
+    for _ in range(3 if cuda.real else 1):
+        PROGRAMS[name]()
+
+
+def test_every_kind_of_kernel_is_among_them(host_cuda, monkeypatch):
+    """Plans are made and not run: what they launch is the question."""
+    from genesis.runtime.host_driver import HostDriver
+    for method in ("launch", "launch_graph"):
+        monkeypatch.setattr(HostDriver, method, lambda *_: None)
+    monkeypatch.setattr(compare, "same", lambda *_: None)
+    monkeypatch.setattr(np.testing, "assert_allclose", lambda *_, **__: None)
+    kinds: set[str] = set()
+    with engine.observe(lambda compiled: kinds.update(group.kind for group in compiled.schedule.groups)):
+        for name, program in PROGRAMS.items():
+            if name != "wrong_indices":
+                program()
+    assert set(emit._EMITTERS) - kinds == set()

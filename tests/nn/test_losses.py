@@ -1,0 +1,184 @@
+"""The losses beside torch's: values and gradients under every reduction, layers, errors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as TF
+from torch import nn as tnn
+from torch_peer import assert_same, both, check_result, numbers
+
+import genesis
+import genesis.nn.functional as F
+from genesis import nn
+
+
+def chances(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.02, 0.98, shape).astype(np.float32)
+
+
+def signs(*shape: int) -> np.ndarray:
+    return np.sign(numbers(*shape, seed=5)).astype(np.float32)
+
+
+def labels(rows: int, classes: int) -> np.ndarray:
+    """The numbers of some classes in each row, then -1 and what comes after."""
+    random = np.random.default_rng(3)
+    found = np.stack([random.permutation(classes) for _ in range(rows)])
+    for row, count in zip(found, random.integers(0, classes + 1, rows), strict=True):
+        row[count:count + 1] = -1
+    return found
+
+
+Operands = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+LOSSES: dict[str, tuple[str, Operands, dict[str, Any]]] = {
+    # name → function, (arrays that want gradients, other arrays), options
+    "mse": ("mse_loss", ((numbers(3, 4), numbers(3, 4, seed=1)), ()), {}),
+    "mse broadcast": ("mse_loss", ((numbers(3, 4), numbers(4, seed=1)), ()), {}),
+    "l1": ("l1_loss", ((numbers(3, 4), numbers(3, 4, seed=1)), ()), {}),
+    "smooth l1": ("smooth_l1_loss", ((numbers(3, 4), numbers(3, 4, seed=1)), ()), {"beta": 0.7}),
+    "smooth l1 of 0": ("smooth_l1_loss", ((numbers(3, 4), numbers(3, 4, seed=1)), ()), {"beta": 0.0}),
+    "huber": ("huber_loss", ((numbers(3, 4), numbers(3, 4, seed=1)), ()), {"delta": 0.7}),
+    "binary": ("binary_cross_entropy", ((chances(3, 4), chances(3, 4, seed=1)), ()), {}),
+    "binary certain": ("binary_cross_entropy", ((np.array([0, 1, 1, 0], np.float32),),
+                                                (np.array([0, 1, 0, 1], np.float32),)), {}),
+    "soft margin": ("soft_margin_loss", ((numbers(3, 4),), (signs(3, 4),)), {}),
+    "kl": ("kl_div", ((np.log(chances(3, 4)), chances(3, 4, seed=1)), ()), {}),
+    "kl of logs": ("kl_div", ((np.log(chances(3, 4)), np.log(chances(3, 4, seed=1))), ()), {"log_target": True}),
+    "poisson": ("poisson_nll_loss", ((numbers(3, 4),), (np.arange(12, dtype=np.float32).reshape(3, 4),)), {}),
+    "poisson full": ("poisson_nll_loss", ((chances(3, 4),), (np.arange(12, dtype=np.float32).reshape(3, 4),)),
+                     {"log_input": False, "full": True}),
+    "gaussian": ("gaussian_nll_loss", ((numbers(3, 4), numbers(3, 4, seed=1), chances(3, 4)), ()), {}),
+    "gaussian full": ("gaussian_nll_loss", ((numbers(3, 4), numbers(3, 4, seed=1), chances(3, 1)), ()), {"full": True}),
+    "gaussian rows": ("gaussian_nll_loss", ((numbers(3, 4), numbers(3, 4, seed=1), chances(3)), ()), {"eps": 0.3}),
+    "cosine": ("cosine_embedding_loss", ((numbers(5, 4), numbers(5, 4, seed=1)), (signs(5),)), {"margin": 0.2}),
+    "cosine of one": ("cosine_embedding_loss", ((numbers(4), numbers(4, seed=1)), (np.float32(-1),)), {}),
+    "ranking": ("margin_ranking_loss", ((numbers(5), numbers(5, seed=1)), (signs(5),)), {"margin": 0.3}),
+    "hinge": ("hinge_embedding_loss", ((np.abs(numbers(3, 4)),), (signs(3, 4),)), {"margin": 0.6}),
+    "triplet": ("triplet_margin_loss", (tuple(numbers(5, 4, seed=i) for i in range(3)), ()), {}),
+    "triplet swap": ("triplet_margin_loss", (tuple(numbers(5, 4, seed=i) for i in range(3)), ()),
+                     {"swap": True, "p": 1, "margin": 2.0}),
+    "triplet distance": ("triplet_margin_with_distance_loss", (tuple(numbers(5, 4, seed=i) for i in range(3)), ()), {}),
+    "multi margin": ("multi_margin_loss", ((numbers(5, 4),), (np.array([0, 3, 1, 1, 2]),)), {}),
+    "multi margin squared": ("multi_margin_loss", ((numbers(5, 4),), (np.array([0, 3, 1, 1, 2]),)),
+                             {"p": 2, "margin": 0.5}),
+    "multi margin of one": ("multi_margin_loss", ((numbers(4),), (np.int64(2),)), {}),
+    "multi label margin": ("multilabel_margin_loss", ((numbers(6, 5),), (labels(6, 5),)), {}),
+    "multi label margin of one": ("multilabel_margin_loss", ((numbers(5),), (np.array([3, 0, -1, 1, 2]),)), {}),
+    "multi label soft": ("multilabel_soft_margin_loss", ((numbers(5, 4),), (chances(5, 4),)), {}),
+}
+
+
+@pytest.mark.parametrize("name, reduction", [*itertools.product(LOSSES, ["mean", "sum", "none"])])
+def test_a_loss_is_torchs(name: str, reduction: str) -> None:
+    function, (wanted, given), options = LOSSES[name]
+    pairs = [both(array, grad=True) for array in wanted]
+    others = [both(array) for array in given]
+    arguments = [*pairs, *others]
+    check_result(getattr(F, function)(*(x for x, _ in arguments), reduction=reduction, **options),
+                 getattr(TF, function)(*(x for _, x in arguments), reduction=reduction, **options), pairs, rtol=1e-4,
+                 atol=1e-5)
+
+
+def test_kl_div_of_a_batch() -> None:
+    x, tx = both(np.log(chances(3, 4)), grad=True)
+    target, ttarget = both(chances(3, 4, seed=1))
+    check_result(F.kl_div(x, target, "batchmean"), TF.kl_div(tx, ttarget, reduction="batchmean"), [(x, tx)])
+
+
+@pytest.mark.parametrize("name, reduction", [*itertools.product(["mse_loss", "l1_loss", "huber_loss"],
+                                                                ["mean", "sum", "none"])])
+def test_weights_of_elements(name: str, reduction: str) -> None:
+    x, tx = both(numbers(3, 4), grad=True)
+    (target, ttarget), (weight, tweight) = both(numbers(3, 4, seed=1)), both(chances(3, 4))
+    check_result(getattr(F, name)(x, target, reduction=reduction, weight=weight),
+                 getattr(TF, name)(tx, ttarget, reduction=reduction, weight=tweight), [(x, tx)])
+
+
+@pytest.mark.parametrize("name", ["multi_margin_loss", "multilabel_soft_margin_loss"])
+def test_weights_of_classes(name: str) -> None:
+    x, tx = both(numbers(5, 4), grad=True)
+    target, ttarget = both(np.array([0, 3, 1, 1, 2]) if name == "multi_margin_loss" else chances(5, 4))
+    weight, tweight = both(chances(4))
+    check_result(getattr(F, name)(x, target, weight=weight), getattr(TF, name)(tx, ttarget, weight=tweight), [(x, tx)])
+
+
+@pytest.mark.parametrize("p, dim", [*itertools.product([1.0, 2.0, 3.5, float("inf")], [0, 1, -1])])
+def test_normalize(p: float, dim: int) -> None:
+    x, tx = both(numbers(3, 4, 5), grad=True)
+    check_result(F.normalize(x, p, dim), TF.normalize(tx, p, dim), [(x, tx)], rtol=1e-4)
+
+
+@pytest.mark.parametrize("shapes, dim", [(((3, 4), (3, 4)), 1), (((3, 4), (4,)), 1), (((2, 3, 4), (2, 1, 4)), -1),
+                                         (((3, 4), (3, 4)), 0)])
+def test_cosine_similarity(shapes, dim) -> None:  # type: ignore[no-untyped-def]
+    pairs = [both(numbers(*shape, seed=i), grad=True) for i, shape in enumerate(shapes)]
+    check_result(F.cosine_similarity(*(x for x, _ in pairs), dim=dim),
+                 TF.cosine_similarity(*(x for _, x in pairs), dim=dim), pairs)
+
+
+@pytest.mark.parametrize("p, keepdim", [*itertools.product([1.0, 2.0, 3.0], [False, True])])
+def test_pairwise_distance(p: float, keepdim: bool) -> None:
+    pairs = [both(numbers(3, 4, seed=i), grad=True) for i in range(2)]
+    check_result(F.pairwise_distance(*(x for x, _ in pairs), p=p, keepdim=keepdim),
+                 TF.pairwise_distance(*(x for _, x in pairs), p=p, keepdim=keepdim), pairs, rtol=1e-4)
+
+
+LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[np.ndarray, ...]]] = {
+    "smooth l1": (lambda m: m.SmoothL1Loss(beta=0.5), (numbers(3, 4), numbers(3, 4, seed=1))),
+    "huber": (lambda m: m.HuberLoss(delta=0.5), (numbers(3, 4), numbers(3, 4, seed=1))),
+    "binary": (lambda m: m.BCELoss(reduction="sum"), (chances(3, 4), chances(3, 4, seed=1))),
+    "kl": (lambda m: m.KLDivLoss(reduction="batchmean"), (np.log(chances(3, 4)), chances(3, 4, seed=1))),
+    "poisson": (lambda m: m.PoissonNLLLoss(full=True), (numbers(3, 4), chances(3, 4) * 5)),
+    "gaussian": (lambda m: m.GaussianNLLLoss(), (numbers(3, 4), numbers(3, 4, seed=1), chances(3, 4))),
+    "cosine": (lambda m: m.CosineEmbeddingLoss(0.1), (numbers(5, 4), numbers(5, 4, seed=1), signs(5))),
+    "ranking": (lambda m: m.MarginRankingLoss(0.1), (numbers(5), numbers(5, seed=1), signs(5))),
+    "hinge": (lambda m: m.HingeEmbeddingLoss(), (chances(3, 4), signs(3, 4))),
+    "triplet": (lambda m: m.TripletMarginLoss(), tuple(numbers(5, 4, seed=i) for i in range(3))),
+    "triplet distance": (lambda m: m.TripletMarginWithDistanceLoss(margin=0.4),
+                         tuple(numbers(5, 4, seed=i) for i in range(3))),
+    "soft margin": (lambda m: m.SoftMarginLoss(), (numbers(3, 4), signs(3, 4))),
+    "multi margin": (lambda m: m.MultiMarginLoss(p=2), (numbers(5, 4), np.array([0, 3, 1, 1, 2]))),
+    "multi label margin": (lambda m: m.MultiLabelMarginLoss(), (numbers(6, 5), labels(6, 5))),
+    "multi label soft": (lambda m: m.MultiLabelSoftMarginLoss(), (numbers(5, 4), chances(5, 4))),
+    "similarity": (lambda m: m.CosineSimilarity(), (numbers(3, 4), numbers(3, 4, seed=1))),
+    "distance": (lambda m: m.PairwiseDistance(), (numbers(3, 4), numbers(3, 4, seed=1))),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_torchs(name: str) -> None:
+    make, arrays = LAYERS[name]
+    pairs = [both(array) for array in arrays]
+    assert_same(make(nn)(*(x for x, _ in pairs)), make(tnn)(*(x for _, x in pairs)), rtol=1e-4)
+    assert repr(make(nn)) == repr(make(tnn))
+
+
+def test_class_weights_are_buffers() -> None:
+    ours, theirs = nn.MultiMarginLoss(weight=genesis.ones(4)), tnn.MultiMarginLoss(weight=torch.ones(4))
+    assert list(ours.state_dict()) == list(theirs.state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda x: F.mse_loss(x, x, reduction="average"), ValueError, "not a valid value for reduction"),
+    (lambda x: F.smooth_l1_loss(x, x, beta=-1.0), RuntimeError, "negative values for beta"),
+    (lambda x: F.huber_loss(x, x, delta=0.0), RuntimeError, "non-positive values for delta"),
+    (lambda x: F.binary_cross_entropy(x, x[0]), ValueError, "different to the input size"),
+    (lambda x: F.gaussian_nll_loss(x, x, x[:, :2]), ValueError, "incorrect size"),
+    (lambda x: F.gaussian_nll_loss(x, x, -1.0), ValueError, "negative"),
+    (lambda x: F.cosine_embedding_loss(x, x, x), RuntimeError, "0D or 1D target"),
+    (lambda x: F.margin_ranking_loss(x, x, x[0]), RuntimeError, "same dimension"),
+    (lambda x: F.triplet_margin_loss(x, x, x, margin=-1.0), ValueError, "greater than 0"),
+    (lambda x: F.triplet_margin_loss(x, x, x[0]), RuntimeError, "same number of dimensions"),
+    (lambda x: F.multi_margin_loss(x, x[:, 0].long(), p=3), ValueError, "p == 1 and p == 2"),
+    (lambda x: F.multi_margin_loss(x, x.long()), RuntimeError, "inconsistent target size"),
+    (lambda x: F.multilabel_margin_loss(x, x.long()[:2]), RuntimeError, "inconsistent target size"),
+])
+def test_errors(call, error, message) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=message):
+        call(genesis.ones(3, 4))

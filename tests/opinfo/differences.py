@@ -1,0 +1,89 @@
+"""Where Genesis is known to differ from PyTorch's samples, and why. A row that no longer differs is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+ANY_TEST = ("forward", "gradient", "second", "in_place", "errors")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One known difference.
+
+    Attributes:
+        operators: names of operators, as the tests print them.
+        tests: which tests it concerns.
+        reason: why it is so.
+        when: (input, args, kwargs, dtype) → whether a sample is concerned; all are by default.
+    """
+
+    operators: tuple[str, ...]
+    tests: tuple[str, ...]
+    reason: str
+    when: Callable[[Any, tuple, dict, torch.dtype], bool] = lambda *_: True
+
+
+EVERYWHERE = ("*",)
+
+
+def _weights_are_wrong(x: Any, args: tuple, kwargs: dict, dtype: torch.dtype) -> bool:
+    """Weights that are negative, infinite, NaN or all 0."""
+    return isinstance(x, torch.Tensor) and x.is_floating_point() and (
+        not bool(torch.isfinite(x).all()) or bool((x < 0).any()) or bool((x.sum(-1) == 0).any()))
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(("multinomial",), ("errors",), "the weights are not looked at: that would compute and read them",
+               when=_weights_are_wrong),
+    Difference(EVERYWHERE, ANY_TEST, "no function takes out=: a program is recorded, and its memory planned",
+               when=lambda x, args, kwargs, dtype: "out" in kwargs),
+    Difference(("linspace", "linspace.tensor_overload", "logspace", "logspace.tensor_overload"), ("forward",),
+               "computed in float64 and rounded once; torch's steps are in the result's dtype",
+               when=lambda x, args, kwargs, dtype: kwargs.get("dtype", dtype) in (torch.float16, torch.bfloat16)),
+    Difference(("as_strided.partial_views",), ("forward", "gradient"),
+               "the sample looks beyond its input into the rest of torch's storage, which is not brought over"),
+    Difference(("addbmm", "baddbmm", "addr"), ("forward",),
+               "the product is rounded to its dtype before the input is added: where they cancel the last bits differ",
+               when=lambda x, args, kwargs, dtype: dtype in (torch.bfloat16, torch.float16)),
+    Difference(("linalg.lstsq", "linalg.lstsq.grad_oriented"), ("gradient",),
+               "residuals that are empty have no gradient to pass on",
+               when=lambda x, args, kwargs, dtype: x.shape[-2] <= x.shape[-1]),
+    Difference(("linalg.matrix_power",), ("gradient",), "the power 0 does not depend on the matrix: no zeros come back",
+               when=lambda x, args, kwargs, dtype: 0 in args),
+    Difference(("nn.functional.scaled_dot_product_attention",), ("forward",),
+               "where torch broadcasts batches it computes attention step by step; here it is always its CPU kernel, "
+               "whose exp has 20 bits", when=lambda x, args, kwargs, dtype: x.ndim != args[0].ndim),
+    Difference(("nn.functional.scaled_dot_product_attention",), ("second",),
+               "torch has no second derivative of its CPU kernel",
+               when=lambda x, args, kwargs, dtype: x.shape[:-2] == args[0].shape[:-2]),
+    Difference(("nn.functional.conv_transpose3d",), ("gradient",),
+               "sums of 480 products that cancel, in float32: both are off by some 1e-5 of the largest term",
+               when=lambda x, args, kwargs, dtype: dtype is torch.float32 and x.shape[-1] == 4),
+    Difference(("nn.functional.multi_head_attention_forward",), ANY_TEST, "dropout draws from another generator",
+               when=lambda x, args, kwargs, dtype: kwargs.get("training", True) and args[9] > 0),
+    Difference(("nn.functional.multi_head_attention_forward",), ("forward",),
+               "five products in a row round at other places",
+               when=lambda x, args, kwargs, dtype: dtype in (torch.bfloat16, torch.float16)),
+    Difference(("nn.functional.embedding_bag",), ("forward",),
+               "rows are scaled to max_norm by a norm in float32; torch rounds the norm to the table's dtype",
+               when=lambda x, args, kwargs, dtype: "max_norm" in kwargs and dtype in (torch.bfloat16, torch.float16)),
+    Difference(("sort", "argsort"), ("forward",),
+               "torch leaves the order of equal elements open; sorts are stable here",
+               when=lambda x, args, kwargs, dtype: x.numel() == 8000 and not kwargs.get("stable")),
+    Difference(("median", "nanmedian"), ("forward",), "torch leaves open which of equal elements is the one",
+               when=lambda x, args, kwargs, dtype: dtype is torch.int64 and x.shape == (3, 5)),
+    Difference(("as_strided_scatter",), ("gradient",),
+               "torch's gradient is 1 where the input was replaced and 0 where it was not"),
+)
+
+
+def known(operator: str, test: str, sample: Any, dtype: torch.dtype) -> str:
+    """The reason why this sample may differ, '' when there is none."""
+    rows = (row for row in DIFFERENCES if test in row.tests
+            and (row.operators is EVERYWHERE or operator in row.operators))
+    return next((row.reason for row in rows if row.when(sample.input, sample.args, sample.kwargs, dtype)), "")
