@@ -144,13 +144,13 @@ def _each(tensors: tuple[Any, ...], change: Any) -> Any:
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side: along dimension 1, vectors along their only one."""
-    parts = atleast_1d(list(tensors))
-    return cat(parts, 0 if not parts or parts[0].type.ndim == 1 else 1)
+    parts = atleast_1d(_some("hstack", tensors))
+    return cat(parts, 0 if parts[0].type.ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """One below the other: along dimension 0, vectors as rows."""
-    return cat(atleast_2d(list(tensors)), 0)
+    return cat(atleast_2d(_some("vstack", tensors)), 0)
 
 
 row_stack = vstack
@@ -158,12 +158,19 @@ row_stack = vstack
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """Behind each other: along dimension 2."""
-    return cat(atleast_3d(list(tensors)), 2)
+    return cat(atleast_3d(_some("dstack", tensors)), 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Side by side, vectors as columns."""
-    return cat([x if x.type.ndim > 1 else reshape(x, -1, 1) for x in tensors], 1)
+    return cat([x if x.type.ndim > 1 else reshape(x, -1, 1) for x in _some("column_stack", tensors)], 1)
+
+
+def _some(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, of which there is one at least."""
+    if not tensors:
+        raise failure(name, "expected a non-empty list of tensors")
+    return list(tensors)
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:

@@ -95,18 +95,6 @@ def relu(input: Tensor) -> Tensor:
     return pointwise_op(p.relu, input)
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x · Φ(x); approximate="tanh" takes the tanh formula."""
-    if approximate not in ("none", "tanh"):
-        raise failure("gelu", f"approximate must be 'none' or 'tanh', not {approximate!r}")
-    return wrap(emit(p.gelu, operands("gelu", (input,), floating=True), (approximate,)))
-
-
-def silu(input: Tensor) -> Tensor:
-    """x · sigmoid(x)."""
-    return pointwise_op(p.silu, input, floating=True)
-
-
 class SpecialMethods(TensorBase):
     """Special functions as methods."""
 

@@ -38,7 +38,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     >>> import genesis
     >>> layer = genesis.nn.Linear(4, 4)
     >>> x = genesis.ones(2, 4, requires_grad=True)
-    >>> y = checkpoint(lambda x: layer(x).gelu(), x, use_reentrant=False)
+    >>> y = checkpoint(lambda x: layer(x).relu(), x, use_reentrant=False)
     >>> y.sum().backward()
     >>> x.grad.shape
     genesis.Size([2, 4])

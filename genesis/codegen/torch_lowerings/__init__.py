@@ -54,7 +54,7 @@ def lowering_for(op: str, types: tuple[Any, ...], attributes: dict[str, Any]) ->
     >>> from genesis.ir.types import parse_type
     >>> lowering_for("tanh", (parse_type("f32[4]"),), {}).kind
     'out'
-    >>> lowering_for("uniform", (), {}) is None
+    >>> lowering_for("flash_attention", (), {}) is None
     True
     """
     found = LOWERINGS.get(op)
