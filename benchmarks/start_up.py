@@ -134,8 +134,8 @@ def show(name: str, result: dict[str, Any]) -> None:
     print("  " + ", ".join(f"{phase} {ms:.0f}" for phase, ms in phases.items()))
     print("  the same step again: " + ", ".join(f"{ms:.1f}" for ms in result["again_ms"]) + " ms")
     for size, row in result["sizes"].items():
-        print(f"  {size:20} first {row['first_ms']:7.1f}  later {row['later_ms'][-1]:6.1f}  costs {row['costs_ms']:7.1f}"
-              f"  plan {row['plan_ms']:7.1f} ms  {row['origin']}")
+        print(f"  {size:20} first {row['first_ms']:7.1f}  later {row['later_ms'][-1]:6.1f}"
+              f"  costs {row['costs_ms']:7.1f}  plan {row['plan_ms']:7.1f} ms  {row['origin']}")
 
 
 def main() -> None:

@@ -161,7 +161,7 @@ def _regrouped(shape: Shape, operand: Shape) -> Shape:
     found: list[Any] = []
     i = j = 0
     while j < len(shape):
-        start, first = i, j
+        first = j
         before = operand[i] if i < len(operand) else 1
         after = shape[j]
         i, j = i + 1, j + 1

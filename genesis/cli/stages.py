@@ -115,8 +115,8 @@ def plan_text(program: Program) -> str:
     """Where every value is while the program runs."""
     data = plan_data(program)
     head = (f"arena {data['arena_bytes']:,} bytes, {data['peak_over_max_live']:.3f} × the {data['max_live_bytes']:,} "
-            f"that are alive at one time; with {data['input_bytes']:,} of inputs and {data['output_bytes']:,} of outputs "
-            f"the program takes {data['peak_bytes']:,}")
+            f"that are alive at one time; with {data['input_bytes']:,} of inputs and {data['output_bytes']:,} of "
+            f"outputs the program takes {data['peak_bytes']:,}")
     return "\n".join([head, *(f"{position:4d}  {step['name']}({', '.join(step['reads'])}) → {', '.join(step['writes'])}"
                               for position, step in enumerate(data["steps"]))])
 

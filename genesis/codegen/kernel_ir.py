@@ -127,7 +127,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Checked:
-    """An `in_range` node: the operand clamped to 0 ≤ i < size. One outside, where the bounds hold, is told to a report."""
+    """An `in_range` node: the operand clamped to 0 ≤ i < size. One outside, where bounds hold, is told to a report."""
 
     out: Value
     operand: Value

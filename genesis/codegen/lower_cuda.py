@@ -9,7 +9,7 @@ from typing import Final
 from genesis.codegen.compile_cuda import Cache, compile_sources
 from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable
-from genesis.codegen.triton_lowerings import LOWERED
+from genesis.codegen.triton_lowerings import LOOP_OPS
 from genesis.config import config
 from genesis.ir.checked import line_of
 from genesis.ir.graph import Graph
@@ -22,6 +22,7 @@ from genesis.ir.types import float32, int64, tensor_type
 from genesis.passes.channels_last import DOTS
 from genesis.passes.fuse import fuse
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory_values import OPAQUE
 from genesis.passes.patterns import flash_refusal
 from genesis.passes.pipeline import Backend
 from genesis.passes.plan_memory import MemoryPlan
@@ -31,6 +32,9 @@ from genesis.passes.split_scans import split_scans
 from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
+
+LOWERED: Final = LOOP_OPS | OPAQUE.keys()
+"""Every op with a CUDA lowering; legalize decomposes the others."""
 
 
 def supports(node: Node) -> bool:

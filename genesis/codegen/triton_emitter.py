@@ -228,7 +228,8 @@ class Body:
     def small_power(self, s: Apply) -> str:
         """x² and x³ as products."""
         power = self.constants.get(s.operands[1].name)
-        if power is None or isinstance(power.number, Size) or power.number not in (2, 3) or s.operands[0].name in self.constants:
+        if (power is None or isinstance(power.number, Size) or power.number not in (2, 3)
+                or s.operands[0].name in self.constants):
             return ""
         return " * ".join([self.use(s.operands[0], s.compute)] * int(power.number))
 

@@ -45,7 +45,8 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "sign": _row(float="g_sign({0})", int="g_sign({0})"),
     "reciprocal": _row(low="1.0 / {0}", f32="tl.math.div_rn(1.0, {0})", f64="1.0 / {0}"),
     "sqrt": _row(low="tl.sqrt({0})", f32="tl.math.sqrt_rn({0})", f64="libdevice.sqrt({0})"),
-    "rsqrt": _row(low="tl.rsqrt({0})", f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))", f64="1.0 / libdevice.sqrt({0})"),
+    "rsqrt": _row(low="tl.rsqrt({0})", f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))",
+                  f64="1.0 / libdevice.sqrt({0})"),
     "sigmoid": _row(low="g_low_sigmoid({0})", float="g_sigmoid({0})"),
     **{name: _math(name) for name in (
         "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
@@ -86,15 +87,10 @@ ROUNDED: Final = {"exp": "g_low_exp({0})"}
 """Forms of column `low` that are cheaper still, for steps of a computation: subnormal results are 0."""
 
 LOOP_OPS: Final = frozenset(POINTWISE) | {
-    "cast", "bitcast", "reshape", "permute", "expand", "slice", "pad", "flip", "concat", "assign", "recompute", "const", "scalar", "input",
-    "iota", "random_bits", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "reduce_runs", "take", "gather",
-    "in_range"}
+    "cast", "bitcast", "reshape", "permute", "expand", "slice", "pad", "flip", "concat", "assign", "recompute", "const",
+    "scalar", "input", "iota", "random_bits", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin",
+    "reduce_runs", "take", "gather", "in_range"}
 """Ops that a loop group computes."""
-
-LOWERED: Final = LOOP_OPS | {"matmul", "cumsum", "cumprod", "index_add", "index_copy", "scatter_add", "scatter", "sort",
-                             "topk", "sort_runs", "merge_runs", "digit_counts", "digit_scatter", "unsort", "cummax", "cummin", "logcumsumexp", "recurrence",
-                             "segment_add", "segment_put", "segment_parts", "rows_added"}
-"""Every op with a CUDA lowering; legalize decomposes the others."""
 
 TRITON_TYPE: Final = {"bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32",
                       "int64": "int64", "float16": "float16", "bfloat16": "bfloat16", "float32": "float32",
@@ -239,7 +235,8 @@ def g_low_ndtr(x):
     for the least relative error where z ≤ 9.4.
     """
     t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.374766594, 1.0))
-    p = tl.fma(t, tl.fma(t, tl.fma(t, tl.fma(t, -0.0910865854, 0.2017424467), 0.0824396352), 0.1579628034), 0.1489347592)
+    p = tl.fma(t, tl.fma(t, -0.0910865854, 0.2017424467), 0.0824396352)
+    p = tl.fma(t, tl.fma(t, p, 0.1579628034), 0.1489347592)
     tail = t * p * tl.exp2(x * x * -0.7213475204)
     return tl.where(x < 0, tail, 1.0 - tail)
 ''',

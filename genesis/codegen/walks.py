@@ -13,7 +13,7 @@ each, because the registers hold it as memory does. Else two reductions that wai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from genesis.codegen import triton_lowerings as table
@@ -119,7 +119,7 @@ class Program(Body):
         lines = [f"r = r_start + {self.range('R')}[None, :]{wide}"]
         return [*lines, f"r_mask = r < {end or self.r_size}"] if self.ragged_r else lines
 
-    def needed(self, ends: list[Statement]) -> list[Statement]:
+    def needed(self, ends: Sequence[Statement]) -> list[Statement]:
         """What must be computed inside a walk over r for these ends, in order."""
         wanted: set[str] = set()
         chosen = set(map(id, ends))

@@ -19,8 +19,8 @@ from genesis.passes.views import stored_as
 WEIGHTS = {
     "div": 2, "sqrt": 2, "rsqrt": 3, "reciprocal": 2, "exp": 4, "exp2": 3, "expm1": 5, "log": 5, "log2": 5, "log10": 5,
     "log1p": 6, "sin": 8, "cos": 8, "tan": 10, "asin": 8, "acos": 8, "atan": 8, "sinh": 8, "cosh": 8, "tanh": 8,
-    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "ndtr": 8, "pow": 16, "atan2": 12, "fmod": 8,
-    "remainder": 8, "floor_divide": 8, "silu": 8, "gelu": 12, "random_bits": 16,
+    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "ndtr": 8, "pow": 16, "atan2": 12,
+    "fmod": 8, "remainder": 8, "floor_divide": 8, "silu": 8, "gelu": 12, "random_bits": 16,
     "in_range": 64,  # once for each index, not for each element that it is used for
     "hypot": 6, "gcd": 64, "erfinv": 10, "lgamma": 20, "i0": 12, "i1": 12,
 }
@@ -35,8 +35,8 @@ chain. A loop that writes a thousand rows, one after another, is such a chain.""
 
 OPAQUE = {"matmul": "matmul", "flash_attention": "attention", "flash_attention_dq": "attention_backward",
           "flash_attention_dkv": "attention_backward",
-          **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "recurrence"), "scan"), "index_add": "scatter",
-          "index_copy": "scatter", "scatter_add": "scatter", "scatter": "scatter",
+          **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "recurrence"), "scan"),
+          **dict.fromkeys(("index_add", "index_copy", "scatter_add", "scatter"), "scatter"),
           **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"), "convolution"),
           **dict.fromkeys(("segment_add", "segment_put", "segment_parts", "rows_added"), "segment"),
           **dict.fromkeys(("sort", "topk", "sort_runs", "unsort"), "sort"),

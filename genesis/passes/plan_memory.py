@@ -197,8 +197,8 @@ class _Planner:
         """
         for x in group.inputs:
             if (x in offsets and x not in taken and self.last[x] == at
-                    and estimate(x.type.nbytes) == estimate(output.type.nbytes) and x.type.dtype is output.type.dtype and self.reads[at][x] == [x]
-                    and self.may_overwrite(group, output, x)):
+                    and estimate(x.type.nbytes) == estimate(output.type.nbytes) and x.type.dtype is output.type.dtype
+                    and self.reads[at][x] == [x] and self.may_overwrite(group, output, x)):
                 return x
         return None
 

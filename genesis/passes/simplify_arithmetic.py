@@ -149,7 +149,8 @@ def _weak_constant(node: Node) -> Node | None:
 
 
 def _is_small_integer(x: Node) -> bool:
-    return x.op is leaves.const and not x.type.weak and not _open((x,)) and float(x["value"]).is_integer() and abs(x["value"]) <= 256
+    return (x.op is leaves.const and not x.type.weak and not _open((x,))
+            and float(x["value"]).is_integer() and abs(x["value"]) <= 256)
 
 
 def _power(node: Node) -> Node | None:

@@ -144,7 +144,8 @@ def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], c
     if node.type.numel == 0:
         grid = (0, 1, 1)
     return KernelSource(node.op.name, module(node.op.name, signature, lines), signature, constexprs,
-                        (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), grid, num_warps, label=node.op.name)
+                        (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), grid,
+                        num_warps, label=node.op.name)
 
 
 def _known_as(node: Node, group: Group) -> Node:

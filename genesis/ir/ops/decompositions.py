@@ -165,7 +165,7 @@ def _qr_type(a: TensorType, complete: bool) -> tuple[TensorType, TensorType]:
 
 def _qr_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any, complete: bool) -> tuple[Node]:
     q, r = item(y, index=0), item(y, index=1)
-    *batch, m, n = a.type.shape
+    m, n = a.type.shape[-2:]
     if complete and m > n:
         raise RuntimeError("linalg.qr: the gradient of more rows than columns exists with mode='reduced'")
     to_q, to_r = _or_zeros(g[0], q), _or_zeros(g[1], r)

@@ -36,9 +36,9 @@ _SAMPLE = {"dim": 0, "name": "take", "line": ""}
 
 in_range = Op("in_range", "pointwise", _type, attrs=("size", "dim", "negative", "ignored", "name", "line"),
               decompose=_decompose, differentiable=False,
-              doc="index, clamped to 0 ≤ index < size; with `negative` those below 0 count from the end, and `ignored` is "
-                  "a number that passes. On CUDA one outside raises IndexError at the next synchronisation, with `name` "
-                  "(the op that takes the index), `dim` and the user's `line`.",
+              doc="index, clamped to 0 ≤ index < size; with `negative` those below 0 count from the end, and `ignored` "
+                  "is a number that passes. On CUDA one outside raises IndexError at the next synchronisation, with "
+                  "`name` (the op that takes the index), `dim` and the user's `line`.",
               samples=cases(case(integers(0, 5).of(4), size=5, negative=False, ignored=None, **_SAMPLE),
                             case(integers(-5, 5).of(2, 3), size=5, negative=True, ignored=None, **_SAMPLE),
                             case(integers(-3, 3, int32).of(7), size=3, negative=True, ignored=None, **_SAMPLE),

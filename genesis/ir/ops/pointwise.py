@@ -101,10 +101,12 @@ pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a,
 atan2 = _op("atan2", FLOAT, "Angle of the point (b, a), in (-π, π].",
             lambda g, a, b, y: _atan2_vjp(g, a, b), ulp=2,
             samples=each(reals(), reals()), reference=np.arctan2)
-maximum = _op("maximum", ANY, "The larger; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, gt(a, b), lt(a, b), eq(a, b)),
-              commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
-minimum = _op("minimum", ANY, "The smaller; NaN if either is.", lambda g, a, b, y: _pick_vjp(g, lt(a, b), gt(a, b), eq(a, b)),
-              commutative=True, samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
+maximum = _op("maximum", ANY, "The larger; NaN if either is.",
+              lambda g, a, b, y: _pick_vjp(g, gt(a, b), lt(a, b), eq(a, b)), commutative=True,
+              samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
+minimum = _op("minimum", ANY, "The smaller; NaN if either is.",
+              lambda g, a, b, y: _pick_vjp(g, lt(a, b), gt(a, b), eq(a, b)), commutative=True,
+              samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
 
 
 def _atan2_vjp(g: Node, a: Node, b: Node) -> tuple[Node, Node]:

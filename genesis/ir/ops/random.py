@@ -37,9 +37,9 @@ def _bits_type(seed: TensorType, draw: TensorType, shape: tuple[int, ...], word:
 
 random_bits = Op("random_bits", "random", _bits_type, attrs=("shape", "word", "words", "device"),
                  defaults={"words": 1, "device": cpu},
-                 doc="32 random bits an element: of the `words` words that it takes, word `word`. Element i's words are "
-                     "numbers i * words and on of the draw's stream; number n is word n % 4 of Philox4x32-10 with key = "
-                     "seed (64 bits, low word first) and counter = (n // 4 low, n // 4 high, draw low, draw high).")
+                 doc="32 random bits an element: of the `words` words that it takes, word `word`. Element i's words "
+                     "are numbers i * words and on of the draw's stream; number n is word n % 4 of Philox4x32-10 with "
+                     "key = seed (64 bits, low word first), counter = (n // 4 low, n // 4 high, draw low, draw high).")
 
 
 def _drawn(seed: TensorType, draw: TensorType, shape: tuple[int, ...], dtype: DType, device: Device) -> TensorType:
@@ -112,8 +112,8 @@ def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> N
 
 
 dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw: x, decompose=_dropout,
-                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else 0. With a threshold of "
-                     "p · 2^32 - 2^31 and a scale of 1/(1 - p) an element is 0 with probability p and the mean stays. Its "
-                     "gradient draws the same mask again.",
+                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else 0. With a threshold "
+                     "of p · 2^32 - 2^31 and a scale of 1/(1 - p) an element is 0 with probability p and the mean "
+                     "stays. Its gradient draws the same mask again.",
                  vjp=lambda g, x, threshold, scale, seed, draw, y: (
                      dropout(g, threshold, scale, seed, draw), *[None] * 4))
