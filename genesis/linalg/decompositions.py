@@ -9,6 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import cpu, float32, float64, int64
 from genesis.ops.common import broadcast_shapes
+from genesis.ops.out import into
 from genesis.ops.shape import expand, reshape, transpose, unsqueeze
 from genesis.recording import TensorBase, record
 
@@ -84,7 +85,7 @@ def _say_once() -> None:
                   RuntimeWarning, stacklevel=4)
 
 
-def inv(A: Tensor) -> Tensor:
+def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse of square matrices.
 
     Args:
@@ -98,10 +99,10 @@ def inv(A: Tensor) -> Tensor:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return _computed(d.inv, (A,))
+    return into(out, _computed(d.inv, (A,)))
 
 
-def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """X with A @ X = B (or X @ A = B), for square matrices A.
 
     Args:
@@ -118,10 +119,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     if not left:
         if vectors:
             raise failure("linalg.solve", "left=False needs matrices B", [("A", A), ("B", B)])
-        return transpose(solve(transpose(A, -1, -2), transpose(B, -1, -2)), -1, -2)
+        return into(out, transpose(solve(transpose(A, -1, -2), transpose(B, -1, -2)), -1, -2))
     A, right = _batched(A, right)
     found = _computed(d.solve, (A, right))
-    return reshape(found, found.type.shape[:-1]) if vectors else found
+    return into(out, reshape(found, found.type.shape[:-1]) if vectors else found)
 
 
 def _batched(*matrices: Tensor) -> list[Tensor]:
@@ -132,7 +133,8 @@ def _batched(*matrices: Tensor) -> list[Tensor]:
     return [expand(x, (*batch, *x.type.shape[-2:])) for x in matrices]
 
 
-def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False,
+                     out: Tensor | None = None) -> Tensor:
     """X with A @ X = B (or X @ A = B), for triangular matrices A, of which only that triangle is read.
 
     Args:
@@ -144,27 +146,27 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     """
     A, B = _batched(A, B)
     if left:
-        return _computed(d.solve_triangular, (A, B), (upper, unitriangular))
+        return into(out, _computed(d.solve_triangular, (A, B), (upper, unitriangular)))
     turned = _computed(d.solve_triangular, (transpose(A, -1, -2), transpose(B, -1, -2)), (not upper, unitriangular))
-    return transpose(turned, -1, -2)
+    return into(out, transpose(turned, -1, -2))
 
 
-def det(A: Tensor) -> Tensor:
+def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Determinants of square matrices.
 
     >>> import genesis
     >>> genesis.linalg.det(genesis.tensor([[1., 2.], [3., 4.]]))
     tensor(-2.)
     """
-    return _computed(d.det, (A,))
+    return into(out, _computed(d.det, (A,)))
 
 
-def slogdet(A: Tensor) -> SlogDet:
+def slogdet(A: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> SlogDet:
     """Sign and logarithm of the absolute value of determinants."""
-    return SlogDet(*_computed(d.slogdet, (A,)))
+    return into(out, SlogDet(*_computed(d.slogdet, (A,))))
 
 
-def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
     """L with L @ L.mT = A, lower triangular, for symmetric positive definite A; with `upper` its transpose.
 
     >>> import genesis
@@ -172,10 +174,10 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     tensor([[2., 0.],
             [0., 3.]])
     """
-    return _computed(d.cholesky, (A,), (upper,))
+    return into(out, _computed(d.cholesky, (A,), (upper,)))
 
 
-def qr(A: Tensor, mode: str = "reduced") -> QR:
+def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> QR:
     """Q with orthonormal columns and upper triangular R with Q @ R = A.
 
     Args:
@@ -188,22 +190,23 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     if mode == "r":
         from genesis.ops.creation import empty
         q = empty(0, dtype=A.type.dtype, device=A.type.device)
-    return QR(q, r)
+    return into(out, QR(q, r))
 
 
-def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
+def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, Tensor] | None = None) -> Eigh:
     """Eigenvalues and eigenvectors of symmetric matrices; UPLO says which triangle is read."""
     if UPLO.upper() not in ("L", "U"):
         raise failure("linalg.eigh", f"UPLO is 'L' or 'U', not {UPLO!r}", [("A", A)])
-    return Eigh(*_computed(d.eigh, (A,), (UPLO.upper() == "U",)))
+    return into(out, Eigh(*_computed(d.eigh, (A,), (UPLO.upper() == "U",))))
 
 
-def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
     """The eigenvalues that `eigh` gives."""
-    return eigh(A, UPLO).eigenvalues
+    return into(out, eigh(A, UPLO).eigenvalues)
 
 
-def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None,
+        out: tuple[Tensor, Tensor, Tensor] | None = None) -> SVD:
     """U @ diag(S) @ Vh = A with orthogonal U and Vh.
 
     Args:
@@ -211,16 +214,16 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
         full_matrices: square U and Vh; else only min(m, n) columns and rows.
         driver: of a CUDA solver; has no effect.
     """
-    return SVD(*_computed(d.svd, (A,), (full_matrices,)))
+    return into(out, SVD(*_computed(d.svd, (A,), (full_matrices,))))
 
 
-def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
     """Singular values in descending order."""
-    return svd(A, False).S
+    return into(out, svd(A, False).S)
 
 
 def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, rtol: float | None = None,
-         atol: float | None = None) -> Tensor:
+         atol: float | None = None, out: Tensor | None = None) -> Tensor:
     """Moore and Penrose's inverse.
 
     Args:
@@ -233,11 +236,11 @@ def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, rtol
     if atol:
         raise failure("linalg.pinv", "atol is not supported", [("A", A)], hint="use rtol")
     chosen = rtol if rtol is not None else rcond
-    return _computed(d.pinv, (A,), (-1.0 if chosen is None else float(chosen), hermitian))
+    return into(out, _computed(d.pinv, (A,), (-1.0 if chosen is None else float(chosen), hermitian)))
 
 
 def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,
-                rtol: float | None = None) -> Tensor:
+                rtol: float | None = None, out: Tensor | None = None) -> Tensor:
     """How many singular values are larger than max(atol, rtol · the largest); rtol is max(m, n) · eps by default."""
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     absolute = tol if tol is not None else atol
@@ -249,17 +252,17 @@ def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *,
     if absolute is not None:
         from genesis.ops.rounding import maximum
         limit = maximum(limit, limit * 0 + absolute)
-    return (values > unsqueeze(limit, -1)).sum(-1)
+    return into(out, (values > unsqueeze(limit, -1)).sum(-1))
 
 
-def cond(A: Tensor, p: Any = None) -> Tensor:
+def cond(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
     """Condition number: the norm times the inverse's norm, by default the ratio of extreme singular values."""
     from genesis.linalg.norms import matrix_norm
     if p in (None, 2, -2):
         values = svdvals(A)
         first, last = values[..., 0], values[..., -1]
-        return last / first if p == -2 else first / last
-    return matrix_norm(A, p) * matrix_norm(inv(A), p)
+        return into(out, last / first if p == -2 else first / last)
+    return into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
 
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:

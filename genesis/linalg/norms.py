@@ -11,6 +11,7 @@ from genesis.ir.types import DType
 from genesis.ops.common import axis_in, broadcast_shapes
 from genesis.ops.diagonals import diagonal as _diagonal
 from genesis.ops.linalg import matmul
+from genesis.ops.out import into
 from genesis.ops.products import cross_along
 from genesis.ops.reduction import reduce
 from genesis.ops.shape import expand, flatten, movedim, unsqueeze
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["cross", "diagonal", "matmul", "matrix_norm", "norm", "vecdot", "vector_norm"]
 
 
-def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
-                dtype: DType | None = None) -> Tensor:
+def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None,
+                out: Tensor | None = None) -> Tensor:
     """(Σ |x|^ord)^(1/ord) over `dim`, over all elements by default.
 
     Args:
@@ -39,11 +40,11 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     if x.type.dtype.kind != "float" and dtype is None:
         raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.type.dtype!r}",
                       [("x", x)], hint="cast it with .float()")
-    return reduce(s.vector_norm, x, dim, keepdim, dtype, float(ord))
+    return into(out, reduce(s.vector_norm, x, dim, keepdim, dtype, float(ord)))
 
 
-def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
-                dtype: DType | None = None) -> Tensor:
+def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None,
+                out: Tensor | None = None) -> Tensor:
     """Norm of matrices.
 
     Args:
@@ -70,7 +71,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
         raise failure("linalg.matrix_norm", f"dims must be different, got {tuple(dim)}", [("A", A)])
     sizes = (A.type.shape[rows], A.type.shape[columns])
     if ord == "fro":
-        return vector_norm(A, 2, (rows, columns), keepdim)
+        return into(out, vector_norm(A, 2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
         from genesis.linalg.decompositions import svdvals
         values = svdvals(movedim(A, (rows, columns), (-2, -1)))
@@ -89,36 +90,39 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     if keepdim:
         for axis in sorted((rows, columns)):
             found = unsqueeze(found, axis)
-    return found
+    return into(out, found)
 
 
-def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None,
+         out: Tensor | None = None) -> Tensor:
     """`vector_norm` over one dimension (or, without ord and dim, of all elements), `matrix_norm` over two."""
     if isinstance(dim, (tuple, list)) and len(dim) == 1:
         dim = dim[0]
     if dim is None and ord is None:
-        return vector_norm(flatten(A), 2, None, False, dtype=dtype).reshape((1,) * A.type.ndim if keepdim else ())
+        found = vector_norm(flatten(A), 2, None, False, dtype=dtype)
+        return into(out, found.reshape((1,) * A.type.ndim if keepdim else ()))
     matrices = isinstance(dim, (tuple, list)) or (dim is None and A.type.ndim == 2) or isinstance(ord, str)
     if dim is None and A.type.ndim not in (1, 2):
         raise failure("linalg.norm", "if dim is not specified but ord is, the input must be 1D or 2D", [("A", A)])
     if matrices:
-        return matrix_norm(A, "fro" if ord is None else ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
-    return vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype)
+        axes = (-2, -1) if dim is None else dim
+        return into(out, matrix_norm(A, "fro" if ord is None else ord, axes, keepdim, dtype=dtype))
+    return into(out, vector_norm(A, 2 if ord is None else ord, dim, keepdim, dtype=dtype))
 
 
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Sum of products along a dimension, operands broadcast."""
-    return (x * y).sum(dim)
+    return into(out, (x * y).sum(dim))
 
 
-def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Vector product along a dimension of size 3, operands broadcast."""
     if input.type.ndim == other.type.ndim:
         shape = broadcast_shapes(input.type.shape, other.type.shape)
         axis = axis_in("linalg.cross", dim, len(shape))
         if input.type.shape[axis] == other.type.shape[axis] == 3:
             input, other = expand(input, shape), expand(other, shape)
-    return cross_along("linalg.cross", input, other, dim)
+    return into(out, cross_along("linalg.cross", input, other, dim))
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -13,6 +13,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
 from genesis.ops.common import both_tensors, operands, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -21,22 +22,22 @@ if TYPE_CHECKING:
     Value: TypeAlias = Tensor | bool | int | float
 
 
-def add(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
+def add(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha · other.
 
     >>> import genesis
     >>> genesis.add(genesis.tensor([1, 2]), 1.5)
     tensor([2.5000, 3.5000])
     """
-    return pointwise_op(p.add, input, other) if alpha == 1 else _scaled("add", input, other, alpha, 1)
+    return into(out, pointwise_op(p.add, input, other) if alpha == 1 else _scaled("add", input, other, alpha, 1))
 
 
-def sub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
+def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha · other."""
     if any(x.type.dtype is bool_ if isinstance(x, TensorBase) else type(x) is bool for x in (input, other)):
         raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
                       hint="use ^ or logical_xor")
-    return pointwise_op(p.sub, input, other) if alpha == 1 else _scaled("sub", input, other, alpha, -1)
+    return into(out, pointwise_op(p.sub, input, other) if alpha == 1 else _scaled("sub", input, other, alpha, -1))
 
 
 def rsub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
@@ -58,12 +59,12 @@ def _scaled(name: str, input: Value, other: Value, alpha: float, sign: int) -> T
     return pointwise_op(p.add if sign > 0 else p.sub, input, pointwise_op(p.mul, other, alpha))
 
 
-def mul(input: Value, other: Value) -> Tensor:
+def mul(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input · other, element by element."""
-    return pointwise_op(p.mul, input, other)
+    return into(out, pointwise_op(p.mul, input, other))
 
 
-def div(input: Value, other: Value, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: Value, other: Value, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """input / other; rounding_mode "floor" or "trunc" rounds the quotient.
 
     >>> import genesis
@@ -72,33 +73,33 @@ def div(input: Value, other: Value, *, rounding_mode: str | None = None) -> Tens
     (tensor([-3.5000,  3.5000]), tensor([-4,  3]), tensor([-3,  3]))
     """
     if rounding_mode is None:
-        return pointwise_op(p.div, input, other, floating=True)
+        return into(out, pointwise_op(p.div, input, other, floating=True))
     if rounding_mode == "floor":
-        return pointwise_op(p.floor_divide, input, other)
+        return into(out, pointwise_op(p.floor_divide, input, other))
     if rounding_mode == "trunc":
-        return pointwise_op(a.trunc_divide, input, other)
+        return into(out, pointwise_op(a.trunc_divide, input, other))
     raise failure("div", "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
                   f"{rounding_mode!r}", [("input", input), ("other", other)])
 
 
-def floor_divide(input: Value, other: Value) -> Tensor:
+def floor_divide(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """The largest integer ≤ input / other."""
-    return pointwise_op(p.floor_divide, input, other)
+    return into(out, pointwise_op(p.floor_divide, input, other))
 
 
-def remainder(input: Value, other: Value) -> Tensor:
+def remainder(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input - other · floor(input / other): the sign of other, as Python's %."""
-    return pointwise_op(p.remainder, input, other)
+    return into(out, pointwise_op(p.remainder, input, other))
 
 
-def fmod(input: Tensor, other: Value) -> Tensor:
+def fmod(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input - other · trunc(input / other): the sign of input, as C's fmod."""
-    return pointwise_op(p.fmod, input, other)
+    return into(out, pointwise_op(p.fmod, input, other))
 
 
-def neg(input: Tensor) -> Tensor:
+def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-x, element by element."""
-    return pointwise_op(p.neg, input)
+    return into(out, pointwise_op(p.neg, input))
 
 
 def positive(input: Tensor) -> Tensor:
@@ -108,63 +109,63 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-def abs(input: Tensor) -> Tensor:
+def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """|x|, element by element."""
-    return pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone()
+    return into(out, pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone())
 
 
-def sign(input: Tensor) -> Tensor:
+def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1, element by element; 0 of NaN."""
-    return pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone()
+    return into(out, pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone())
 
 
-def signbit(input: Tensor) -> Tensor:
+def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where the sign bit is set: negative numbers, and -0."""
-    return pointwise_op(f.signbit, input)
+    return into(out, pointwise_op(f.signbit, input))
 
 
-def copysign(input: Tensor, other: Value) -> Tensor:
+def copysign(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """|input| with the sign of other, that of -0 included. Integers become floating-point."""
-    return pointwise_op(f.copysign, input, other, floating=True)
+    return into(out, pointwise_op(f.copysign, input, other, floating=True))
 
 
-def nextafter(input: Tensor, other: Tensor) -> Tensor:
+def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The next floating-point number after input in the direction of other."""
-    return pointwise_op(f.nextafter, *both_tensors("nextafter", input, other))
+    return into(out, pointwise_op(f.nextafter, *both_tensors("nextafter", input, other)))
 
 
-def heaviside(input: Tensor, values: Tensor) -> Tensor:
+def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 below 0 and for NaN, 1 above 0, `values` at 0. Both have one dtype."""
     both_tensors("heaviside", input, values)
     if input.type.dtype is not values.type.dtype:
         raise failure("heaviside", "heaviside is not yet implemented for tensors with different dtypes.",
                       [("input", input), ("values", values)], hint="cast one with .to(dtype)")
-    return pointwise_op(b.heaviside, input, values)
+    return into(out, pointwise_op(b.heaviside, input, values))
 
 
-def reciprocal(input: Tensor) -> Tensor:
+def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / x, element by element. Integers become floating-point."""
-    return pointwise_op(p.reciprocal, input, floating=True)
+    return into(out, pointwise_op(p.reciprocal, input, floating=True))
 
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """input + value · tensor1 · tensor2."""
     nodes = operands("addcmul", (input, tensor1, tensor2))
     if isinstance(value, float) and nodes[0].type.dtype.kind != "float":
         raise failure("addcmul", "for integral input tensors, argument value must not be a floating point number.",
                       [("input", input), ("value", value)])
-    return wrap(emit(a.addcmul, (*nodes, number(value))))
+    return into(out, wrap(emit(a.addcmul, (*nodes, number(value)))))
 
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """input + value · tensor1 / tensor2; floating-point only."""
     if result_type(tensor1, tensor2).kind != "float":
         raise failure("addcdiv", "Integer division with addcdiv is no longer supported",
                       [("tensor1", tensor1), ("tensor2", tensor2)], hint="input + value * (tensor1 / tensor2)")
-    return wrap(emit(a.addcdiv, (*operands("addcdiv", (input, tensor1, tensor2)), number(value))))
+    return into(out, wrap(emit(a.addcdiv, (*operands("addcdiv", (input, tensor1, tensor2)), number(value)))))
 
 
-def lerp(input: Tensor, end: Tensor, weight: Value) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Value, *, out: Tensor | None = None) -> Tensor:
     """input + weight · (end - input), floating-point tensors of one dtype; the weight may be a number.
 
     >>> import genesis
@@ -175,17 +176,17 @@ def lerp(input: Tensor, end: Tensor, weight: Value) -> Tensor:
         if isinstance(x, TensorBase) and x.type.dtype is not input.type.dtype:
             raise failure("lerp", f"expected dtype {input.type.dtype!r} for `{name}` but got dtype {x.type.dtype!r}",
                           [("input", input), (name, x)], hint="cast one with .to(dtype)")
-    return wrap(emit(a.lerp, operands("lerp", (input, end, weight))))
+    return into(out, wrap(emit(a.lerp, operands("lerp", (input, end, weight)))))
 
 
-def gcd(input: Tensor, other: Tensor) -> Tensor:
+def gcd(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Greatest common divisor of integers, ≥ 0; gcd(0, 0) = 0."""
-    return pointwise_op(a.gcd, *both_tensors("gcd", input, other))
+    return into(out, pointwise_op(a.gcd, *both_tensors("gcd", input, other)))
 
 
-def lcm(input: Tensor, other: Tensor) -> Tensor:
+def lcm(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Least common multiple of integers, ≥ 0."""
-    return pointwise_op(a.lcm, *both_tensors("lcm", input, other))
+    return into(out, pointwise_op(a.lcm, *both_tensors("lcm", input, other)))
 
 
 absolute, negative, multiply, subtract, divide, true_divide = abs, neg, mul, sub, div, div

@@ -11,6 +11,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
 from genesis.ops.common import alike, both_tensors, expand, operands, pointwise_op, result_type
 from genesis.ops.inplace import write
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -19,34 +20,34 @@ if TYPE_CHECKING:
     Value: TypeAlias = Tensor | bool | int | float
 
 
-def eq(input: Tensor, other: Value) -> Tensor:
+def eq(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input = other."""
-    return pointwise_op(p.eq, input, other)
+    return into(out, pointwise_op(p.eq, input, other))
 
 
-def ne(input: Tensor, other: Value) -> Tensor:
+def ne(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input ≠ other."""
-    return pointwise_op(p.ne, input, other)
+    return into(out, pointwise_op(p.ne, input, other))
 
 
-def lt(input: Tensor, other: Value) -> Tensor:
+def lt(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input < other."""
-    return pointwise_op(p.lt, input, other)
+    return into(out, pointwise_op(p.lt, input, other))
 
 
-def le(input: Tensor, other: Value) -> Tensor:
+def le(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input ≤ other."""
-    return pointwise_op(p.le, input, other)
+    return into(out, pointwise_op(p.le, input, other))
 
 
-def gt(input: Tensor, other: Value) -> Tensor:
+def gt(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input > other."""
-    return pointwise_op(p.gt, input, other)
+    return into(out, pointwise_op(p.gt, input, other))
 
 
-def ge(input: Tensor, other: Value) -> Tensor:
+def ge(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input ≥ other."""
-    return pointwise_op(p.ge, input, other)
+    return into(out, pointwise_op(p.ge, input, other))
 
 
 def isnan(input: Tensor) -> Tensor:
@@ -59,14 +60,14 @@ def isinf(input: Tensor) -> Tensor:
     return pointwise_op(p.isinf, input) if input.type.dtype.kind == "float" else ne(input, input)
 
 
-def isposinf(input: Tensor) -> Tensor:
+def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is +∞."""
-    return pointwise_op(f.isposinf, input) if input.type.dtype.kind == "float" else ne(input, input)
+    return into(out, pointwise_op(f.isposinf, input) if input.type.dtype.kind == "float" else ne(input, input))
 
 
-def isneginf(input: Tensor) -> Tensor:
+def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is -∞."""
-    return pointwise_op(f.isneginf, input) if input.type.dtype.kind == "float" else ne(input, input)
+    return into(out, pointwise_op(f.isneginf, input) if input.type.dtype.kind == "float" else ne(input, input))
 
 
 def isfinite(input: Tensor) -> Tensor:
@@ -97,7 +98,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
     return input.type.shape == other.type.shape and bool(eq(input, other).all().item())
 
 
-def where(condition: Tensor, input: Value | None = None, other: Value | None = None) -> Any:
+def where(condition: Tensor, input: Value | None = None, other: Value | None = None, *,
+          out: Tensor | None = None) -> Any:
     """input where the condition holds, else other. With the condition alone: its `nonzero` as a tuple.
 
     >>> import genesis
@@ -106,7 +108,7 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     """
     if input is None or other is None:
         from genesis.ops.searching import nonzero
-        return nonzero(condition, as_tuple=True)
+        return into(out, nonzero(condition, as_tuple=True))
     if condition.type.dtype is not bool_:
         raise failure("where", "expected condition to be a boolean tensor", [("condition", condition)],
                       hint="compare it: condition != 0")
@@ -115,13 +117,13 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     if ready is not None:
         branch = (ready[1] if ready[0].type.weak else ready[0]).type
         if branch.shape == c.type.shape and branch.device is c.type.device:
-            return wrap(emit(p.where, (c, *ready)))
+            return into(out, wrap(emit(p.where, (c, *ready))))
     a, b = operands("where", (input, other), dtype=result_type(input, other))
     try:
         shape = broadcast_shapes(c.type.shape, *(n.type.shape for n in (a, b) if not n.type.weak))
     except RuntimeError as error:
         raise failure("where", str(error), [("condition", condition), ("input", input), ("other", other)]) from None
-    return wrap(emit(p.where, (expand(c, shape), expand(a, shape), expand(b, shape))))
+    return into(out, wrap(emit(p.where, (expand(c, shape), expand(a, shape), expand(b, shape)))))
 
 
 greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne

@@ -11,6 +11,7 @@ from genesis.ir.ops import composite, leaves
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, tensor_type
 from genesis.ops.common import default_dtype, shape_of
 from genesis.ops.from_outside import from_numpy
+from genesis.ops.out import into, made_like
 from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_memory
 
 if TYPE_CHECKING:
@@ -156,35 +157,42 @@ def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: D
     return finish(wrap(node), requires_grad)
 
 
-def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+          out: Tensor | None = None) -> Tensor:
     """Zeros of this shape.
 
     >>> import genesis
     >>> genesis.zeros(2)
     tensor([0., 0.])
     """
-    return _constant(shape_of(size), 0, dtype, device, requires_grad)
+    dtype, device = made_like(out, dtype, device)
+    return into(out, _constant(shape_of(size), 0, dtype, device, requires_grad))
 
 
-def ones(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+def ones(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+         out: Tensor | None = None) -> Tensor:
     """Ones of this shape."""
-    return _constant(shape_of(size), 1, dtype, device, requires_grad)
+    dtype, device = made_like(out, dtype, device)
+    return into(out, _constant(shape_of(size), 1, dtype, device, requires_grad))
 
 
-def empty(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+def empty(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+          out: Tensor | None = None) -> Tensor:
     """A tensor of this shape whose content is not specified (zeros: no memory is touched until it is used)."""
-    return _constant(shape_of(size), 0, dtype, device, requires_grad)
+    dtype, device = made_like(out, dtype, device)
+    return into(out, _constant(shape_of(size), 0, dtype, device, requires_grad))
 
 
 def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
-         requires_grad: bool = False) -> Tensor:
+         requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """The value in every element; its kind gives the dtype."""
+    dtype, device = made_like(out, dtype, device)
     shape = shape_of((size,))
     if isinstance(fill_value, TensorBase):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     kind = "bool" if isinstance(fill_value, bool) else "int" if isinstance(fill_value, int) else "float"
     target = tensor_type(shape, dtype or default_dtype(kind), device_from(device))
-    return finish(wrap(emit(composite.fill, (number(fill_value),), (target,))), requires_grad)
+    return into(out, finish(wrap(emit(composite.fill, (number(fill_value),), (target,))), requires_grad))
 
 
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,

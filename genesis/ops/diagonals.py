@@ -8,6 +8,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import movement as m
 from genesis.ir.types import tensor_type
 from genesis.ops.common import axis_in, shape_of
+from genesis.ops.out import into
 from genesis.ops.shape import movedim, narrow, padded, reshape, select, sliced, strides_of, unsqueeze, viewed
 from genesis.recording import TensorBase, over
 from genesis.storage import STRIDED, View
@@ -46,13 +47,13 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         (m.reshape, (flat,)), (m.slice, ((*zeros, 0), flat, (*(1,) * len(kept), step)))))
 
 
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A matrix with this vector on a diagonal, or a matrix's diagonal as a copy."""
     if input.type.ndim == 1:
-        return diag_embed(input, diagonal)
+        return into(out, diag_embed(input, diagonal))
     if input.type.ndim != 2:
         raise failure("diag", "expected a vector or a matrix", [("input", input)])
-    return _diagonal(input, diagonal).clone()
+    return into(out, _diagonal(input, diagonal).clone())
 
 
 _diagonal = diagonal

@@ -12,6 +12,7 @@ from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
 from genesis.ops.common import default_dtype, shape_of
 from genesis.ops.creation import DeviceLike, device_from, finish, overwrite
+from genesis.ops.out import into, made_like
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import argsort, topk
 from genesis.random import Generator, draw_numbers
@@ -32,28 +33,33 @@ def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLi
 
 
 def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-         requires_grad: bool = False) -> Tensor:
+         requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Uniform in [0, 1): multiples of 2^-24, in float64 of 2^-53, in float16 2^-11, in bfloat16 2^-8.
 
     >>> import genesis
     >>> genesis.rand(2, 3, generator=genesis.Generator().manual_seed(0)).shape
     genesis.Size([2, 3])
     """
-    return _drawn(r.uniform, size, dtype, device, generator, requires_grad)
+    dtype, device = made_like(out, dtype, device)
+    return into(out, _drawn(r.uniform, size, dtype, device, generator, requires_grad))
 
 
 def randn(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-          requires_grad: bool = False) -> Tensor:
+          requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Standard normal."""
-    return _drawn(r.normal, size, dtype, device, generator, requires_grad)
+    dtype, device = made_like(out, dtype, device)
+    return into(out, _drawn(r.normal, size, dtype, device, generator, requires_grad))
 
 
 def randint(low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
-            dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+            dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+            out: Tensor | None = None) -> Tensor:
     """Integers in [low, high), or in [0, low) when called as randint(high, size)."""
+    dtype, device = made_like(out, dtype, device)
     if size is None:
         low, high, size = 0, low, high
-    return finish(_integers(int(low), int(high), shape_of((size,)), dtype or int64, device, generator), requires_grad)
+    drawn = _integers(int(low), int(high), shape_of((size,)), dtype or int64, device, generator)
+    return into(out, finish(drawn, requires_grad))
 
 
 def _integers(low: int, high: int, shape: tuple[int, ...], dtype: DType, device: DeviceLike,
@@ -92,7 +98,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,
-           dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+           dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+           out: Tensor | None = None) -> Tensor:
     """Normal with this mean and standard deviation: numbers and a size, or tensors that give an element each its own.
 
     No gradient flows to the mean and the standard deviation.
@@ -101,17 +108,18 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     >>> genesis.normal(genesis.zeros(3), 1.0).shape
     genesis.Size([3])
     """
+    dtype, device = made_like(out, dtype, device)
     if not isinstance(std, TensorBase) and std < 0:
         raise failure("normal", f"normal expects std >= 0.0, but found std {std}")
     tensors = [x for x in (mean, std) if isinstance(x, TensorBase)]
     if not tensors:
-        return finish(_shifted(randn(size or (), generator=generator, dtype=dtype, device=device), std, mean),
-                      requires_grad)
+        return into(out, finish(_shifted(randn(size or (), generator=generator, dtype=dtype, device=device), std, mean),
+                                requires_grad))
     like = mean * 1 + std * 0 if len(tensors) == 2 else tensors[0]
     shape, kind = like.type.shape, (tensors[0].type.dtype)
     drawn = randn(shape, generator=generator, dtype=dtype or kind, device=tensors[0].type.device)
     mean, std = (x.detach() if isinstance(x, TensorBase) else x for x in (mean, std))  # type: ignore[attr-defined]
-    return finish(_shifted(drawn, std, mean), requires_grad)
+    return into(out, finish(_shifted(drawn, std, mean), requires_grad))
 
 
 def _shifted(drawn: Any, scale: Any, shift: Any) -> Any:
@@ -124,7 +132,8 @@ def _is(x: Any, value: int) -> bool:
     return not isinstance(x, TensorBase) and x == value
 
 
-def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None,
+              out: Tensor | None = None) -> Tensor:
     """1 with the probability that the input (or p, for all elements) gives, else 0; floating-point.
 
     >>> import genesis
@@ -135,28 +144,31 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     if p is None and dtype.kind != "float":
         raise failure("bernoulli", f"not implemented for {dtype!r}", [("input", input)],
                       hint="probabilities are floating-point")
-    return _coin(input.type.shape, input.detach() if p is None else p, input.type.device, generator).to(dtype)
+    heads = _coin(input.type.shape, input.detach() if p is None else p, input.type.device, generator)
+    return into(out, heads.to(dtype))
 
 
-def randperm(n: int, *, generator: Generator | None = None, dtype: DType = int64, device: DeviceLike = None,
-             requires_grad: bool = False) -> Tensor:
+def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
+             requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """The integers from 0 to n - 1 in random order: the order of n random 63-bit keys.
 
     >>> import genesis
     >>> sorted(genesis.randperm(5).tolist())
     [0, 1, 2, 3, 4]
     """
+    dtype, device = made_like(out, dtype, device)
+    dtype = dtype or int64
     if n < 0:
         raise failure("randperm", f"n must be non-negative, got {n}")
     most = dtype.max if dtype.kind != "float" else 2 / dtype.eps  # type: ignore[operator]
     if n - 1 > most:  # type: ignore[operator]
         raise failure("randperm", f"n is too large for result tensor type {dtype!r}: {n}")
     keys = _integers(0, 2**63 - 1, (n,), int64, device, generator)
-    return finish(argsort(keys).to(dtype), requires_grad)
+    return into(out, finish(argsort(keys).to(dtype), requires_grad))
 
 
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
-                generator: Generator | None = None) -> Tensor:
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None,
+                out: Tensor | None = None) -> Tensor:
     """Indices drawn with the weights in each row of the input, which are not negative and need not sum to 1.
 
     Without replacement the indices of a row differ: those of the largest weight / exponential draw (Efraimidis and
@@ -184,11 +196,11 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
     if not replacement:
         wide = weights.to(float64 if weights.type.dtype is float64 else float32)
         rates = rand(wide.type.shape, generator=generator, dtype=wide.type.dtype, device=wide.type.device)
-        return topk(wide / -(1 - rates).log().clamp_max(-_least(wide.type.dtype)), num_samples).indices
+        return into(out, topk(wide / -(1 - rates).log().clamp_max(-_least(wide.type.dtype)), num_samples).indices)
     sums = weights.double().cumsum(-1)
     shape = (*input.type.shape[:-1], num_samples)
     drawn = rand(shape, generator=generator, dtype=float64, device=input.type.device) * sums[..., -1:]
-    return searchsorted(sums, drawn, right=True).clamp_max(categories - 1)
+    return into(out, searchsorted(sums, drawn, right=True).clamp_max(categories - 1))
 
 
 def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | None) -> Any:

@@ -12,6 +12,7 @@ from genesis.ir.types import bool_, float64
 from genesis.ops.common import both_tensors, cast, operands, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
 from genesis.ops.logic import bitwise_or
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -20,52 +21,52 @@ if TYPE_CHECKING:
     Value: TypeAlias = Tensor | bool | int | float
 
 
-def exp(input: Tensor) -> Tensor:
+def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power x, element by element. Integers become floating-point."""
-    return pointwise_op(p.exp, input, floating=True)
+    return into(out, pointwise_op(p.exp, input, floating=True))
 
 
-def exp2(input: Tensor) -> Tensor:
+def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """2 to the power x, element by element. Integers become floating-point."""
-    return pointwise_op(p.exp2, input, floating=True)
+    return into(out, pointwise_op(p.exp2, input, floating=True))
 
 
-def expm1(input: Tensor) -> Tensor:
+def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """exp(x) - 1, exact near 0. Integers become floating-point."""
-    return pointwise_op(p.expm1, input, floating=True)
+    return into(out, pointwise_op(p.expm1, input, floating=True))
 
 
-def log(input: Tensor) -> Tensor:
+def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Natural logarithm, element by element. Integers become floating-point."""
-    return pointwise_op(p.log, input, floating=True)
+    return into(out, pointwise_op(p.log, input, floating=True))
 
 
-def log2(input: Tensor) -> Tensor:
+def log2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 2, element by element. Integers become floating-point."""
-    return pointwise_op(p.log2, input, floating=True)
+    return into(out, pointwise_op(p.log2, input, floating=True))
 
 
-def log10(input: Tensor) -> Tensor:
+def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Logarithm to base 10, element by element. Integers become floating-point."""
-    return pointwise_op(p.log10, input, floating=True)
+    return into(out, pointwise_op(p.log10, input, floating=True))
 
 
-def log1p(input: Tensor) -> Tensor:
+def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(1 + x), exact near 0. Integers become floating-point."""
-    return pointwise_op(p.log1p, input, floating=True)
+    return into(out, pointwise_op(p.log1p, input, floating=True))
 
 
-def sqrt(input: Tensor) -> Tensor:
+def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Square root, element by element. Integers become floating-point."""
-    return pointwise_op(p.sqrt, input, floating=True)
+    return into(out, pointwise_op(p.sqrt, input, floating=True))
 
 
-def rsqrt(input: Tensor) -> Tensor:
+def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / √x, element by element. Integers become floating-point."""
-    return pointwise_op(p.rsqrt, input, floating=True)
+    return into(out, pointwise_op(p.rsqrt, input, floating=True))
 
 
-def pow(input: Value, exponent: Value) -> Tensor:
+def pow(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
     """input to the power exponent. A Python int exponent is a constant of the program.
 
     >>> import genesis
@@ -79,21 +80,21 @@ def pow(input: Value, exponent: Value) -> Tensor:
                           hint="cast the input to a floating-point dtype")
         x = read(input) if kind != "bool" else cast(read(input), result_type(input, 1))
         if exponent == 2:
-            return wrap(emit(p.mul, (x, x)))
+            return into(out, wrap(emit(p.mul, (x, x))))
         if exponent == 1:
-            return wrap(x)
-        return wrap(emit(p.pow, (x, literal(exponent))))
+            return into(out, wrap(x))
+        return into(out, wrap(emit(p.pow, (x, literal(exponent)))))
     if type(exponent) is bool and isinstance(input, TensorBase) and input.type.dtype is bool_:
-        return bitwise_or(input, not exponent)
-    return pointwise_op(p.pow, input, exponent)
+        return into(out, bitwise_or(input, not exponent))
+    return into(out, pointwise_op(p.pow, input, exponent))
 
 
-def square(input: Tensor) -> Tensor:
+def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """x · x."""
-    return pow(input, 2)
+    return into(out, pow(input, 2))
 
 
-def float_power(input: Value, exponent: Value) -> Tensor:
+def float_power(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
     """input to the power exponent in float64, whatever the dtypes.
 
     >>> import genesis
@@ -103,33 +104,33 @@ def float_power(input: Value, exponent: Value) -> Tensor:
     if not isinstance(input, TensorBase) and not isinstance(exponent, TensorBase):
         raise failure("float_power", "one operand must be a tensor", [("input", input), ("exponent", exponent)],
                       error=TypeError)
-    return wrap(emit(p.pow, operands("float_power", (input, exponent), dtype=float64)))
+    return into(out, wrap(emit(p.pow, operands("float_power", (input, exponent), dtype=float64))))
 
 
-def ldexp(input: Tensor, other: Tensor) -> Tensor:
+def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """input · 2^other. Integers become floating-point."""
     both_tensors("ldexp", input, other)
-    return pointwise_op(p.mul, input, pow(2.0, other))
+    return into(out, pointwise_op(p.mul, input, pow(2.0, other)))
 
 
-def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(exp(input) + exp(other)) without overflow; floating-point only."""
-    return pointwise_op(a.logaddexp, *both_tensors("logaddexp", input, other))
+    return into(out, pointwise_op(a.logaddexp, *both_tensors("logaddexp", input, other)))
 
 
-def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log2(2^input + 2^other) without overflow; floating-point only."""
-    return pointwise_op(a.logaddexp2, *both_tensors("logaddexp2", input, other))
+    return into(out, pointwise_op(a.logaddexp2, *both_tensors("logaddexp2", input, other)))
 
 
-def hypot(input: Tensor, other: Tensor) -> Tensor:
+def hypot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """√(input² + other²) without overflow of the squares; floating-point only."""
-    return pointwise_op(a.hypot, *both_tensors("hypot", input, other))
+    return into(out, pointwise_op(a.hypot, *both_tensors("hypot", input, other)))
 
 
-def xlogy(input: Value, other: Value) -> Tensor:
+def xlogy(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input · log(other), and 0 where input is 0. Integers become floating-point."""
-    return pointwise_op(a.xlogy, input, other, floating=True)
+    return into(out, pointwise_op(a.xlogy, input, other, floating=True))
 
 
 class ExponentialMethods(TensorBase):

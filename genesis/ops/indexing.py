@@ -11,6 +11,7 @@ from genesis.ir.ops import movement, pointwise
 from genesis.ir.types import bool_
 from genesis.ops.common import axis_in, cast, expand, result_type
 from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan, take_int, take_slice, wrapped
+from genesis.ops.out import into
 from genesis.ops.searching import compressed
 from genesis.ops.shape import permute, reshape, sliced
 from genesis.recording import TensorBase, assign, emit, read, wrap
@@ -134,26 +135,25 @@ def write_value(target: Tensor, value: Any) -> None:
     assign(target, _value_node(target, value, target.type.shape), replaces=True)
 
 
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
     axis = axis_in("gather", dim, max(input.type.ndim, 1))
     if not input.type.ndim or not index.type.ndim:
-        found = gather(*(reshape(x, 1) if not x.type.ndim else x for x in (input,)), 0,  # type: ignore[misc]
-                       index if index.type.ndim else reshape(index, 1))
-        return reshape(found, index.type.shape)
+        rows, at = (reshape(x, 1) if not x.type.ndim else x for x in (input, index))
+        return into(out, reshape(gather(rows, 0, at), index.type.shape))
     if not index.type.numel:
-        return reshape(reshape(input, -1)[:0], index.type.shape)
-    return wrap(emit(ix.gather, (read(input), read(index)), (axis,)))
+        return into(out, reshape(reshape(input, -1)[:0], index.type.shape))
+    return into(out, wrap(emit(ix.gather, (read(input), read(index)), (axis,))))
 
 
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
     axis = axis_in("scatter_add", dim, input.type.ndim)
-    return wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,)))
+    return into(out, wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,))))
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
-            reduce: str | None = None) -> Tensor:
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None,
+            out: Tensor | None = None) -> Tensor:
     """The input with src (a tensor or a number, or `value`) written at the index along `dim`.
 
     With reduce="add" it is added to what is there, with "multiply" multiplied.
@@ -166,11 +166,11 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
         source = _fitted(given, index)  # type: ignore[arg-type]
     if reduce == "multiply":
         from genesis.ops.writing import scatter_reduce
-        return scatter_reduce(input, axis, index, wrap(source), "prod")
+        return into(out, scatter_reduce(input, axis, index, wrap(source), "prod"))
     if reduce not in (None, "add"):
         raise failure("scatter", f"reduce argument must be either add or multiply, got {reduce}", [("input", input)])
     op = ix.scatter if reduce is None else ix.scatter_add
-    return wrap(emit(op, (read(input), read(index), source), (axis,)))
+    return into(out, wrap(emit(op, (read(input), read(index), source), (axis,))))
 
 
 def _fitted(src: Tensor, index: Tensor) -> Node:
@@ -183,22 +183,24 @@ def _fitted(src: Tensor, index: Tensor) -> Node:
     return read(sliced(src, (0,) * len(shape), shape, (1,) * len(shape)))
 
 
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The positions `index` (a vector) along `dim`."""
     axis = axis_in("index_select", dim, max(input.type.ndim, 1))
     if not input.type.ndim:
-        return reshape(index_select(reshape(input, 1), 0, index), ())
-    return wrap(emit(ix.take, (read(input), wrapped(index, input.type.shape[axis], axis)), (axis,)))
+        return into(out, reshape(index_select(reshape(input, 1), 0, index), ()))
+    return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.type.shape[axis], axis)), (axis,))))
 
 
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,
+              out: Tensor | None = None) -> Tensor:
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
     axis = axis_in("index_add", dim, max(input.type.ndim, 1))
     base, rows = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
     if not index.type.ndim:
         index = reshape(index, 1)
     rows = rows if alpha == 1 else (rows * alpha).to(input.type.dtype)
-    return reshape(wrap(emit(ix.index_add, (read(base), read(index), read(rows)), (axis,))), input.type.shape)
+    added = wrap(emit(ix.index_add, (read(base), read(index), read(rows)), (axis,)))
+    return into(out, reshape(added, input.type.shape))
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:

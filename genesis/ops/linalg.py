@@ -9,6 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
 from genesis.ops.common import device_of, expand
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def _shaped(node: Node, shape: tuple[int, ...]) -> Node:
     return node if node.type.shape == shape else make(movement.reshape, (node,), (shape,))
 
 
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Matrix product with torch's rules: vectors are rows or columns, leading dimensions broadcast.
 
     >>> import genesis
@@ -55,7 +56,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         left, right = _shaped(a, rows_a), _shaped(b, rows_b)
         left, right = expand(left, (*batch, *rows_a[-2:])), expand(right, (*batch, *rows_b[-2:]))
         product = emit(contraction.matmul, (left, right))
-    return wrap(_shaped(product, result))
+    return into(out, wrap(_shaped(product, result)))
 
 
 def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -> Tensor:
@@ -65,36 +66,37 @@ def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -
     return matmul(input, other)
 
 
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Product of two matrices."""
-    return _ranked("mm", 2, 2, input, mat2)
+    return into(out, _ranked("mm", 2, 2, input, mat2))
 
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Products of two batches of matrices."""
-    return _ranked("bmm", 3, 3, input, mat2)
+    return into(out, _ranked("bmm", 3, 3, input, mat2))
 
 
-def mv(input: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Product of a matrix and a vector."""
-    return _ranked("mv", 2, 1, input, vec)
+    return into(out, _ranked("mv", 2, 1, input, vec))
 
 
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sum of the products of two vectors."""
-    return _ranked("dot", 1, 1, input, tensor)
+    return into(out, _ranked("dot", 1, 1, input, tensor))
 
 
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of two vectors' elements, as a matrix."""
-    return input.unsqueeze(1) * vec2.unsqueeze(0)
+    return into(out, input.unsqueeze(1) * vec2.unsqueeze(0))
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1,
+          out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · mat1 @ mat2."""
     product = mm(mat1, mat2)
     product = product if alpha == 1 else product * alpha
-    return input + product if beta == 1 else input * beta + product
+    return into(out, input + product if beta == 1 else input * beta + product)
 
 
 class LinalgMethods(TensorBase):

@@ -10,6 +10,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
 from genesis.ops.common import both_tensors, pointwise_op, to_dtype
 from genesis.ops.inplace import write, write_back
+from genesis.ops.out import into
 from genesis.recording import TensorBase, read
 
 if TYPE_CHECKING:
@@ -18,24 +19,24 @@ if TYPE_CHECKING:
     Value: TypeAlias = Tensor | bool | int | float
 
 
-def logical_not(input: Tensor) -> Tensor:
+def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is 0; any dtype."""
-    return pointwise_op(a.logical_not, input)
+    return into(out, pointwise_op(a.logical_not, input))
 
 
-def logical_and(input: Tensor, other: Tensor) -> Tensor:
+def logical_and(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where both are not 0; any dtypes."""
-    return _logical(a.logical_and, input, other)
+    return into(out, _logical(a.logical_and, input, other))
 
 
-def logical_or(input: Tensor, other: Tensor) -> Tensor:
+def logical_or(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where either is not 0; any dtypes."""
-    return _logical(a.logical_or, input, other)
+    return into(out, _logical(a.logical_or, input, other))
 
 
-def logical_xor(input: Tensor, other: Tensor) -> Tensor:
+def logical_xor(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where exactly one is not 0; any dtypes."""
-    return _logical(a.logical_xor, input, other)
+    return into(out, _logical(a.logical_xor, input, other))
 
 
 def _logical(op: Op, input: Tensor, other: Tensor) -> Tensor:
@@ -46,34 +47,34 @@ def _logical(op: Op, input: Tensor, other: Tensor) -> Tensor:
     return pointwise_op(op, input, other)
 
 
-def bitwise_not(input: Tensor) -> Tensor:
+def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Bitwise complement of integers; logical not of bool."""
-    return pointwise_op(p.bitwise_not, input)
+    return into(out, pointwise_op(p.bitwise_not, input))
 
 
-def bitwise_and(input: Value, other: Value) -> Tensor:
+def bitwise_and(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """Bitwise and of integers; logical for bool."""
-    return pointwise_op(p.bitwise_and, input, other)
+    return into(out, pointwise_op(p.bitwise_and, input, other))
 
 
-def bitwise_or(input: Value, other: Value) -> Tensor:
+def bitwise_or(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """Bitwise or of integers; logical for bool."""
-    return pointwise_op(p.bitwise_or, input, other)
+    return into(out, pointwise_op(p.bitwise_or, input, other))
 
 
-def bitwise_xor(input: Value, other: Value) -> Tensor:
+def bitwise_xor(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """Bitwise exclusive or of integers; logical for bool."""
-    return pointwise_op(p.bitwise_xor, input, other)
+    return into(out, pointwise_op(p.bitwise_xor, input, other))
 
 
-def bitwise_left_shift(input: Value, other: Value) -> Tensor:
+def bitwise_left_shift(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """input · 2^other on the bits."""
-    return pointwise_op(p.left_shift, input, other)
+    return into(out, pointwise_op(p.left_shift, input, other))
 
 
-def bitwise_right_shift(input: Value, other: Value) -> Tensor:
+def bitwise_right_shift(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     """floor(input / 2^other)."""
-    return pointwise_op(p.right_shift, input, other)
+    return into(out, pointwise_op(p.right_shift, input, other))
 
 
 class LogicMethods(TensorBase):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, broadcast_shapes
 from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
+from genesis.ops.out import into
 from genesis.ops.shape import permute, reshape, transpose, unsqueeze
 from genesis.ops.statistics import norm
 from genesis.recording import TensorBase
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-def vdot(input: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sum of the products of two vectors (real dtypes: the same as `dot`)."""
-    return dot(input, other)
+    return into(out, dot(input, other))
 
 
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Products summed over the last dimensions; of numbers the product.
 
     Args:
@@ -37,16 +38,16 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     tensor([3., 6.])
     """
     if not input.type.ndim or not other.type.ndim:
-        return input * other
+        return into(out, input * other)
     if input.type.shape[-1] != other.type.shape[-1]:
         raise failure("inner", f"the size of the last dimension must match but got {input.type.shape[-1]} and "
                       f"{other.type.shape[-1]}", [("input", input), ("other", other)])
-    return tensordot(input, other, ([-1], [-1]))
+    return into(out, tensordot(input, other, ([-1], [-1])))
 
 
-def ger(input: Tensor, vec2: Tensor) -> Tensor:
+def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """`outer` by another name."""
-    return outer(input, vec2)
+    return into(out, outer(input, vec2))
 
 
 def _scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
@@ -62,20 +63,23 @@ def _scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor
     return (input if beta == 1 else input * beta) + product
 
 
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1,
+          out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · mat @ vec."""
-    return _scaled(input, mv(mat, vec), beta, alpha)
+    return into(out, _scaled(input, mv(mat, vec), beta, alpha))
 
 
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1,
+         out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · outer(vec1, vec2)."""
     for name, x in (("vec1", vec1), ("vec2", vec2)):
         if x.type.ndim != 1:
             raise failure("addr", f"expected 1-D argument {name}, but got {x.type.ndim}-D", [(name, x)])
-    return _scaled(input, outer(vec1, vec2), beta, alpha)
+    return into(out, _scaled(input, outer(vec1, vec2), beta, alpha))
 
 
-def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1,
+           out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · the sum of the batches' products.
 
     Args:
@@ -87,15 +91,17 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
         raise failure("addbmm", "expected two batches of as many matrices", [("batch1", batch1), ("batch2", batch2)])
     count, rows, depth = batch1.type.shape
     wide = reshape(permute(batch1, [1, 0, 2]), rows, count * depth)
-    return _scaled(input, mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.type.shape[2])), beta, alpha)
+    product = mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.type.shape[2]))
+    return into(out, _scaled(input, product, beta, alpha))
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1,
+            out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · batch1 @ batch2, batch by batch."""
-    return _scaled(input, bmm(batch1, batch2), beta, alpha)
+    return into(out, _scaled(input, bmm(batch1, batch2), beta, alpha))
 
 
-def kron(input: Tensor, other: Tensor) -> Tensor:
+def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker product: each element of the input times all of `other`, as blocks.
 
     >>> import genesis
@@ -106,11 +112,11 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     a, b = (((1,) * (ndim - x.type.ndim) + x.type.shape) for x in (input, other))
     spread_a = tuple(n for size in a for n in (size, 1))
     spread_b = tuple(n for size in b for n in (1, size))
-    return reshape(reshape(input, spread_a) * reshape(other, spread_b),
-                   tuple(m * n for m, n in zip(a, b, strict=True)))
+    return into(out, reshape(reshape(input, spread_a) * reshape(other, spread_b),
+                             tuple(m * n for m, n in zip(a, b, strict=True))))
 
 
-def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of several matrices in the order with the fewest multiplications.
 
     The order is found by dynamic programming (Cormen et al., Introduction to Algorithms, 15.2). The first and the last
@@ -133,7 +139,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
              reshape(last, -1, 1) if last.type.ndim == 1 else last]
     product = _in_best_order(parts)
     shape = (*first.type.shape[:-1], *last.type.shape[1:])
-    return product if product.type.shape == shape else reshape(product, shape)
+    return into(out, product if product.type.shape == shape else reshape(product, shape))
 
 
 def _in_best_order(parts: list[Tensor]) -> Tensor:
@@ -156,15 +162,15 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
     return multiplied(0, count - 1)
 
 
-def chain_matmul(*matrices: Tensor) -> Tensor:
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """`linalg.multi_dot` of matrices that are given one by one; one alone is returned."""
     for x in matrices:
         if x.type.ndim != 2:
             raise failure("chain_matmul", "expected matrices", [("matrix", x)])
-    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
+    return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
 
 
-def matrix_power(input: Tensor, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """A square matrix (or a batch of them) times itself, n factors; negative n: of the inverse.
 
     >>> import genesis
@@ -185,13 +191,13 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         if n:
             input = matmul(input, input)
     if result is not None:
-        return result
+        return into(out, result)
     from genesis.ops.ranges import eye
     size = input.type.shape[-1]
-    return eye(size, dtype=input.type.dtype, device=input.type.device).expand(input.type.shape).clone()
+    return into(out, eye(size, dtype=input.type.dtype, device=input.type.device).expand(input.type.shape).clone())
 
 
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """Vector product along a dimension of size 3: the first such one for None.
 
     >>> import genesis
@@ -200,7 +206,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """
     if dim is None:
         dim = next((i for i, size in enumerate(input.type.shape) if size == 3), -1)
-    return cross_along("cross", input, other, dim)
+    return into(out, cross_along("cross", input, other, dim))
 
 
 def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
@@ -218,7 +224,7 @@ def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     return turned(input, ahead) * turned(other, behind) - turned(input, behind) * turned(other, ahead)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None) -> Tensor:
     """Products summed over pairs of dimensions: the last `dims` of a with the first of b, or ([of a], [of b]).
 
     >>> import genesis
@@ -252,7 +258,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     columns = math.prod(b.type.shape[i] for i in left_b)
     product = mm(reshape(permute(a, [*left_a, *of_a]), rows, depth),
                  reshape(permute(b, [*of_b, *left_b]), depth, columns))
-    return reshape(product, shape)
+    return into(out, reshape(product, shape))
 
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:

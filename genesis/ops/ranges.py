@@ -14,6 +14,7 @@ from genesis.ir.ops import ranges as r
 from genesis.ir.types import DType, bool_, float64, int64
 from genesis.ops.common import default_dtype
 from genesis.ops.creation import DeviceLike, device_from, finish, from_host
+from genesis.ops.out import into, made_like
 from genesis.recording import TensorBase, emit, wrap
 
 if TYPE_CHECKING:
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 
 def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: DeviceLike = None,
-           requires_grad: bool = False) -> Tensor:
+           requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """start, start + step, … below end. Floats among the numbers give the default floating-point dtype, else int64.
 
     >>> import genesis
     >>> genesis.arange(1, 7, 2)
     tensor([1, 3, 5])
     """
+    dtype, device = made_like(out, dtype, device)
     start, end, step = (0, _plain(start), _plain(step)) if end is None else map(_plain, (start, end, step))
     named = [("start", start), ("end", end), ("step", step)]
     if step == 0:
@@ -52,7 +54,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = 
     else:
         index = make(leaves.iota, (), ((count,), 0, int64, place))
         node = make(p.cast, (_stepped(make(p.cast, (index,), (float64,)), float(start), float(step)),), (kind,))
-    return finish(wrap(node), requires_grad)
+    return into(out, finish(wrap(node), requires_grad))
 
 
 def _stepped(index: Node, start: int | float, step: int | float) -> Node:
@@ -92,44 +94,49 @@ def _line(start: Any, end: Any, count: int, kind: DType, device: DeviceLike, dty
 
 
 def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None, device: DeviceLike = None,
-             requires_grad: bool = False) -> Tensor:
+             requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """`steps` evenly spaced values from start to end, both included.
 
     >>> import genesis
     >>> genesis.linspace(0, 1, 5)
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
+    dtype, device = made_like(out, dtype, device)
     start, end, count = _ends("linspace", start, end, steps)
     kind = dtype or default_dtype("float")
     if kind.kind == "float":
-        return finish(wrap(_line(start, end, count, kind, device, kind)), requires_grad)
-    return finish(wrap(make(p.cast, (_line(start, end, count, kind, device, float64),), (kind,))), requires_grad)
+        return into(out, finish(wrap(_line(start, end, count, kind, device, kind)), requires_grad))
+    values = make(p.cast, (_line(start, end, count, kind, device, float64),), (kind,))
+    return into(out, finish(wrap(values), requires_grad))
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: DType | None = None,
-             device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
+             device: DeviceLike = None, requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """base to the power of each of `steps` evenly spaced values from start to end, both included.
 
     >>> import genesis
     >>> genesis.logspace(0, 2, 3)
     tensor([  1.,  10., 100.])
     """
+    dtype, device = made_like(out, dtype, device)
     start, end, count = _ends("logspace", start, end, steps)
     kind = dtype or default_dtype("float")
     exponents = _line(start, end, count, kind, device, float64)
     bases = exponents * 0.0 + float(base)
-    return finish(wrap(make(p.cast, (emit(p.pow, (bases, exponents)),), (kind,))), requires_grad)
+    return into(out, finish(wrap(make(p.cast, (emit(p.pow, (bases, exponents)),), (kind,))), requires_grad))
 
 
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: DeviceLike = None,
-        requires_grad: bool = False) -> Tensor:
+        requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Ones on the diagonal of an n × m matrix, zeros elsewhere."""
+    dtype, device = made_like(out, dtype, device)
     m = n if m is None else m
     for name, size in (("n", n), ("m", m)):
         if size < 0:
             raise failure("eye", f"{name} must be greater or equal to 0, got {size}")
     rows, columns = arange(n, device=device), arange(m, device=device)
-    return finish((rows.unsqueeze(1) == columns.unsqueeze(0)).to(dtype or default_dtype("float")), requires_grad)
+    ones = (rows.unsqueeze(1) == columns.unsqueeze(0)).to(dtype or default_dtype("float"))
+    return into(out, finish(ones, requires_grad))
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: DeviceLike = None) -> Tensor:

@@ -9,6 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
 from genesis.ir.types import bool_, float32, float64, int64
 from genesis.ops.common import ValuesIndices, axis_in
+from genesis.ops.out import into
 from genesis.ops.sorting import sort
 from genesis.recording import TensorBase, emit, read, record, wrap
 
@@ -39,7 +40,8 @@ def _without_bool(op: str, input: Tensor) -> None:
         raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
 
 
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
+             out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The k-th smallest element along `dim`, counted from 1, and where it is. NaN counts as the largest.
 
     Raises:
@@ -57,12 +59,14 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
         raise failure("kthvalue", f"selected number k out of range for dimension {dim}: k is {k}, size {size}",
                       [("input", input)])
     if not input.type.ndim:
-        return _alone(input)
+        return into(out, _alone(input))
     values, indices = record(ranks.kthvalue, (input,), (k, axis))
-    return ValuesIndices(values.unsqueeze(axis), indices.unsqueeze(axis)) if keepdim else ValuesIndices(values, indices)
+    if keepdim:
+        values, indices = values.unsqueeze(axis), indices.unsqueeze(axis)
+    return into(out, ValuesIndices(values, indices))
 
 
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The element in the middle, the lower of two; NaN if there is one.
 
     Without `dim` of all elements; with it (values, indices) along that dimension.
@@ -77,21 +81,22 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     _without_bool("median", input)
     if dim is None:
         if not input.type.numel:
-            return input.new_full((), float("nan")) if input.type.dtype.kind == "float" else input.new_zeros(())
-        return median(input.reshape(-1), 0).values
+            nothing = float("nan") if input.type.dtype.kind == "float" else 0
+            return into(out, input.new_full((), nothing))
+        return into(out, median(input.reshape(-1), 0).values)
     axis = _rows("median", input, dim)
     if not input.type.ndim:
-        return _alone(input)
+        return into(out, _alone(input))
     _, place = record(ranks.kthvalue, (input,), ((input.type.shape[axis] + 1) // 2, axis))
     place = place.unsqueeze(axis)
     if input.type.dtype.kind == "float":
         missing = input.isnan()
         first = wrap(emit(reduction.argmax, (read(missing),), (axis, True)))
         place = first.where(missing.any(axis, keepdim=True), place)
-    return _picked(input, axis, place, keepdim)
+    return into(out, _picked(input, axis, place, keepdim))
 
 
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The element in the middle of those that are not NaN, the lower of two; NaN if there are none.
 
     >>> import genesis
@@ -100,18 +105,21 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """
     _without_bool("nanmedian", input)
     if input.type.dtype.kind != "float":
-        return median(input, dim, keepdim)
+        return into(out, median(input, dim, keepdim))
     if dim is None:
-        return nanmedian(input.reshape(-1), 0).values if input.type.numel else input.new_full((), float("nan"))
+        if not input.type.numel:
+            return into(out, input.new_full((), float("nan")))
+        return into(out, nanmedian(input.reshape(-1), 0).values)
     axis = _rows("nanmedian", input, dim)
     if not input.type.ndim:
-        return _alone(input)
+        return into(out, _alone(input))
     count = input.isnan().logical_not().sum(axis, keepdim=True)
     middle = ((count - 1) // 2).clamp(min=0)
-    return _picked(input, axis, sort(input.detach(), axis).indices.gather(axis, middle), keepdim)
+    return into(out, _picked(input, axis, sort(input.detach(), axis).indices.gather(axis, middle), keepdim))
 
 
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
+         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The most frequent element along `dim`, the smallest of several, and where it is for the last time.
 
     Raises:
@@ -123,7 +131,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """
     axis = _rows("mode", input, dim)
     if not input.type.ndim:
-        return _alone(input)
+        return into(out, _alone(input))
     values, order = sort(input.detach(), axis)
     size = input.type.shape[axis]
     places = _along(order.new_zeros((), dtype=int64), size, axis, input.type.ndim, input.device)
@@ -133,7 +141,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     first = order.new_zeros((*input.type.shape[:axis], 1, *input.type.shape[axis + 1:]))
     length = places - cat((first, starts), axis).cummax(axis).values
     best = wrap(emit(reduction.argmax, (read(length),), (axis, True)))
-    return _picked(input, axis, order.gather(axis, best), keepdim)
+    return into(out, _picked(input, axis, order.gather(axis, best), keepdim))
 
 
 def _along(like: Any, size: int, axis: int, ndim: int, device: Any) -> Any:
@@ -145,8 +153,8 @@ def _along(like: Any, size: int, axis: int, ndim: int, device: Any) -> Any:
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
-             interpolation: str = "linear") -> Tensor:
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear",
+             out: Tensor | None = None) -> Tensor:
     """The values below which the parts `q` of the elements lie; NaN if one is NaN.
 
     Args:
@@ -167,18 +175,18 @@ def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = Fals
     >>> genesis.quantile(genesis.tensor([0., 1., 2., 3.]), 0.5).item()
     1.5
     """
-    return _quantile("quantile", input, q, dim, keepdim, interpolation, False)
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation, False))
 
 
-def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
-                interpolation: str = "linear") -> Tensor:
+def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear",
+                out: Tensor | None = None) -> Tensor:
     """`quantile` of the elements that are not NaN; NaN where there are none.
 
     >>> import genesis
     >>> genesis.nanquantile(genesis.tensor([0., float("nan"), 2.]), 0.5).item()
     1.0
     """
-    return _quantile("nanquantile", input, q, dim, keepdim, interpolation, True)
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation, True))
 
 
 def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of
+from genesis.ops.out import into
 from genesis.ops.ranges import meshgrid
 from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, reshape, split, stack, transpose, unsqueeze
 from genesis.recording import TensorBase
@@ -142,28 +143,28 @@ def _each(tensors: tuple[Any, ...], change: Any) -> Any:
     return tuple(change(x) for x in listed)
 
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along dimension 1, vectors along their only one."""
     parts = atleast_1d(_some("hstack", tensors))
-    return cat(parts, 0 if parts[0].type.ndim == 1 else 1)
+    return into(out, cat(parts, 0 if parts[0].type.ndim == 1 else 1))
 
 
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other: along dimension 0, vectors as rows."""
-    return cat(atleast_2d(_some("vstack", tensors)), 0)
+    return into(out, cat(atleast_2d(_some("vstack", tensors)), 0))
 
 
 row_stack = vstack
 
 
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Behind each other: along dimension 2."""
-    return cat(atleast_3d(_some("dstack", tensors)), 2)
+    return into(out, cat(atleast_3d(_some("dstack", tensors)), 2))
 
 
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side, vectors as columns."""
-    return cat([x if x.type.ndim > 1 else reshape(x, -1, 1) for x in _some("column_stack", tensors)], 1)
+    return into(out, cat([x if x.type.ndim > 1 else reshape(x, -1, 1) for x in _some("column_stack", tensors)], 1))
 
 
 def _some(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:

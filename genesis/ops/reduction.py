@@ -17,6 +17,7 @@ from genesis.ir.ops import reduction as r
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
 from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast, default_dtype
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -45,39 +46,39 @@ def _summed(input: Tensor, dtype: DType | None) -> DType | None:
 
 
 def sum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
-        keepdims: bool = False) -> Tensor:
+        keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` (all dimensions by default), 0 of nothing.
 
     >>> import genesis
     >>> genesis.sum(genesis.ones(2, 3), dim=1)
     tensor([3., 3.])
     """
-    return reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype))
+    return into(out, reduce(r.sum, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype)))
 
 
 def nansum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
-           keepdims: bool = False) -> Tensor:
+           keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` of the elements that are not NaN."""
     target = _summed(input, dtype)
     op = s.nansum if input.type.dtype.kind == "float" else r.sum
-    return reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target)
+    return into(out, reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target))
 
 
 def prod(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
-         keepdims: bool = False) -> Tensor:
+         keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Product over `dim` (all dimensions by default), 1 of nothing."""
-    return reduce(r.prod, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype))
+    return into(out, reduce(r.prod, input, dim if axis is None else axis, keepdim or keepdims, _summed(input, dtype)))
 
 
 def mean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
-         keepdims: bool = False) -> Tensor:
+         keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim` (all dimensions by default); floating-point only, NaN of nothing."""
     _must_be_float("mean", input, dtype)
-    return reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype)
+    return into(out, reduce(r.mean, input, dim if axis is None else axis, keepdim or keepdims, dtype))
 
 
 def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
-            keepdims: bool = False) -> Tensor:
+            keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Arithmetic mean over `dim` of the elements that are not NaN; floating-point only.
 
     >>> import genesis
@@ -85,7 +86,7 @@ def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DT
     tensor(2.)
     """
     _must_be_float("nanmean", input, dtype)
-    return reduce(s.nanmean, input, dim if axis is None else axis, keepdim or keepdims, dtype)
+    return into(out, reduce(s.nanmean, input, dim if axis is None else axis, keepdim or keepdims, dtype))
 
 
 def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
@@ -99,16 +100,16 @@ def count_nonzero(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tens
     return reduce(s.count_nonzero, input, dim if axis is None else axis, False)
 
 
-def amax(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
-         keepdims: bool = False) -> Tensor:
+def amax(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
+         out: Tensor | None = None) -> Tensor:
     """Largest element over `dim`; ties share the gradient."""
-    return _extremum("amax", r.max, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _extremum("amax", r.max, input, dim if axis is None else axis, keepdim or keepdims))
 
 
-def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
-         keepdims: bool = False) -> Tensor:
+def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
+         out: Tensor | None = None) -> Tensor:
     """Smallest element over `dim`; ties share the gradient."""
-    return _extremum("amin", r.min, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _extremum("amin", r.min, input, dim if axis is None else axis, keepdim or keepdims))
 
 
 def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
@@ -119,7 +120,7 @@ def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Te
 
 
 def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axis: int | None = None,
-            keepdims: bool = False) -> MinMax:
+            keepdims: bool = False, out: tuple[Tensor, Tensor] | None = None) -> MinMax:
     """Smallest and largest element, over all elements or along one dimension.
 
     >>> import genesis
@@ -127,7 +128,8 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axi
     tensor(5)
     """
     dim, keepdim = dim if axis is None else axis, keepdim or keepdims
-    return MinMax(_extremum("aminmax", r.min, input, dim, keepdim), _extremum("aminmax", r.max, input, dim, keepdim))
+    least, most = (_extremum("aminmax", op, input, dim, keepdim) for op in (r.min, r.max))
+    return into(out, MinMax(least, most))
 
 
 def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:
@@ -142,8 +144,8 @@ def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> Va
                          wrap(indices))
 
 
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None,
-        axis: int | None = None, keepdims: bool = False) -> Any:
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, axis: int | None = None,
+        keepdims: bool = False, out: Any = None) -> Any:
     """Largest element; with `dim` (values, indices) along it; with a tensor the larger of both.
 
     >>> import genesis
@@ -151,16 +153,16 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor 
     tensor([1, 0])
     """
     from genesis.ops.rounding import maximum
-    return _max_or_min("max", r.max, r.argmax, maximum, input, dim if axis is None else axis, keepdim or keepdims,
-                       other)
+    dim, keepdim = dim if axis is None else axis, keepdim or keepdims
+    return into(out, _max_or_min("max", r.max, r.argmax, maximum, input, dim, keepdim, other))
 
 
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None,
-        axis: int | None = None, keepdims: bool = False) -> Any:
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, axis: int | None = None,
+        keepdims: bool = False, out: Any = None) -> Any:
     """Smallest element; with `dim` (values, indices) along it; with a tensor the smaller of both."""
     from genesis.ops.rounding import minimum
-    return _max_or_min("min", r.min, r.argmin, minimum, input, dim if axis is None else axis, keepdim or keepdims,
-                       other)
+    dim, keepdim = dim if axis is None else axis, keepdim or keepdims
+    return into(out, _max_or_min("min", r.min, r.argmin, minimum, input, dim, keepdim, other))
 
 
 def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: Any, keepdim: bool,
@@ -187,15 +189,15 @@ def _arg(op: Any, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None,
-           keepdims: bool = False) -> Tensor:
+           keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Index of the first largest element, over all elements or along `dim`."""
-    return _arg(r.argmax, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _arg(r.argmax, input, dim if axis is None else axis, keepdim or keepdims))
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None,
-           keepdims: bool = False) -> Tensor:
+           keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Index of the first smallest element, over all elements or along `dim`."""
-    return _arg(r.argmin, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _arg(r.argmin, input, dim if axis is None else axis, keepdim or keepdims))
 
 
 def _truth(op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
@@ -203,18 +205,20 @@ def _truth(op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
     return wrap(cast(read(found), uint8)) if input.type.dtype is uint8 else found  # torch's one exception
 
 
-def any(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def any(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
+        out: Tensor | None = None) -> Tensor:
     """True if any element over `dim` is not 0."""
-    return _truth(r.any, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _truth(r.any, input, dim if axis is None else axis, keepdim or keepdims))
 
 
-def all(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def all(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
+        out: Tensor | None = None) -> Tensor:
     """True if every element over `dim` is not 0."""
-    return _truth(r.all, input, dim if axis is None else axis, keepdim or keepdims)
+    return into(out, _truth(r.all, input, dim if axis is None else axis, keepdim or keepdims))
 
 
-def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None,
-              keepdims: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
+              out: Tensor | None = None) -> Tensor:
     """log Σ exp(x) over `dim`, with the maximum taken out first. Integers become floating-point.
 
     >>> import genesis
@@ -222,7 +226,7 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
     tensor(1000.)
     """
     dtype = None if input.type.dtype.kind == "float" else default_dtype("float")
-    return reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype)
+    return into(out, reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype))
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
@@ -237,14 +241,14 @@ def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     return wrap(emit(op, (node,), (axis,)))
 
 
-def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, dtype: DType | None = None, *, out: Tensor | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along `dim`."""
-    return _along(c.softmax, input, dim, dtype)
+    return into(out, _along(c.softmax, input, dim, dtype))
 
 
-def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int, dtype: DType | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(softmax(x)) along `dim`."""
-    return _along(c.log_softmax, input, dim, dtype)
+    return into(out, _along(c.log_softmax, input, dim, dtype))
 
 
 class ReductionMethods(TensorBase):

@@ -12,6 +12,7 @@ from genesis.ir.ops import floats as f
 from genesis.ir.ops import pointwise as p
 from genesis.ops.common import both_tensors, operands, pointwise_op
 from genesis.ops.inplace import write, write_back
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
     Value: TypeAlias = Tensor | bool | int | float
 
 
-def floor(input: Tensor) -> Tensor:
+def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The largest integer ≤ x, element by element."""
-    return pointwise_op(p.floor, input)
+    return into(out, pointwise_op(p.floor, input))
 
 
-def ceil(input: Tensor) -> Tensor:
+def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest integer ≥ x, element by element."""
-    return pointwise_op(p.ceil, input)
+    return into(out, pointwise_op(p.ceil, input))
 
 
-def trunc(input: Tensor) -> Tensor:
+def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """x without its fraction, element by element."""
-    return pointwise_op(p.trunc, input)
+    return into(out, pointwise_op(p.trunc, input))
 
 
-def frac(input: Tensor) -> Tensor:
+def frac(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The fraction of x, with the sign of x; floating-point only."""
-    return pointwise_op(a.frac, input)
+    return into(out, pointwise_op(a.frac, input))
 
 
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest integer (or multiple of 10^-decimals), ties to even.
 
     >>> import genesis
@@ -48,31 +49,31 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     (tensor([0., 2., 2.]), tensor([123.5000]))
     """
     if not decimals:
-        return pointwise_op(p.round, input)
-    return wrap(emit(a.round_to, operands("round", (input,)), (decimals,)))
+        return into(out, pointwise_op(p.round, input))
+    return into(out, wrap(emit(a.round_to, operands("round", (input,)), (decimals,))))
 
 
-def maximum(input: Tensor, other: Tensor) -> Tensor:
+def maximum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The larger; NaN if either is. Ties share the gradient."""
-    return pointwise_op(p.maximum, *both_tensors("maximum", input, other))
+    return into(out, pointwise_op(p.maximum, *both_tensors("maximum", input, other)))
 
 
-def minimum(input: Tensor, other: Tensor) -> Tensor:
+def minimum(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smaller; NaN if either is. Ties share the gradient."""
-    return pointwise_op(p.minimum, *both_tensors("minimum", input, other))
+    return into(out, pointwise_op(p.minimum, *both_tensors("minimum", input, other)))
 
 
-def fmax(input: Tensor, other: Tensor) -> Tensor:
+def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The larger; where one is NaN, the other."""
-    return pointwise_op(b.fmax, *both_tensors("fmax", input, other))
+    return into(out, pointwise_op(b.fmax, *both_tensors("fmax", input, other)))
 
 
-def fmin(input: Tensor, other: Tensor) -> Tensor:
+def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smaller; where one is NaN, the other."""
-    return pointwise_op(b.fmin, *both_tensors("fmin", input, other))
+    return into(out, pointwise_op(b.fmin, *both_tensors("fmin", input, other)))
 
 
-def clamp(input: Tensor, min: Value | None = None, max: Value | None = None) -> Tensor:
+def clamp(input: Tensor, min: Value | None = None, max: Value | None = None, *, out: Tensor | None = None) -> Tensor:
     """min(max(x, min), max), bounds may be numbers or tensors; NaN stays NaN. On a bound the gradient is the input's.
 
     >>> import genesis
@@ -82,22 +83,22 @@ def clamp(input: Tensor, min: Value | None = None, max: Value | None = None) -> 
     if min is None and max is None:
         raise failure("clamp", "At least one of 'min' or 'max' must not be None", [("input", input)])
     if min is None or max is None:
-        return clamp_min(input, min) if max is None else clamp_max(input, max)  # type: ignore[arg-type]
-    return pointwise_op(b.clamp, input, min, max)
+        return into(out, clamp_min(input, min) if max is None else clamp_max(input, max))  # type: ignore[arg-type]
+    return into(out, pointwise_op(b.clamp, input, min, max))
 
 
-def clamp_min(input: Tensor, min: Value) -> Tensor:
+def clamp_min(input: Tensor, min: Value, *, out: Tensor | None = None) -> Tensor:
     """max(x, min); on the bound the gradient is the input's."""
-    return pointwise_op(b.clamp_min, input, min)
+    return into(out, pointwise_op(b.clamp_min, input, min))
 
 
-def clamp_max(input: Tensor, max: Value) -> Tensor:
+def clamp_max(input: Tensor, max: Value, *, out: Tensor | None = None) -> Tensor:
     """min(x, max); on the bound the gradient is the input's."""
-    return pointwise_op(b.clamp_max, input, max)
+    return into(out, pointwise_op(b.clamp_max, input, max))
 
 
-def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None,
-               neginf: float | None = None) -> Tensor:
+def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, *,
+               out: Tensor | None = None) -> Tensor:
     """x with numbers in place of NaN (0), +∞ (the dtype's largest number) and -∞ (its smallest).
 
     >>> import genesis
@@ -106,9 +107,9 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     """
     dtype = input.type.dtype
     if dtype.kind != "float":
-        return input.clone()
+        return into(out, input.clone())
     values = (nan or 0.0, dtype.max if posinf is None else posinf, dtype.min if neginf is None else neginf)
-    return wrap(emit(f.nan_to_num, (read(input), *(number(float(x)) for x in values))))  # type: ignore[arg-type]
+    return into(out, wrap(emit(f.nan_to_num, (read(input), *(number(float(x)) for x in values)))))  # type: ignore[arg-type]
 
 
 fix, clip = trunc, clamp

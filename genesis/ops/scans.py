@@ -10,6 +10,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
 from genesis.ops.common import ValuesIndices, axis_in, cast
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, record, wrap
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
     return wrap(emit(op, (node,), (place, False, 0))) if input.type.ndim else wrap(node)
 
 
-def cumsum(input: Tensor, dim: int | None = None, *, dtype: DType | None = None, axis: int | None = None) -> Tensor:
+def cumsum(input: Tensor, dim: int | None = None, *, dtype: DType | None = None, axis: int | None = None,
+           out: Tensor | None = None) -> Tensor:
     """Sums of the elements up to each one along `dim`; of integers and bools as int64.
 
     Args:
@@ -43,17 +45,18 @@ def cumsum(input: Tensor, dim: int | None = None, *, dtype: DType | None = None,
     >>> genesis.cumsum(genesis.tensor([1, 2, 3]), 0)
     tensor([1, 3, 6])
     """
-    return _accumulated(scan.cumsum, input, dim, dtype, axis)
+    return into(out, _accumulated(scan.cumsum, input, dim, dtype, axis))
 
 
-def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None, axis: int | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None, axis: int | None = None,
+            out: Tensor | None = None) -> Tensor:
     """Products of the elements up to each one along `dim`; of integers and bools as int64.
 
     >>> import genesis
     >>> genesis.cumprod(genesis.tensor([1., 2., 3.]), 0)
     tensor([1., 2., 6.])
     """
-    return _accumulated(scan.cumprod, input, dim, dtype, axis)
+    return into(out, _accumulated(scan.cumprod, input, dim, dtype, axis))
 
 
 def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
@@ -63,7 +66,7 @@ def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
     return ValuesIndices(*record(op, (input,), (place,)))
 
 
-def cummax(input: Tensor, dim: int) -> ValuesIndices:
+def cummax(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The largest element up to each one along `dim`, and where it is: the last of equal ones.
 
     Returns:
@@ -76,20 +79,20 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
     >>> genesis.cummax(genesis.tensor([1, 3, 2, 3]), 0).indices
     tensor([0, 1, 1, 3])
     """
-    return _running(scan.cummax, input, dim)
+    return into(out, _running(scan.cummax, input, dim))
 
 
-def cummin(input: Tensor, dim: int) -> ValuesIndices:
+def cummin(input: Tensor, dim: int, *, out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The smallest element up to each one along `dim`, and where it is: the last of equal ones.
 
     >>> import genesis
     >>> genesis.cummin(genesis.tensor([3, 1, 2, 1]), 0).values
     tensor([3, 1, 1, 1])
     """
-    return _running(scan.cummin, input, dim)
+    return into(out, _running(scan.cummin, input, dim))
 
 
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """log Σ exp of the elements up to each one along `dim`, without overflow; floating-point only.
 
     Raises:
@@ -104,8 +107,8 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     if input.type.dtype.kind != "float":
         raise failure("logcumsumexp", "the input must be floating-point", [("input", input)], hint="x.float()")
     if not input.type.ndim:
-        return input.clone()
-    return wrap(emit(scan.logcumsumexp, (read(input),), (place, False)))
+        return into(out, input.clone())
+    return into(out, wrap(emit(scan.logcumsumexp, (read(input),), (place, False))))
 
 
 class ScanMethods(TensorBase):

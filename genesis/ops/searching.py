@@ -15,6 +15,7 @@ from genesis.ir.ops import movement
 from genesis.ir.ops import searching as s
 from genesis.ir.types import bool_, cpu, int32, int64
 from genesis.ops.common import axis_in, cast, device_of
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False,
-                 side: str | None = None, sorter: Tensor | None = None) -> Tensor:
+                 side: str | None = None, sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """Where values belong in sorted rows, so that these stay sorted.
 
     Args:
@@ -66,10 +67,11 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
                       [("sorted_sequence", sorted_sequence), ("input", input)])
     if rows.type.dtype is bool_:
         rows, values = cast(rows, int32), cast(values, int32)
-    return wrap(emit(s.searchsorted, (rows, values), (right, int32 if out_int32 else int64)))
+    return into(out, wrap(emit(s.searchsorted, (rows, values), (right, int32 if out_int32 else int64))))
 
 
-def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False,
+              out: Tensor | None = None) -> Tensor:
     """Between which boundaries each value lies: their number below it, `right`: not above it.
 
     >>> import genesis
@@ -78,7 +80,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     """
     if boundaries.type.ndim != 1:
         raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right))
 
 
 def counted(mask: Tensor) -> int:
@@ -86,11 +88,11 @@ def counted(mask: Tensor) -> int:
     return int(mask.count_nonzero().item())  # type: ignore[attr-defined]
 
 
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None) -> Any:
     """Indices of the elements that are not 0, in row-major order. Reads how many there are.
 
     Returns:
-        int64, (count, ndim), or with `as_tuple` a vector for each dimension.
+        int64, (count, ndim), or with `as_tuple` a vector for each dimension, which `out` has no part in.
 
     >>> import genesis
     >>> genesis.nonzero(genesis.tensor([[0, 1], [2, 0]])).tolist()
@@ -104,9 +106,9 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     if as_tuple:
         return tuple(map(wrap, parts))
     if not parts:
-        return input.new_empty((count, 0), dtype=int64)
+        return into(out, input.new_empty((count, 0), dtype=int64))
     columns = [make(movement.reshape, (part,), ((count, 1),)) for part in parts]
-    return wrap(make(movement.concat, tuple(columns), (1,)) if len(columns) > 1 else columns[0])
+    return into(out, wrap(make(movement.concat, tuple(columns), (1,)) if len(columns) > 1 else columns[0]))
 
 
 def _coordinate(flat: Any, shape: tuple[int, ...], d: int) -> Any:
@@ -129,7 +131,7 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements where the mask is true, as a vector. Reads how many there are.
 
     Args:
@@ -145,7 +147,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
                       hint="mask.bool()")
     device_of("masked_select", (input, mask))
     values, chosen = broadcast_tensors(input, mask)
-    return compressed(values.reshape(-1), chosen.reshape(-1))
+    return into(out, compressed(values.reshape(-1), chosen.reshape(-1)))
 
 
 def compressed(rows: Tensor, mask: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, cpu, float32, float64, int64
 from genesis.ops.common import axis_in, promote
+from genesis.ops.out import into
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import sort
 from genesis.recording import TensorBase, emit, read, record, wrap
@@ -123,7 +124,8 @@ def _dense(rows: Any) -> Any:
     return wrap(emit(unsort, (read(changed.cumsum(1)), read(order)), (1,)))
 
 
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False,
+         out: Tensor | None = None) -> Tensor:
     """Whether each element is among the test elements (`invert`: is not). NaN never is.
 
     Args:
@@ -148,7 +150,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         found = (values.unsqueeze(-1) == tests).any(-1)
     else:
         found = _among(values, tests)
-    return found.logical_not() if invert else found
+    return into(out, found.logical_not() if invert else found)
 
 
 def _among(values: Any, tests: Any) -> Any:
@@ -202,7 +204,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return weights.new_zeros(size, dtype=kept).index_add(0, input.to(int64), weights.to(kept))
 
 
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None) -> Tensor:
     """How many elements lie in each of `bins` equal parts of [min, max]; those outside count nowhere.
 
     Args:
@@ -231,13 +233,13 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if x.type.dtype.itemsize < 4:
         x = x.float()
     if not x.type.numel:
-        return input.new_zeros(bins)
+        return into(out, input.new_zeros(bins))
     low, high = _bounds(x, min, max)
     place = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
     inside = (x >= low) & (x <= high)
     place = place.masked_fill(inside.logical_not(), 0.0)
     counts = x.new_zeros(bins, dtype=int64).index_add(0, place.to(int64), inside.to(int64))
-    return counts.to(input.type.dtype)
+    return into(out, counts.to(input.type.dtype))
 
 
 def _bounds(x: Any, low: float, high: float) -> tuple[Any, Any]:

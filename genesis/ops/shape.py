@@ -11,6 +11,7 @@ from genesis.ir.node import make
 from genesis.ir.ops import movement as m
 from genesis.ir.types import tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, over, read, wrap
 from genesis.storage import Step, View, row_major
 
@@ -288,7 +289,8 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     start, length = operator.index(start), operator.index(length)
     axis = axis_in("narrow", dim, len(shape))
     if not -shape[axis] <= start <= shape[axis]:
-        raise failure("narrow", f"start out of range (expected to be in range of [{-shape[axis]}, {shape[axis]}], but got "
+        raise failure("narrow",
+                      f"start out of range (expected to be in range of [{-shape[axis]}, {shape[axis]}], but got "
                       f"{start})", [("input", input)], error=IndexError)
     begin = start + shape[axis] if start < 0 else start
     if not 0 <= begin <= begin + length <= shape[axis]:
@@ -349,7 +351,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([select(input, axis, i) for i in range(input.type.shape[axis])])
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after another along `dim`, in their common dtype."""
     if not tensors:
         raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
@@ -361,13 +363,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     parts = [x for x in tensors if x.type.shape != (0,)] or list(tensors[:1])
     dtype = result_type(*tensors)
     axis = axis_in("cat", dim, parts[0].type.ndim)
-    return wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,)))
+    return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,))))
 
 
 concat = concatenate = cat
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors, of one shape, along a new dimension `dim`."""
     if not tensors:
         raise failure("stack", "expected a non-empty list of tensors")
@@ -376,7 +378,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if x.type.shape != first:
             raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(x.type.shape)}")
     at = axis_in("stack", dim, len(first) + 1)
-    return cat([unsqueeze(x, at) for x in tensors], at)
+    return into(out, cat([unsqueeze(x, at) for x in tensors], at))
 
 
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
@@ -416,14 +418,14 @@ def clone(input: Tensor) -> Tensor:
     return wrap(read(input))
 
 
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The lower triangle of the last two dimensions, zeros above the diagonal."""
-    return _triangle(input, diagonal, lower=True)
+    return into(out, _triangle(input, diagonal, lower=True))
 
 
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The upper triangle of the last two dimensions, zeros below the diagonal."""
-    return _triangle(input, diagonal, lower=False)
+    return into(out, _triangle(input, diagonal, lower=False))
 
 
 def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:

@@ -12,6 +12,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import sorting as s
 from genesis.ir.types import bool_, int64
 from genesis.ops.common import ValuesIndices, axis_in
+from genesis.ops.out import into
 from genesis.recording import TensorBase, record
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def _alone(input: Tensor) -> ValuesIndices:
     return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
 
 
-def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> ValuesIndices:
+def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True,
+         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The elements in order along `dim`, and where each was.
 
     Args:
@@ -41,7 +43,9 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     tensor([1, 2, 0])
     """
     axis = axis_in("sort", dim, input.type.ndim)
-    return ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))) if input.type.ndim else _alone(input)
+    if not input.type.ndim:
+        return into(out, _alone(input))
+    return into(out, ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))))
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Tensor:
@@ -54,17 +58,18 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     return sort(input, dim, descending).indices
 
 
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements in order along the first dimension.
 
     >>> import genesis
     >>> genesis.msort(genesis.tensor([3, 1, 2]))
     tensor([1, 2, 3])
     """
-    return sort(input, 0).values
+    return into(out, sort(input, 0).values)
 
 
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *,
+         out: tuple[Tensor, Tensor] | None = None) -> ValuesIndices:
     """The k largest elements along `dim`, or smallest, and where they are.
 
     Args:
@@ -87,8 +92,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if input.type.dtype is bool_:
         raise failure("topk", "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
     if not input.type.ndim:
-        return _alone(input) if k else ValuesIndices(input.new_empty(0), input.new_empty(0, dtype=int64))
-    return ValuesIndices(*record(s.topk, (input,), (k, axis, bool(largest))))
+        return into(out, _alone(input) if k else ValuesIndices(input.new_empty(0), input.new_empty(0, dtype=int64)))
+    return into(out, ValuesIndices(*record(s.topk, (input,), (k, axis, bool(largest)))))
 
 
 class SortingMethods(TensorBase):

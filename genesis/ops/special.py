@@ -11,6 +11,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import special as s
 from genesis.ops.common import operands, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
+from genesis.ops.out import into
 from genesis.ops.ranges import arange
 from genesis.recording import TensorBase, emit, read, wrap
 
@@ -18,42 +19,42 @@ if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-def sigmoid(input: Tensor) -> Tensor:
+def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)), element by element. Integers become floating-point."""
-    return pointwise_op(p.sigmoid, input, floating=True)
+    return into(out, pointwise_op(p.sigmoid, input, floating=True))
 
 
-def erf(input: Tensor) -> Tensor:
+def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Error function, element by element. Integers become floating-point."""
-    return pointwise_op(p.erf, input, floating=True)
+    return into(out, pointwise_op(p.erf, input, floating=True))
 
 
-def erfc(input: Tensor) -> Tensor:
+def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 - erf(x), exact for large x. Integers become floating-point."""
-    return pointwise_op(p.erfc, input, floating=True)
+    return into(out, pointwise_op(p.erfc, input, floating=True))
 
 
-def erfinv(input: Tensor) -> Tensor:
+def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of erf: NaN outside [-1, 1]. Integers become floating-point."""
-    return pointwise_op(s.erfinv, input, floating=True)
+    return into(out, pointwise_op(s.erfinv, input, floating=True))
 
 
-def lgamma(input: Tensor) -> Tensor:
+def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log|Γ(x)|, element by element. Integers become floating-point."""
-    return pointwise_op(s.lgamma, input, floating=True)
+    return into(out, pointwise_op(s.lgamma, input, floating=True))
 
 
-def digamma(input: Tensor) -> Tensor:
+def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of log|Γ(x)|. Integers become floating-point."""
-    return pointwise_op(s.digamma, input, floating=True)
+    return into(out, pointwise_op(s.digamma, input, floating=True))
 
 
-def i0(input: Tensor) -> Tensor:
+def i0(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The modified Bessel function of the first kind of order 0. Integers become floating-point."""
-    return pointwise_op(s.i0, input, floating=True)
+    return into(out, pointwise_op(s.i0, input, floating=True))
 
 
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), the inverse of sigmoid; x is kept within [eps, 1 - eps] first where eps is given. Without it
     the result is NaN outside [0, 1]. Integers become floating-point.
 
@@ -62,10 +63,10 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     tensor([ 0.0000, 13.8023])
     """
     nodes = operands("logit", (input,), floating=True)
-    return wrap(emit(s.logit, nodes if eps is None else (*nodes, number(float(eps)))))
+    return into(out, wrap(emit(s.logit, nodes if eps is None else (*nodes, number(float(eps))))))
 
 
-def polygamma(n: int, input: Tensor) -> Tensor:
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The n-th derivative of digamma, element by element; n = 0 is digamma. Integers become floating-point.
 
     >>> import genesis
@@ -75,11 +76,11 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     if n < 0:
         raise failure("polygamma", f"polygamma(n, x) does not support negative n, such as {n}.", [("input", input)])
     if n == 0:
-        return digamma(input)
-    return wrap(emit(s.polygamma, operands("polygamma", (input,), floating=True), (n,)))
+        return into(out, digamma(input))
+    return into(out, wrap(emit(s.polygamma, operands("polygamma", (input,), floating=True), (n,))))
 
 
-def mvlgamma(input: Tensor, p: int) -> Tensor:
+def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p: Σ lgamma(x - i/2) and a constant.
 
     Source: Muirhead, Aspects of Multivariate Statistical Theory (1982), theorem 2.1.12.
@@ -87,7 +88,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     if p < 1:
         raise failure("mvlgamma", f"p has to be greater than or equal to 1, not {p}", [("input", input)])
     halves = arange(p, dtype=result_type(input, 0.5), device=input.type.device) * -0.5
-    return lgamma(input.unsqueeze(-1) + halves).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+    return into(out, lgamma(input.unsqueeze(-1) + halves).sum(-1) + p * (p - 1) / 4 * math.log(math.pi))
 
 
 def relu(input: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, bool_
 from genesis.ops.common import Axis, axis_in
+from genesis.ops.out import into
 from genesis.ops.reduction import mean, reduce
 from genesis.recording import TensorBase
 
@@ -34,7 +35,8 @@ def _spread(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool, correct
 
 
 def var(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        correction: float | None = None, axis: Axis = None, keepdims: bool = False,
+        out: Tensor | None = None) -> Tensor:
     """Variance over `dim`: squared distances from the mean over (n - correction), correction 1 by default.
 
     >>> import genesis
@@ -42,14 +44,15 @@ def var(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keepdim: 
     tensor(1.)
     """
     over, correction = _how(dim, unbiased, correction, axis)
-    return _spread("var", s.var, input, over, keepdim or keepdims, correction)
+    return into(out, _spread("var", s.var, input, over, keepdim or keepdims, correction))
 
 
 def std(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keepdim: bool = False, *,
-        correction: float | None = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
+        correction: float | None = None, axis: Axis = None, keepdims: bool = False,
+        out: Tensor | None = None) -> Tensor:
     """Square root of `var`."""
     over, correction = _how(dim, unbiased, correction, axis)
-    return _spread("std", s.std, input, over, keepdim or keepdims, correction)
+    return into(out, _spread("std", s.std, input, over, keepdim or keepdims, correction))
 
 
 def var_mean(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keepdim: bool = False, *,
@@ -69,7 +72,7 @@ def std_mean(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keep
 
 
 def norm(input: Tensor, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: DType | None = None, *,
-         axis: Axis = None, keepdims: bool = False) -> Tensor:
+         axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Vector norm over `dim` (all dimensions by default): (Σ |x|^p)^(1/p); p may be ±inf, 0 or "fro" (2).
 
     >>> import genesis
@@ -78,12 +81,12 @@ def norm(input: Tensor, p: Any = "fro", dim: Axis = None, keepdim: bool = False,
     """
     dim = dim if axis is None else axis
     if p == "nuc":
-        return _nuclear(input, dim, keepdim or keepdims)
+        return into(out, _nuclear(input, dim, keepdim or keepdims))
     if p in ("fro", None):
         p = 2.0
     if isinstance(p, str):
         raise failure("norm", f"p must be a number, 'fro' or 'nuc', not {p!r}", [("input", input)])
-    return reduce(s.vector_norm, input, dim, keepdim or keepdims, dtype, float(p))
+    return into(out, reduce(s.vector_norm, input, dim, keepdim or keepdims, dtype, float(p)))
 
 
 def _nuclear(input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
@@ -91,8 +94,8 @@ def _nuclear(input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
     return matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim)  # type: ignore[arg-type]
 
 
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
-         append: Tensor | None = None) -> Tensor:
+def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *,
+         out: Tensor | None = None) -> Tensor:
     """n times the difference of neighbours along `dim`, after joining `prepend` and `append` to the ends; of bools ≠.
 
     >>> import genesis
@@ -109,7 +112,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
             raise failure("diff", "diff expects prepend or append to be the same dimension as input",
                           [("input", input), (name, end)])
     if n == 0:
-        return input.clone()
+        return into(out, input.clone())
     from genesis.ops.shape import cat
     parts = [x for x in (prepend, input, append) if x is not None]
     found = cat(parts, axis) if len(parts) > 1 else input
@@ -117,7 +120,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
         size = found.type.shape[axis]
         later, earlier = (found.narrow(axis, start, max(size - 1, 0)) for start in (min(1, size), 0))
         found = later ^ earlier if found.type.dtype is bool_ else later - earlier
-    return found
+    return into(out, found)
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:

@@ -10,92 +10,93 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import special as s
 from genesis.ops.common import both_tensors, operands, pointwise_op
 from genesis.ops.inplace import write, write_back
+from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-def sin(input: Tensor) -> Tensor:
+def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sine of x radians, element by element. Integers become floating-point."""
-    return pointwise_op(p.sin, input, floating=True)
+    return into(out, pointwise_op(p.sin, input, floating=True))
 
 
-def cos(input: Tensor) -> Tensor:
+def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Cosine of x radians, element by element. Integers become floating-point."""
-    return pointwise_op(p.cos, input, floating=True)
+    return into(out, pointwise_op(p.cos, input, floating=True))
 
 
-def tan(input: Tensor) -> Tensor:
+def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Tangent of x radians, element by element. Integers become floating-point."""
-    return pointwise_op(p.tan, input, floating=True)
+    return into(out, pointwise_op(p.tan, input, floating=True))
 
 
-def asin(input: Tensor) -> Tensor:
+def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc sine, element by element. Integers become floating-point."""
-    return pointwise_op(p.asin, input, floating=True)
+    return into(out, pointwise_op(p.asin, input, floating=True))
 
 
-def acos(input: Tensor) -> Tensor:
+def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc cosine, element by element. Integers become floating-point."""
-    return pointwise_op(p.acos, input, floating=True)
+    return into(out, pointwise_op(p.acos, input, floating=True))
 
 
-def atan(input: Tensor) -> Tensor:
+def atan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Arc tangent, element by element. Integers become floating-point."""
-    return pointwise_op(p.atan, input, floating=True)
+    return into(out, pointwise_op(p.atan, input, floating=True))
 
 
-def sinh(input: Tensor) -> Tensor:
+def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic sine, element by element. Integers become floating-point."""
-    return pointwise_op(p.sinh, input, floating=True)
+    return into(out, pointwise_op(p.sinh, input, floating=True))
 
 
-def cosh(input: Tensor) -> Tensor:
+def cosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic cosine, element by element. Integers become floating-point."""
-    return pointwise_op(p.cosh, input, floating=True)
+    return into(out, pointwise_op(p.cosh, input, floating=True))
 
 
-def tanh(input: Tensor) -> Tensor:
+def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Hyperbolic tangent, element by element. Integers become floating-point."""
-    return pointwise_op(p.tanh, input, floating=True)
+    return into(out, pointwise_op(p.tanh, input, floating=True))
 
 
-def asinh(input: Tensor) -> Tensor:
+def asinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic sine, element by element. Integers become floating-point."""
-    return pointwise_op(p.asinh, input, floating=True)
+    return into(out, pointwise_op(p.asinh, input, floating=True))
 
 
-def acosh(input: Tensor) -> Tensor:
+def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic cosine, element by element. Integers become floating-point."""
-    return pointwise_op(p.acosh, input, floating=True)
+    return into(out, pointwise_op(p.acosh, input, floating=True))
 
 
-def atanh(input: Tensor) -> Tensor:
+def atanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Inverse hyperbolic tangent, element by element. Integers become floating-point."""
-    return pointwise_op(p.atanh, input, floating=True)
+    return into(out, pointwise_op(p.atanh, input, floating=True))
 
 
-def sinc(input: Tensor) -> Tensor:
+def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """sin(πx) / (πx), 1 at 0, element by element. Integers become floating-point."""
-    return pointwise_op(s.sinc, input, floating=True)
+    return into(out, pointwise_op(s.sinc, input, floating=True))
 
 
-def atan2(input: Tensor, other: Tensor) -> Tensor:
+def atan2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Angle of the point (other, input), in (-π, π]. Integers become floating-point."""
-    return pointwise_op(p.atan2, *both_tensors("atan2", input, other), floating=True)
+    return into(out, pointwise_op(p.atan2, *both_tensors("atan2", input, other), floating=True))
 
 
-def deg2rad(input: Tensor) -> Tensor:
+def deg2rad(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Degrees as radians: x · π / 180. Integers become floating-point."""
     (x,) = operands("deg2rad", (input,), floating=True)
-    return wrap(emit(p.mul, (x, literal(math.pi / 180))))
+    return into(out, wrap(emit(p.mul, (x, literal(math.pi / 180)))))
 
 
-def rad2deg(input: Tensor) -> Tensor:
+def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Radians as degrees: x · 180 / π. Integers become floating-point."""
     (x,) = operands("rad2deg", (input,), floating=True)
-    return wrap(emit(p.mul, (x, literal(180 / math.pi))))
+    return into(out, wrap(emit(p.mul, (x, literal(180 / math.pi)))))
 
 
 arcsin, arccos, arctan, arctan2 = asin, acos, atan, atan2

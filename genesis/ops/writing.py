@@ -13,6 +13,7 @@ from genesis.ir.types import bool_
 from genesis.ops.common import axis_in, broadcast_shapes
 from genesis.ops.index_plan import index_plan, wrapped
 from genesis.ops.indexing import gather, scatter_rows, setitem, write_value
+from genesis.ops.out import into
 from genesis.ops.shape import reshape
 from genesis.recording import TensorBase, emit, read, wrap
 
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from genesis.tensor import Tensor
 
 
-def take(input: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at these positions in row-major order; negative ones count from the end.
 
     >>> import genesis
     >>> genesis.take(genesis.tensor([[4, 3], [2, 1]]), genesis.tensor([0, -1]))
     tensor([4, 1])
     """
-    return wrap(emit(ix.take, (read(reshape(input, -1)), wrapped(index, input.type.numel, 0)), (0,)))
+    return into(out, wrap(emit(ix.take, (read(reshape(input, -1)), wrapped(index, input.type.numel, 0)), (0,))))
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """`gather` with operands broadcast along the other dimensions; of the flat input for dim=None.
 
     >>> import genesis
@@ -40,7 +41,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
             [2, 5]])
     """
     if dim is None:
-        return gather(reshape(input, -1), 0, reshape(indices, -1))
+        return into(out, gather(reshape(input, -1), 0, reshape(indices, -1)))
     axis = axis_in("take_along_dim", dim, input.type.ndim)
     if input.type.ndim != indices.type.ndim:
         raise failure("take_along_dim", "input and indices should have the same number of dimensions",
@@ -52,7 +53,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     def spread(x: Tensor) -> Tensor:
         return x.expand((*around[:axis], x.type.shape[axis], *around[axis + 1:]))
     rows = wrapped(spread(indices), input.type.shape[axis], axis)
-    return wrap(emit(ix.gather, (read(spread(input)), rows), (axis,)))
+    return into(out, wrap(emit(ix.gather, (read(spread(input)), rows), (axis,))))
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -66,13 +67,13 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return reshape(found, input.type.shape)
 
 
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy with source's positions along `dim` written at `index`; of equal indices the last wins."""
     axis = axis_in("index_copy", dim, max(input.type.ndim, 1))
     given = reshape(input, 1) if not input.type.ndim else input
     rows = wrapped(reshape(index, -1), given.type.shape[axis], axis)
     written = reshape(source, (*given.type.shape[:axis], index.type.numel, *given.type.shape[axis + 1:]))
-    return reshape(wrap(emit(ix.index_copy, (read(given), rows, read(written)), (axis,))), input.type.shape)
+    return into(out, reshape(wrap(emit(ix.index_copy, (read(given), rows, read(written)), (axis,))), input.type.shape))
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
@@ -102,8 +103,8 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bo
     return copy
 
 
-def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *,
-                   include_self: bool = True) -> Tensor:
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True,
+                   out: Tensor | None = None) -> Tensor:
     """The elements of src that meet at one place combined, with the input's own if `include_self`.
 
     Args:
@@ -125,11 +126,11 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     axis = axis_in("scatter_reduce", dim, whole.type.ndim)
     part = given[tuple(slice(0, n) for n in at.type.shape)]
     found = wrap(emit(scatter_reduce_op, (read(whole), read(at), read(part)), (axis, reduce, include_self)))
-    return reshape(found, input.type.shape)
+    return into(out, reshape(found, input.type.shape))
 
 
-def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
-                 include_self: bool = True) -> Tensor:
+def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True,
+                 out: Tensor | None = None) -> Tensor:
     """`scatter_reduce` of whole positions along `dim`; reduce is "prod", "mean", "amax" or "amin"."""
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
@@ -140,7 +141,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     shape = (*whole.type.shape[:axis], count, *whole.type.shape[axis + 1:])
     spread = reshape(index, (*(1,) * axis, count, *(1,) * (whole.type.ndim - axis - 1))).expand(shape)
     found = scatter_reduce(whole, axis, spread, reshape(given, shape), reduce, include_self=include_self)
-    return reshape(found, input.type.shape)
+    return into(out, reshape(found, input.type.shape))
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:

@@ -40,8 +40,6 @@ def _weights_are_wrong(x: Any, args: tuple, kwargs: dict, dtype: torch.dtype) ->
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(("multinomial",), ("errors",), "the weights are not looked at: that would compute and read them",
                when=_weights_are_wrong),
-    Difference(EVERYWHERE, ANY_TEST, "no function takes out=: a program is recorded, and its memory planned",
-               when=lambda x, args, kwargs, dtype: "out" in kwargs),
     Difference(("linspace", "linspace.tensor_overload", "logspace", "logspace.tensor_overload"), ("forward",),
                "computed in float64 and rounded once; torch's steps are in the result's dtype",
                when=lambda x, args, kwargs, dtype: kwargs.get("dtype", dtype) in (torch.float16, torch.bfloat16)),

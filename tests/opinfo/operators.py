@@ -69,10 +69,10 @@ ADAPTERS: dict[str, Callable[..., Any]] = {
     "repeat": lambda x, dims: x.repeat(dims),
     "resize_": lambda x, shape: x.clone().resize_(shape),
     "zero_": lambda x: x.clone().zero_(),
-    "polygamma": lambda x, n: genesis.polygamma(n, x),
+    "polygamma": lambda x, n, **how: genesis.polygamma(n, x, **how),
     "normal.in_place": lambda x, *args, **how: x.normal_(*args, **how),
     "linalg.lstsq.grad_oriented": lambda a, b, driver: genesis.linalg.lstsq(a, b, driver=driver)[:2],  # type: ignore
-    "linalg.pinv.singular": lambda a, b: genesis.linalg.pinv(a @ b.mT),  # type: ignore[attr-defined]
+    "linalg.pinv.singular": lambda a, b, **how: genesis.linalg.pinv(a @ b.mT, **how),  # type: ignore[attr-defined]
 }
 """How Genesis is called where torch's table calls a lambda with the arguments in another order."""
 

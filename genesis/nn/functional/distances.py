@@ -9,11 +9,13 @@ from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.common import axis_in, broadcast, promote
 from genesis.ops.comparison import where
+from genesis.ops.out import into
 from genesis.ops.rounding import minimum
 from genesis.tensor import Tensor
 
 
-def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12,
+              out: Tensor | None = None) -> Tensor:
     """x / max(‖x‖, eps) along a dimension.
 
     Args:
@@ -26,7 +28,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
     >>> normalize(genesis.tensor([[3.0, 4.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+    return into(out, input / input.norm(p, dim, keepdim=True).clamp(min=eps))
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:

@@ -1,0 +1,104 @@
+"""`out=` on the samples of PyTorch's own operator tests: what is written where, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+from tests.opinfo.differences import known
+from tests.opinfo.operators import OPERATORS, Operator, look_up
+from tests.opinfo.test_operators import described, exact, in_short, report, samples, translated
+from tests.opinfo.values import DTYPE, Translation, Untranslatable, differs, parts
+
+
+def takes_out(operator: Operator) -> bool:
+    """Does Genesis's function of this name have the keyword?"""
+    function = look_up(genesis, operator.info.name)
+    return (inspect.isfunction(function) and "out" in inspect.signature(function).parameters
+            and operator.name != "normal.in_place")
+
+
+WRITING = [o for o in OPERATORS if takes_out(o)]
+by_name = pytest.mark.parametrize("operator", WRITING, ids=repr)
+
+
+def cases(operator: Operator, dtypes: tuple[torch.dtype, ...]) -> Iterator[tuple[Any, Any, tuple, dict]]:
+    """(sample, torch's result, our arguments) of the first samples that can be had."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype, sample in samples(operator, dtypes, 4, grad=False):
+            if known(operator.name, "forward", sample, dtype) or "out" in sample.kwargs:
+                continue
+            try:
+                args, kwargs = translated(Translation(), sample)
+            except Untranslatable:
+                continue
+            result = operator.info.op(sample.input, *sample.args, **sample.kwargs)
+            if all(isinstance(x, torch.Tensor) for x in parts(result)):
+                yield sample, result, args, kwargs
+
+
+def outs(result: Any, make: Callable[[torch.Tensor], Any]) -> Any:
+    """What to give as `out`: a tensor, or a tuple of them."""
+    made = tuple(make(x) for x in parts(result))
+    return made if isinstance(result, (tuple, list)) else made[0]
+
+
+def with_gaps(x: torch.Tensor) -> Any:
+    """Every other element of a tensor of ones."""
+    shape = (*x.shape[:-1], 2 * x.shape[-1] + 1) if x.ndim else (3,)
+    whole = genesis.ones(*shape, dtype=DTYPE[x.dtype])
+    return whole[..., 1::2] if x.ndim else whole[1]
+
+
+@by_name
+def test_the_result_is_written(operator: Operator) -> None:
+    problems, seen = [], 0
+    for sample, result, args, kwargs in cases(operator, (torch.float32, torch.int64, torch.bool)):
+        for make in (with_gaps, lambda x: genesis.empty(0, dtype=DTYPE[x.dtype])):
+            given = outs(result, make)
+            try:
+                found = operator.function(*args, **kwargs, out=given)
+            except Exception as error:
+                problems.append(f"{described(sample)}: {in_short(error)}")
+                continue
+            seen += 1
+            dtype = sample.input.dtype if isinstance(sample.input, torch.Tensor) else torch.float32
+            wide = exact(operator, sample, dtype) or itertools.repeat(None)
+            for x, y, z, into in zip(parts(found), parts(result), wide, parts(given), strict=False):
+                if x is not into:
+                    problems.append(f"{described(sample)}: another tensor is returned")
+                elif problem := differs(x, y, z if isinstance(z, torch.Tensor) else None, not operator.random):
+                    problems.append(f"{described(sample)}: {problem}")
+    report(operator, problems)
+    assert seen
+
+
+@by_name
+def test_a_lower_category_is_refused(operator: Operator) -> None:
+    for _, result, args, kwargs in cases(operator, (torch.float32,)):
+        if all(x.dtype.is_floating_point for x in parts(result)) and "dtype" not in kwargs:
+            given = outs(result, lambda x: genesis.zeros(x.shape, dtype=genesis.bool))
+            with pytest.raises(RuntimeError, match=r"can't be cast to the desired output|not implemented for .*bool"):
+                operator.function(*args, **kwargs, out=given)
+
+
+@pytest.mark.parametrize("operator", [o for o in WRITING if o.info.supports_autograd and not o.random], ids=repr)
+def test_gradients_are_refused(operator: Operator) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype, sample in samples(operator, (torch.float64,), 3, grad=True):
+            result = operator.info.op(sample.input, *sample.args, **sample.kwargs)
+            if known(operator.name, "gradient", sample, dtype) or not any(x.requires_grad for x in parts(result)):
+                continue
+            args, kwargs = translated(Translation(grad=True), sample)
+            given = outs(result, lambda x: genesis.zeros(x.shape, dtype=DTYPE[x.dtype]))
+            with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+                operator.function(*args, **kwargs, out=given)
