@@ -8,8 +8,8 @@ one, the second builds the CUDA graph, later ones replay it. A row is a stage of
 without the stages inside it, the least over the sizes. The bar is for the first call beyond a replay, which records
 the step too: 20 ms.
 
-There is no GPU here, so these are times of the host's own work only: what CUDA's calls and the kernels take is not
-in them, and cuda-python's objects are plain ones.
+There is no GPU here, so these are times of the host's own work only, as processor time of the calling thread: what
+CUDA's calls and the kernels take is not in them, and cuda-python's objects are plain ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter, strftime
+from time import strftime, thread_time
 from typing import Any, Final
 
 import numpy as np
@@ -75,7 +75,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
         self._inside: list[float] = []
-        self._all = 0.0
+        self._kept: Any = None
 
     @contextmanager
     def on(self, stages: dict[str, str]) -> Iterator[None]:
@@ -98,22 +98,23 @@ class Stopwatch:
     def _timed(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **more: Any) -> Any:
             self._inside.append(0.0)
-            start = perf_counter()
+            start = thread_time()
             try:
                 return function(*args, **more)
             finally:
-                took = perf_counter() - start
+                took = thread_time() - start
                 self.spent[stage] = self.spent.get(stage, 0.0) + (took - self._inside.pop()) * 1e3
                 if self._inside:
                     self._inside[-1] += took
         return timed
 
     def time(self, call: Callable[[], Any]) -> dict[str, float]:
-        """Milliseconds of a call, by stage; "all" is the whole."""
+        """Milliseconds of a call, by stage; "all" is the whole. The result is held until the next call, as a loop's
+        loss is."""
         self.spent = {}
-        start = perf_counter()
-        call()
-        whole = (perf_counter() - start) * 1e3
+        start = thread_time()
+        self._kept = call()
+        whole = (thread_time() - start) * 1e3
         return {"all": whole, "recording": whole - sum(self.spent.values()), **self.spent}
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from genesis.ir.types import TensorType
 
+Memory = tuple[str, int]
+"""What a place is in: its `where` and, of an input or output, its index. The others are one memory each."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -21,3 +24,9 @@ class Place:
     index: int
     offset: int
     type: TensorType
+
+
+def memory_of(place: Place) -> Memory:
+    """What the place is in. Places in different memories never overlap."""
+    where = place.where
+    return where, place.index if where == "input" or where == "output" else 0

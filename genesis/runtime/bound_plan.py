@@ -11,33 +11,21 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
-
-from genesis.ir.place import Place
-from genesis.ir.types import Device, int64
+from genesis.ir.place import Memory
+from genesis.ir.types import Device
 from genesis.runtime.cuda_driver import cached_per_driver, driver
 from genesis.runtime.cuda_module import load
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.device_checks import told_of
-from genesis.runtime.driver import DeviceCopy, DriverError, GraphNode, Pointer
-from genesis.runtime.host_bytes import address_of
+from genesis.runtime.device_tables import DeviceTables
+from genesis.runtime.driver import DeviceCopy, DriverError, GraphNode
+from genesis.runtime.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.memory_pool import pool_of
-from genesis.runtime.plan import Check, Copy, Launch, Table
-from genesis.runtime.plan_edges import Edges, edges_of, places_of
+from genesis.runtime.plan import Copy, Launch, Step
+from genesis.runtime.plan_edges import Edges, edges_of
 
-TABLE_ALIGNMENT: Final = 2  # entries of 8 bytes: a kernel may load 16 bytes at once
-
-Memory = tuple[str, int]
-"""What a place is in: its `where` and, of an input or output, its index. The others are one memory each."""
 Bases = Mapping[Memory, int]
 """The address at which each memory starts."""
-
-
-def memory_of(place: Place) -> Memory:
-    """What the place is in."""
-    return place.where, place.index if place.where in ("input", "output") else 0
 
 
 class Steps:
@@ -47,7 +35,7 @@ class Steps:
         DriverError: a kernel cannot be loaded.
     """
 
-    def __init__(self, steps: Sequence[Launch | Copy], device: Device):
+    def __init__(self, steps: Sequence[Step], device: Device):
         self.device = device
         kernels = [load(step.kernel, device.index) if isinstance(step, Launch) else None for step in steps]
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
@@ -57,14 +45,9 @@ class Steps:
                        for step in self.steps]
 
     @cached_property
-    def users(self) -> dict[Memory, list[int]]:
-        """Memory → the numbers of the steps that use it."""
-        found: dict[Memory, list[int]] = {}
-        for number, step in enumerate(self.steps):
-            places = [step.source, step.destination] if isinstance(step, Copy) else places_of(step)
-            for memory in dict.fromkeys(map(memory_of, places)):
-                found.setdefault(memory, []).append(number)
-        return found
+    def arguments(self) -> ArgumentLayout:
+        """What the steps take."""
+        return ArgumentLayout(self.steps)
 
     @cached_property
     def after(self) -> Edges:
@@ -79,7 +62,7 @@ class Steps:
                 for step, after in zip(self.steps, self.after, strict=True)]
 
 
-def _does_something(step: Launch | Copy) -> bool:
+def _does_something(step: Step) -> bool:
     """CUDA refuses a grid without programs and a copy of no bytes."""
     return all(step.grid) if isinstance(step, Launch) else bool(step.destination.type.nbytes)
 
@@ -98,7 +81,8 @@ class BoundPlan:
         self._gpu = driver()
         self._steps = steps
         self._retire = _retired().append
-        self._tables = _Tables(steps, self.bases, stream)
+        self._tables = DeviceTables(steps.arguments.tables, bases, steps.device, stream)
+        self._arguments = Arguments(steps.arguments, self.bases, self._tables)
         self._works: list[Any] = [None] * len(steps.steps)  # as the driver takes them, from their first launch on
 
     def move(self, bases: Bases, stream: Any) -> None:
@@ -108,8 +92,10 @@ class BoundPlan:
             return
         self.bases.update(moved)
         self._tables.move(moved, self.bases, stream)
-        for number in sorted({number for memory in moved for number in self._steps.users.get(memory, ())}):
-            self._rebind(number, moved)
+        self._arguments.update()
+        for number in self._steps.arguments.users(moved):
+            if isinstance(self._works[number], DeviceCopy):
+                self._works[number] = self._bind(number)
             if self.graph is not None:
                 self._gpu.update_node(self.graph, number, self._works[number])
 
@@ -162,81 +148,13 @@ class BoundPlan:
         """The step as the driver takes it."""
         step = self._steps.steps[number]
         if isinstance(step, Copy):
-            return DeviceCopy(self._address(step.destination), self._address(step.source), step.destination.type.nbytes)
-        arguments = [argument if isinstance(argument, int) else self._pointer(argument) for argument in step.args]
-        return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, arguments)
-
-    def _rebind(self, number: int, moved: Bases) -> None:
-        """Let the step use the moved memories where they are now."""
-        if self._works[number] is None:
-            return
-        step = self._steps.steps[number]
-        if isinstance(step, Copy):
-            self._works[number] = self._bind(number)
-            return
-        for position, argument in enumerate(step.args):
-            if isinstance(argument, Table) or (isinstance(argument, Place) and memory_of(argument) in moved):
-                self._gpu.set_argument(self._works[number], position, self._pointer(argument))
-
-    def _pointer(self, argument: Place | Table) -> Pointer:
-        if isinstance(argument, Place):
-            return Pointer(self._address(argument), argument.type.dtype, (self._range(argument),))
-        start = self._tables.address(argument)
-        targets = [self._range(entry) for entry in argument.entries if isinstance(entry, Place)]
-        return Pointer(start, int64, ((start, start + 8 * len(argument.entries)), *targets))
-
-    def _range(self, place: Place) -> tuple[int, int]:
-        start = self._address(place)
-        return start, start + place.type.nbytes
-
-    def _address(self, place: Place) -> int:
-        return self.bases[memory_of(place)] + place.offset
+            return DeviceCopy(*self._arguments.addresses(number), step.destination.type.nbytes)
+        return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals
         # Python's collector may call this while work of the graph is still running.
         if getattr(self, "graph", None) is not None and not ending():
             self._retire(self.graph)
-
-
-class _Tables:
-    """All tables of the steps in one piece of device memory; equal ones once."""
-
-    def __init__(self, steps: Steps, bases: Bases, stream: Any):
-        self._starts: dict[Table, int] = {}
-        self._entries: dict[Memory, list[tuple[int, int]]] = {}  # memory → (position, offset) of what points into it
-        values: list[int] = []
-        for step in steps.steps:
-            for argument in step.args if isinstance(step, Launch) else ():
-                if isinstance(argument, Table) and argument not in self._starts:
-                    values.extend([0] * (-len(values) % TABLE_ALIGNMENT))
-                    self._starts[argument] = len(values)
-                    for entry in argument.entries:
-                        if isinstance(entry, Place):
-                            self._entries.setdefault(memory_of(entry), []).append((len(values), entry.offset))
-                            values.append(bases[memory_of(entry)] + entry.offset)
-                        else:
-                            values.append(told_of(entry) if isinstance(entry, Check) else entry)
-        self._host = np.array(values, np.int64)
-        self._memory = CUDAStorage(self._host.nbytes, steps.device)
-        if values:
-            self._write(0, len(values), stream)
-
-    def address(self, table: Table) -> int:
-        """Where the table is on the device."""
-        return self._memory.ptr + 8 * self._starts[table]
-
-    def move(self, moved: Bases, bases: Bases, stream: Any) -> None:
-        """Write the new addresses of moved memories, after what the GPU still does with the old ones."""
-        changed = [(position, bases[memory] + offset) for memory in moved if memory in self._entries
-                   for position, offset in self._entries[memory]]
-        if changed:
-            positions, addresses = zip(*changed, strict=True)
-            self._host[list(positions)] = addresses
-            self._write(min(positions), max(positions) + 1, stream)
-
-    def _write(self, start: int, end: int, stream: Any) -> None:
-        part = self._host[start:end].view(np.uint8)
-        driver().copy_to_device(self._memory.ptr + 8 * start, address_of(part), part.nbytes, stream)
 
 
 @cached_per_driver

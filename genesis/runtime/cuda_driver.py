@@ -19,7 +19,7 @@ from genesis.runtime.driver import (
     DriverError,
     DriverOutOfMemory,
     GraphNode,
-    Pointer,
+    LaunchArguments,
 )
 from genesis.runtime.plan import KernelImage
 
@@ -27,7 +27,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS_PER_WARP: Final = 32
-TRITON_SCRATCH_POINTERS: Final = 2  # a Triton kernel ends in a global and a profile scratch pointer; both may be null
 
 CHECK: Final = ("check with `nvidia-smi` that there is a GPU and its driver works, get the bindings with "
                 "`pip install cuda-python`; without a GPU use device='cpu'")
@@ -70,7 +69,7 @@ class PackedLaunch(NamedTuple):
     threads: int
     shared_bytes: int
     addresses: int  # of the array of pointers to the arguments
-    memory: tuple[Any, ...]  # what those addresses point to; only kept alive
+    arguments: LaunchArguments  # what those addresses point to; only kept alive
 
 
 class CudaGraph(NamedTuple):
@@ -277,17 +276,11 @@ class CudaDriver:
         self._check("cuFuncSetAttribute", self._cuda.cuFuncSetAttribute(kernel, attribute, nbytes))
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: Sequence[Pointer | int]) -> PackedLaunch:
-        """Pack a launch of a Triton kernel: pointers and numbers, then the two scratch pointers."""
-        values: list[Any] = [_packed(argument) for argument in arguments]
-        values.extend(ctypes.c_void_p(0) for _ in range(TRITON_SCRATCH_POINTERS))
-        array = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes,
-                            ctypes.addressof(array), (array, *values))
-
-    def set_argument(self, prepared: PackedLaunch, position: int, pointer: Pointer) -> None:
-        """Let a kernel's argument be another address from now on; graphs must be told with `update_node`."""
-        prepared.memory[1 + position].value = pointer.address
+                       arguments: LaunchArguments) -> PackedLaunch:
+        """A launch of a Triton kernel. CUDA reads as many bytes of each value as the kernel declares: a number that
+        fits 32 bits is an i32 there, and its value's first four bytes."""
+        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, arguments.address,
+                            arguments)
 
     def launch(self, prepared: PackedLaunch, stream: Any) -> None:
         """Start the kernel; does not wait for it."""
@@ -395,14 +388,6 @@ class CudaDriver:
             description += ("; a kernel before this call did it and the process can no longer use this GPU: run it "
                             "again with CUDA_LAUNCH_BLOCKING=1 to see which")
         raise DriverError(call, status.name, description)
-
-
-def _packed(argument: Pointer | int) -> Any:
-    if not isinstance(argument, int):
-        return ctypes.c_void_p(argument.address)
-    if -2**31 <= argument < 2**31:
-        return ctypes.c_int32(argument)
-    return ctypes.c_int64(argument)  # the emitters declare a number as i64 exactly where it does not fit 32 bits
 
 
 _installed: list[Driver] = []

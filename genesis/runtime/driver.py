@@ -20,6 +20,10 @@ MAP_GRANULARITY: Final = 2 << 20
 """Memory is mapped into reserved ranges in pieces of a multiple of this: the GPU's large pages."""
 
 
+SCRATCH_POINTERS: Final = 2
+"""A Triton kernel's arguments end in a global and a profile scratch pointer; both may be null."""
+
+
 class DriverError(RuntimeError):
     """A call of the driver failed.
 
@@ -73,6 +77,17 @@ class Pointer(NamedTuple):
     address: int
     dtype: DType
     reach: tuple[tuple[int, int], ...] = ()
+
+
+class LaunchArguments(Protocol):
+    """The arguments of one launch, in the kernel's order. They may become others: a launch takes those of its time."""
+
+    @property
+    def address(self) -> int:
+        """Of an array of pointers to 8-byte values: the arguments, then `SCRATCH_POINTERS` nulls."""
+
+    def described(self) -> list[Pointer | int]:
+        """The arguments for an interpreter."""
 
 
 class DeviceCopy(NamedTuple):
@@ -144,8 +159,7 @@ class Driver(Protocol):
     def load_kernel(self, image: KernelImage) -> Any: ...
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None: ...
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: Sequence[Pointer | int]) -> Any: ...
-    def set_argument(self, prepared: Any, position: int, pointer: Pointer) -> None: ...
+                       arguments: LaunchArguments) -> Any: ...
     def launch(self, prepared: Any, stream: Any) -> None: ...
 
     def build_graph(self, nodes: Sequence[GraphNode]) -> Any: ...

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, Final
 
+from genesis.ir.place import Memory
 from genesis.ir.types import TensorType
-from genesis.runtime.bound_plan import BoundPlan, Memory, Steps
+from genesis.runtime.bound_plan import BoundPlan, Steps
 from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_order import order, ordered

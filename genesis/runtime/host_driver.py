@@ -27,7 +27,7 @@ from genesis.runtime.driver import (
     DriverError,
     DriverOutOfMemory,
     GraphNode,
-    Pointer,
+    LaunchArguments,
 )
 from genesis.runtime.host_streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
@@ -238,20 +238,16 @@ class HostDriver:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
-                       arguments: Sequence[Pointer | int]) -> HostLaunch:
+                       arguments: LaunchArguments) -> HostLaunch:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
         Those were fixed when the cubin was made; here they have a default in the source, or a value in a
         dictionary `CONSTEXPRS` of the source: parameter → value.
         """
         function, module = kernel
-        launch = HostLaunch(image.name, function, grid, list(arguments), getattr(module, "CONSTEXPRS", {}))
+        launch = HostLaunch(image.name, function, grid, arguments, getattr(module, "CONSTEXPRS", {}))
         launch.bound()  # refuses wrong arguments
         return launch
-
-    def set_argument(self, prepared: HostLaunch, position: int, pointer: Pointer) -> None:
-        """Later launches take this one; graphs must be told with `update_node`."""
-        prepared.arguments[position] = pointer
 
     def launch(self, prepared: HostLaunch, stream: HostStream) -> None:
         """Run the kernel's programs one after the other."""
@@ -316,18 +312,18 @@ class HostDriver:
 
 @dataclass
 class HostLaunch:
-    """A kernel and its arguments, which `set_argument` changes."""
+    """A kernel and its arguments, which may become others."""
 
     name: str
     function: Any
     grid: tuple[int, int, int]
-    arguments: list[Pointer | int]
+    arguments: LaunchArguments
     constexprs: dict[str, Any]
 
     def bound(self) -> Callable[[], None]:
         """What runs it with the arguments of now."""
         try:
-            run = host_interpreter.bind(self.function, self.grid, self.arguments, self.constexprs)
+            run = host_interpreter.bind(self.function, self.grid, self.arguments.described(), self.constexprs)
         except TypeError as error:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
         return partial(_interpret, self.name, run)

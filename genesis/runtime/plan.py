@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from genesis.ir.place import Place
+import numpy as np
+
+from genesis.ir.place import Memory, Place, memory_of
 from genesis.ir.types import Device, TensorType
 
 
@@ -78,6 +80,29 @@ class Table:
 
     entries: tuple[Place | int | Check, ...]
 
+    @cached_property
+    def parts(self) -> TableParts:
+        """The entries by what they are."""
+        places = [(at, x) for at, x in enumerate(self.entries) if isinstance(x, Place)]
+        checks = [(at, x) for at, x in enumerate(self.entries) if isinstance(x, Check)]
+        numbers = np.array([x if isinstance(x, int) else 0 for x in self.entries], np.int64)
+        return TableParts(numbers, places, checks, frozenset(memory_of(place) for _, place in places))
+
+
+class TableParts(NamedTuple):
+    """The entries of a table.
+
+    Attributes:
+        numbers: int64[entries], 0 where there is no number.
+        places, checks: (position, entry).
+        memories: what the places are in.
+    """
+
+    numbers: np.ndarray
+    places: list[tuple[int, Place]]
+    checks: list[tuple[int, Check]]
+    memories: frozenset[Memory]
+
 
 @dataclass(frozen=True)
 class Copy:
@@ -87,6 +112,9 @@ class Copy:
     destination: Place
     label: str = "copy"
 
+
+Step = Launch | Copy
+"""What a CUDA plan is made of."""
 
 Register = Place | bool | int | float | None
 """What a CPU call's operand starts as: a place in memory or in the numbers, a literal number, or
@@ -154,4 +182,4 @@ class Memories(list[Any]):
         self.stamp = object()
 
 
-__all__ = ["Call", "Check", "Copy", "KernelImage", "Launch", "Memories", "Place", "Plan", "Table"]
+__all__ = ["Call", "Check", "Copy", "KernelImage", "Launch", "Memories", "Place", "Plan", "Step", "Table"]

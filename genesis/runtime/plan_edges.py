@@ -16,16 +16,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from genesis.ir.place import Place
-from genesis.runtime.plan import Copy, Launch, Table
+from genesis.ir.place import Memory, Place, memory_of
+from genesis.runtime.plan import Copy, Launch, Step, Table
 
 Edges = tuple[tuple[int, ...], ...]
 """For each step the steps that it waits for, in order."""
 
 
-def edges_of(steps: Sequence[Launch | Copy]) -> Edges:
+def edges_of(steps: Sequence[Step]) -> Edges:
     """For each step the earlier ones that it must wait for; those that these wait for are not repeated."""
-    memories: dict[tuple[str, int], _Memory] = {}
+    memories: dict[Memory, _Spans] = {}
     earlier: list[int] = []  # for each step all that is done before it, as bits
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
@@ -33,7 +33,7 @@ def edges_of(steps: Sequence[Launch | Copy]) -> Edges:
         for places, overwrites in zip(_accesses(step), (False, True), strict=True):
             for place in places:
                 if place.type.nbytes and place.where != "errors":  # any order of failures will do
-                    memory = memories.setdefault(_memory_of(place), _Memory())
+                    memory = memories.setdefault(memory_of(place), _Spans())
                     conflicts |= memory.access(place.offset, place.offset + place.type.nbytes, number, overwrites)
         covered, kept = 0, []
         for other in sorted(conflicts - {number}, reverse=True):
@@ -45,7 +45,7 @@ def edges_of(steps: Sequence[Launch | Copy]) -> Edges:
     return tuple(found)
 
 
-def _accesses(step: Launch | Copy) -> tuple[list[Place], list[Place]]:
+def _accesses(step: Step) -> tuple[list[Place], list[Place]]:
     """(what a step reads, what it writes). A launch that does not say what it writes may write all it can reach."""
     if isinstance(step, Copy):
         return [step.source], [step.destination]
@@ -59,12 +59,7 @@ def places_of(step: Launch) -> Iterator[Place]:
         if isinstance(argument, Place):
             yield argument
         elif isinstance(argument, Table):
-            yield from (entry for entry in argument.entries if isinstance(entry, Place))
-
-
-def _memory_of(place: Place) -> tuple[str, int]:
-    """Places in different memories never overlap. The numbers are one memory, as the arena is."""
-    return place.where, place.index if place.where in ("input", "output") else 0
+            yield from (place for _, place in argument.parts.places)
 
 
 @dataclass
@@ -77,7 +72,7 @@ class _Span:
     readers: list[int] = field(default_factory=list)
 
 
-class _Memory:
+class _Spans:
     """The accessed bytes of one memory, as disjoint spans in order."""
 
     def __init__(self) -> None:

@@ -1,0 +1,133 @@
+"""The arguments of all launches of a plan, packed as CUDA takes them.
+
+cuLaunchKernel wants an array of pointers to a launch's arguments. Here the arguments of all steps are one array of
+8-byte values, each where a memory starts plus an offset; a number is an offset in no memory. So binding a plan to
+where its memory is, or telling it that some has moved, is one addition, and takes no object for an argument.
+
+    launch 0 (x, 5), launch 1 (y):    memory  [x, -, -, -, y, -, -]
+                                      offset  [0, 5, 0, 0, 0, 0, 0]      two nulls each: Triton's scratch pointers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from genesis.ir.place import Memory, Place, memory_of
+from genesis.ir.types import int64
+from genesis.runtime.device_tables import DeviceTables, TableLayout
+from genesis.runtime.driver import SCRATCH_POINTERS, Pointer
+from genesis.runtime.plan import Copy, Launch, Step, Table
+
+NOWHERE: Memory = ("", 0)
+TABLES: Memory = ("tables", 0)
+
+
+class ArgumentLayout:
+    """What each argument is, whatever the addresses: see the module's docstring.
+
+    Attributes:
+        steps: whose arguments they are. A copy has two: destination and source.
+        tables: of these steps.
+        starts: for each step the position of its first argument.
+        memories: the memories that there are; `memory` numbers them.
+        memory: int32[arguments]: what each argument is in.
+        offset: int64[arguments]: where in that.
+    """
+
+    def __init__(self, steps: Sequence[Step]):
+        self.steps = steps
+        self.tables = TableLayout(steps)
+        self.starts: list[int] = []
+        known: dict[Memory, int] = {NOWHERE: 0, TABLES: 1}
+        memory: list[int] = []
+        offset: list[int] = []
+        for step in steps:
+            self.starts.append(len(memory))
+            for x in (step.destination, step.source) if isinstance(step, Copy) else step.args:
+                if isinstance(x, Place):
+                    memory.append(known.setdefault(memory_of(x), len(known)))
+                    offset.append(x.offset)
+                elif isinstance(x, Table):
+                    memory.append(1)
+                    offset.append(self.tables.offset(x))
+                else:
+                    memory.append(0)
+                    offset.append(x)
+            if not isinstance(step, Copy):
+                memory += [0] * SCRATCH_POINTERS
+                offset += [0] * SCRATCH_POINTERS
+        self.memories = list(known)
+        self._by_table = [(number, argument.parts.memories) for number, step in enumerate(steps)
+                          if not isinstance(step, Copy) for argument in step.args if isinstance(argument, Table)]
+        self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
+
+    def users(self, moved: Mapping[Memory, int]) -> list[int]:
+        """The numbers of the steps that use one of these memories, also through a table."""
+        used = np.array([memory in moved for memory in self.memories], bool)[self.memory]
+        found = set((np.searchsorted(self.starts, np.flatnonzero(used), "right") - 1).tolist())
+        found.update(number for number, reached in self._by_table if not reached.isdisjoint(moved))
+        return sorted(found)
+
+
+class Arguments:
+    """The arguments of a plan's steps over given addresses."""
+
+    def __init__(self, layout: ArgumentLayout, bases: Mapping[Memory, int], tables: DeviceTables):
+        self.layout, self.bases, self._tables = layout, bases, tables
+        self._values = np.empty(len(layout.memory), np.int64)
+        self._addresses = self._values.ctypes.data + 8 * np.arange(len(layout.memory), dtype=np.int64)
+        self._address = self._addresses.ctypes.data
+        self.update()
+
+    def update(self) -> None:
+        """Take the addresses from `bases` as they are now."""
+        known = {NOWHERE: 0, TABLES: self._tables.address, **self.bases}
+        starts = np.array([known[memory] for memory in self.layout.memories], np.int64)
+        np.add(starts[self.layout.memory], self.layout.offset, out=self._values)
+
+    def of(self, number: int) -> StepArguments:
+        """Those of a launch, which follow later updates."""
+        return StepArguments(self, number, self._address + 8 * self.layout.starts[number])
+
+    def addresses(self, number: int) -> tuple[int, int]:
+        """A copy's destination and source."""
+        start = self.layout.starts[number]
+        destination, source = self._values[start:start + 2].tolist()
+        return destination, source
+
+    def described(self, number: int) -> list[Pointer | int]:
+        """A launch's arguments with what is known of them."""
+        step = self.layout.steps[number]
+        assert isinstance(step, Launch)
+        return [x if isinstance(x, int) else self._pointer(x) for x in step.args]
+
+    def _pointer(self, argument: Place | Table) -> Pointer:
+        if isinstance(argument, Place):
+            reach = self._range(argument)
+            return Pointer(reach[0], argument.type.dtype, (reach,))
+        start = self._tables.address + self.layout.tables.offset(argument)
+        targets = [self._range(place) for _, place in argument.parts.places]
+        return Pointer(start, int64, ((start, start + 8 * len(argument.entries)), *targets))
+
+    def _range(self, place: Place) -> tuple[int, int]:
+        start = self.bases[memory_of(place)] + place.offset
+        return start, start + place.type.nbytes
+
+
+class StepArguments:
+    """The arguments of one launch, as `Driver.prepare_launch` takes them.
+
+    Attributes:
+        address: of an array of pointers to them.
+    """
+
+    __slots__ = ("_all", "_number", "address")
+
+    def __init__(self, all: Arguments, number: int, address: int):
+        self._all, self._number, self.address = all, number, address
+
+    def described(self) -> list[Pointer | int]:
+        """For an interpreter: as numbers, and addresses with what they point to."""
+        return self._all.described(self._number)
