@@ -12,12 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from genesis.cli.dump import plans_of, program
 from genesis.cli.inspect import Program, name_of
 from genesis.ir.node import Node
+
+Asked = Callable[[Node], bool]
+"""Whether a node is one that the user asks for."""
 
 HELP = "run a script and say why its ops were fused, or not"
 
@@ -43,25 +47,41 @@ def run(arguments: argparse.Namespace) -> int:
         return status or 2
     found = program(plans[number - 1], arguments.target)
     print(f"# plan {number} of {len(plans)}, for {found.target}")
-    print("\n".join([*_together(found, arguments.op), "", *_apart(found, arguments.op)]))
+    asked, note = _asked(found, arguments.op)
+    print("\n".join([*note, *_together(found, asked), "", *_apart(found, asked)]))
     return status
 
 
-def _together(found: Program, op: str | None) -> list[str]:
+def _asked(found: Program, op: str | None) -> tuple[Asked, list[str]]:
+    """Which nodes `op` stands for, and what to say of it.
+
+    An op that the backend decomposes is in no kernel. What its user wants to see are the kernels of its lines.
+    """
+    if op is None:
+        return (lambda node: True), []
+    if any(node.op.name == op for group in found.schedule.groups for node in group.nodes):
+        return (lambda node: node.op.name == op), []
+    lines = {node.source for graph in found.graphs.values() for node in graph.nodes if node.op.name == op} - {None}
+    if not lines:
+        return (lambda node: False), [f"the program has no op named {op}"]
+    return (lambda node: node.source in lines), [f"{op} is computed as other ops; these kernels come from its lines"]
+
+
+def _together(found: Program, asked: Asked) -> list[str]:
     """A line for each kernel: what it is, why, and from which lines."""
     lines = []
     for group in found.schedule.groups:
-        if op is None or any(node.op.name == op for node in group.nodes):
+        if any(map(asked, group.nodes)):
             lines.append(f"{name_of(group)}: {group.reason}")
             lines += [f"    {place}" for place in dict.fromkeys(_line(node) for node in group.nodes if node.source)]
-    return lines or [f"no kernel has an op named {op}"]
+    return lines
 
 
-def _apart(found: Program, op: str | None) -> list[str]:
+def _apart(found: Program, asked: Asked) -> list[str]:
     """The refused fusions: how often each reason, and between which ops and lines."""
     refusals: Counter[tuple[str, str]] = Counter()
     for refusal in found.schedule.refusals:
-        if op in (None, refusal.producer.op.name, refusal.consumer.op.name):
+        if asked(refusal.producer) or asked(refusal.consumer):
             refusals[refusal.why, f"{_named(refusal.producer)} → {_named(refusal.consumer)}"] += 1
     if not refusals:
         return ["no fusion was refused"]

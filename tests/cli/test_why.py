@@ -35,7 +35,14 @@ def test_kernels_have_reasons_and_lines(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_one_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "softmax" not in why(tmp_path, capsys, "--op", "matmul").splitlines()[1]
-    assert "no kernel has an op named conv" in why(tmp_path, capsys, "--op", "conv")
+    assert "the program has no op named conv" in why(tmp_path, capsys, "--op", "conv")
+
+
+def test_an_op_that_is_decomposed_is_shown_by_its_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = why(tmp_path, capsys, "--op", "softmax").splitlines()
+    assert found[1].startswith("softmax is computed as other ops")
+    assert any("over the same 64 rows" in line for line in found)
+    assert not any("matmul has a kernel" in line for line in found)
 
 
 def test_a_missing_script_is_said(capsys: pytest.CaptureFixture[str]) -> None:
