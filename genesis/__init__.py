@@ -1,7 +1,9 @@
 """Genesis: a lazy tensor compiler, and a deep-learning framework that looks like PyTorch on top."""
 
+import sys
+from importlib import import_module
 from math import e, inf, nan, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
@@ -339,9 +341,8 @@ from genesis.random import (
 )
 from genesis.tensor import Size, Tensor
 
-from genesis import amp, autograd, cuda, func, linalg, nn, optim, random  # isort: skip  (they are written with the names above)
+from genesis import amp, autograd, nn, optim, random  # isort: skip  (they are written with the names above)
 from genesis.amp import autocast  # isort: skip
-from genesis.compiled import compile, explain  # isort: skip
 from genesis.nn.functional import (  # isort: skip  (torch has these both here and there)
     adaptive_avg_pool1d,
     adaptive_max_pool1d,
@@ -385,10 +386,22 @@ from genesis.nn.functional import (  # isort: skip  (torch has these both here a
     threshold_,
     triplet_margin_loss,
 )
-from genesis.utils.checkpoint import checkpoint  # isort: skip
-from genesis.utils.serialization import load, save  # isort: skip
 
 from genesis.ops.creation import tensor  # isort: skip  (last: the module genesis.tensor has the same name)
+
+if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
+    from genesis import array_api, cuda, func, linalg, models
+    from genesis.compiled import compile, explain
+    from genesis.utils.checkpoint import checkpoint
+    from genesis.utils.serialization import load, save
+
+LATER: Final[dict[str, str]] = {
+    **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models"), "genesis"),
+    **dict.fromkeys(("compile", "explain"), "genesis.compiled"),
+    "checkpoint": "genesis.utils.checkpoint",
+    **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
+}
+"""Name → the module that it is from, which is imported when the name is first asked for: not every program needs it."""
 
 half, double, long = float16, float64, int64
 __version__ = "0.1.0"
@@ -396,4 +409,20 @@ __version__ = "0.1.0"
 
 def cuda_available() -> Any:
     """True if a GPU can be used: `genesis.cuda.is_available()` by its older name."""
+    from genesis import cuda
     return cuda.is_available()
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would believe every name
+    def __getattr__(name: str) -> Any:
+        """A name of `LATER`, from its module; from then on it is in this one (PEP 562)."""
+        if name not in LATER:
+            raise AttributeError(f"module 'genesis' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        place = LATER[name]
+        found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
+        globals()[name] = found
+        return found

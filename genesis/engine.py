@@ -11,11 +11,10 @@ import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from genesis import plans, session
+from genesis import session
 from genesis.capture import Captured, capture, computed, program, walk
-from genesis.compiler import Compiled
 from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
@@ -25,6 +24,9 @@ from genesis.ir.types import Device, cpu
 from genesis.recording import TensorBase
 from genesis.saving import Usage, note_use, save_for_backward
 from genesis.storage import Cell, Storage, differentiable, live_pending
+
+if TYPE_CHECKING:
+    from genesis.compiler import Compiled
 
 _lock = threading.RLock()
 _plans: dict[tuple, Any] = {}  # (device, settings, structure) → plan; and what `plans` keeps
@@ -258,6 +260,7 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     key = (device, config.key(), captured.key)
     found = _plans.get(key)
     if found is None:
+        from genesis import plans  # recording needs none of what makes and keeps plans
         found = _plans[key] = plans.find(captured, device, _plans)
         for observer in _observers:
             observer(found)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import genesis
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
@@ -140,22 +143,60 @@ def test_a_right_arrow_is_not(module: str, text: str) -> None:
     assert arrows_outside(module, text) == []
 
 
-def in_fresh_python(code: str) -> str:
+def in_fresh_python(code: str, **environment: str) -> str:
     """What the code prints in a Python process of its own."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          cwd=PACKAGE.parent).stdout
+                          cwd=PACKAGE.parent, env={**os.environ, **environment}).stdout
 
 
 def test_import_loads_nothing_heavy() -> None:
     loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
-    heavy = {"torch", "triton", "networkx", "cuda", "safetensors", "rich"}
+    heavy = {"torch", "triton", "networkx", "cuda", "safetensors", "rich", "numpy", "ml_dtypes"}
     assert heavy.intersection(name.split(".")[0] for name in loaded) == set()
 
 
-def test_import_is_quick(record_property: Callable[[str, object], None]) -> None:
-    """The promise is 250 ms on an idle machine; 400 ms keeps a busy one from failing."""
-    code = "import time; start = time.perf_counter(); import genesis; print(time.perf_counter() - start)"
-    best = min(float(in_fresh_python(code)) for _ in range(5))
+def test_import_loads_only_what_recording_needs() -> None:
+    loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
+    later = {"genesis.cuda", "genesis.compiled", "genesis.compiler", "genesis.plans", "genesis.runtime.plan",
+             "genesis.runtime.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
+             "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
+    assert later.intersection(loaded) == {"json"}  # which this test's own line imports
+
+
+def test_import_is_quick(record_property: Callable[[str, object], None], tmp_path: Path) -> None:
+    """60 to 80 ms of this process' own time on an idle machine; twice that keeps a busy one from failing.
+
+    The first process writes the bytecode, which an installation has: the tree under test may have none.
+    """
+    code = "import time; start = time.process_time(); import genesis; print(time.process_time() - start)"
+    bytecode = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    best = min(float(in_fresh_python(code, **bytecode)) for _ in range(6))
     record_property("import_seconds", best)
     print(f"import genesis: {best * 1000:.0f} ms")
-    assert best < 0.4
+    assert best < 0.16
+
+
+def names_for_type_checkers() -> set[str]:
+    """What `genesis/__init__.py` imports in its `TYPE_CHECKING` block."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    return {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def test_editors_see_the_names_that_come_later() -> None:
+    assert names_for_type_checkers() == set(genesis.LATER)
+    assert names_for_type_checkers() <= set(dir(genesis))
+
+
+@pytest.mark.parametrize("name", sorted(genesis.LATER))
+def test_a_name_that_comes_later_is_its_modules(name: str) -> None:
+    """In a process that has not asked for it; the second time it is in the module itself."""
+    found = in_fresh_python(f"import genesis; before = {name!r} in vars(genesis); x = genesis.{name}; "
+                            f"print(before, x is vars(genesis)[{name!r}], x.__name__)")
+    whole = f"genesis.{name}" if genesis.LATER[name] == "genesis" else name
+    assert found.split() == ["False", "True", whole]
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'genesis' has no attribute 'no_such_name'"):
+        genesis.no_such_name  # noqa: B018

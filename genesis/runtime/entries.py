@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ class Entries:
         kind: of entry; the ending of its files.
         version: of the format; entries of another one count as missing.
 
+    >>> import tempfile
     >>> entries = Entries(Path(tempfile.mkdtemp()), "kernel", 1)
     >>> entries.write("add", {"num_warps": 4}, b"ELF...")
     True
@@ -123,6 +123,7 @@ def _digest(body: bytes) -> bytes:
 
 def _write_whole(path: Path, content: bytes) -> bool:
     """Write a file so that it is there with all of its content, after a crash of the machine too, or not at all."""
+    import tempfile  # with shutil, random and three compressors: only for who writes
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 from genesis.ir.types import DType, bool_, int64
 
@@ -38,14 +38,17 @@ class _Numpy:
 np: Any = _Numpy()
 
 
-@dataclass(frozen=True)
-class Values:
-    """Random values in [low, high] of a fixed dtype, or of the dtype under test when that is None."""
+class Values(NamedTuple):
+    """Random values in [low, high] of a fixed dtype, or of the dtype under test when that is None.
+
+    `way`: (these values, numpy's generator, shape, dtype) → an array, where they are not drawn one by one.
+    """
 
     low: float
     high: float
     dtype: DType | None = None
     distinct: bool = False
+    way: Callable[[Values, Any, Shape, DType], Any] | None = None
 
     def of(self, *shape: int) -> Operand:
         """An operand of this shape."""
@@ -54,6 +57,8 @@ class Values:
     def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
         """An array of the fixed dtype, or else of `dtype`."""
         dtype = self.dtype or dtype
+        if self.way is not None:
+            return self.way(self, random, shape, dtype)
         if dtype.kind == "bool":
             return random.integers(0, 2, shape).astype(bool)
         if dtype.kind == "int":
@@ -72,60 +77,60 @@ class Values:
         return round(self.low + 0.625 * (self.high - self.low)) or 1.0
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """Values in a shape."""
 
     values: Values
     shape: Shape
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """An operand with exactly these values, in the dtype under test."""
 
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Literal:
+class Literal(NamedTuple):
     """A weakly typed number; converted to the category of the dtype under test unless it is `fixed`."""
 
     value: float
     fixed: bool = False
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One set of operands and attributes; `gradient` says whether the gradient test uses it."""
 
     operands: tuple[Operand | Array | Literal, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any]
     gradient: bool = True
 
 
-@dataclass(frozen=True)
 class Samples:
     """All cases of an op.
 
-    Attributes:
-        cases: what to run.
+    Args:
+        make: gives the cases; called when they are first asked for, so that importing the registry builds none.
         kinds: kinds of dtypes that the op takes.
         scale: errors are relative to the exact result, or to this where that is smaller: the size
             of what cancels in the op's formula.
     """
 
-    cases: tuple[Case, ...]
-    kinds: Kinds = FLOAT
-    scale: float = 0.0
+    def __init__(self, make: Callable[[], tuple[Case, ...]], kinds: Kinds = FLOAT, scale: float = 0.0):
+        self._make, self.kinds, self.scale = make, kinds, scale
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """What to run."""
+        return self._make()
 
     def plus(self, *more: Case) -> Samples:
         """With more cases."""
-        return replace(self, cases=self.cases + more)
+        return Samples(lambda: self.cases + more, self.kinds, self.scale)
 
     def under(self, *attributes: dict[str, Any]) -> Samples:
         """Every case once with each of these sets of attributes."""
-        return replace(self, cases=tuple(replace(c, attributes=a) for a in attributes for c in self.cases))
+        return Samples(lambda: tuple(c._replace(attributes=a) for a in attributes for c in self.cases),
+                       self.kinds, self.scale)
 
 
 def reals(low: float = -2, high: float = 2) -> Values:
@@ -153,48 +158,26 @@ def shuffled(count: int) -> Values:
     return Values(0, count - 1, None, distinct=True)
 
 
-@dataclass(frozen=True)
-class Permutations(Values):
-    """Indices of which each line along `axis` is a permutation."""
-
-    axis: int = 0
-
-    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
-        """int64 indices."""
-        return np.argsort(random.uniform(size=shape), self.axis)
-
-
-@dataclass(frozen=True)
-class Ascending(Values):
-    """Integers that do not decrease along the last axis, or along each `run` of it."""
-
-    run: int = 0
-
-    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
-        """An array in order."""
-        found = Values(self.low, self.high, self.dtype).draw(random, shape, dtype)
-        step = self.run or shape[-1] or 1
-        parts = [np.sort(found[..., start:start + step], -1) for start in range(0, shape[-1], step)]
-        return np.concatenate(parts, -1) if parts else found
-
-
-@dataclass(frozen=True)
-class Chosen(Values):
-    """A mask of which `high` elements are true."""
-
-    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
-        """bool of this shape."""
-        return (random.permutation(np.prod(shape, dtype=int)) < self.high).reshape(shape)
-
-
 def permutations(axis: int) -> Values:
     """Indices of which each line along the axis is a permutation."""
-    return Permutations(0, 0, int64, True, axis)
+    return Values(0, 0, int64, True,
+                  lambda _, random, shape, dtype: np.argsort(random.uniform(size=shape), axis))
 
 
 def ascending(low: float, high: float, dtype: DType | None = None, run: int = 0) -> Values:
     """Values that do not decrease along the last axis (along each `run` of it)."""
-    return Ascending(low, high, dtype, True, run)
+    def draw(values: Values, random: Any, shape: Shape, dtype: DType) -> Any:
+        found = values._replace(distinct=False, way=None).draw(random, shape, dtype)
+        step = run or shape[-1] or 1
+        parts = [np.sort(found[..., start:start + step], -1) for start in range(0, shape[-1], step)]
+        return np.concatenate(parts, -1) if parts else found
+    return Values(low, high, dtype, True, draw)
+
+
+def chosen(count: int) -> Values:
+    """A mask of which this many elements are true."""
+    return Values(0, 1, bool_, True, lambda _, random, shape, dtype: (
+        random.permutation(np.prod(shape, dtype=int)) < count).reshape(shape))
 
 
 def booleans() -> Values:
@@ -214,12 +197,12 @@ def case(*operands: Operand | Array | Literal, **attributes: Any) -> Case:
 
 def forward_only(case: Case) -> Case:
     """The case without its gradient, where that is not defined (equal indices of a write)."""
-    return replace(case, gradient=False)
+    return case._replace(gradient=False)
 
 
 def cases(*found: Case, kinds: Kinds = FLOAT, scale: float = 0.0) -> Samples:
     """The cases, for dtypes of these kinds."""
-    return Samples(found, kinds, scale)
+    return Samples(lambda: found, kinds, scale)
 
 
 _SHAPES: Final[tuple[Shape, ...]] = ((), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 9))
@@ -233,21 +216,25 @@ def each(*values: Values, kinds: Kinds = FLOAT, special: bool = True, scale: flo
     >>> [len(c.operands) for c in each(reals(), reals()).cases][:2]
     [2, 2]
     """
-    found = [Case(tuple(Operand(v, shape) for v in values)) for shape in _SHAPES]
+    return Samples(lambda: _pointwise(values, kinds, special, numbers), kinds, scale)
+
+
+def _pointwise(values: tuple[Values, ...], kinds: Kinds, special: bool, numbers: bool) -> tuple[Case, ...]:
+    found = [Case(tuple(Operand(v, shape) for v in values), {}) for shape in _SHAPES]
     if numbers and len(values) == 2 and values[0].dtype is values[1].dtype is None:
         left, right = values
-        found.append(Case((Operand(left, (4,)), Literal(right.middle))))
-        found.append(Case((Literal(left.middle), Operand(right, (4,)))))
+        found.append(Case((Operand(left, (4,)), Literal(right.middle)), {}))
+        found.append(Case((Literal(left.middle), Operand(right, (4,))), {}))
     if special and "float" in kinds:
         found += _special_cases(len(values))
-    return Samples(tuple(found), kinds, scale)
+    return tuple(found)
 
 
 def _special_cases(arity: int) -> list[Case]:
     if arity == 1:
-        return [Case((Array(_SPECIAL),))]
+        return [Case((Array(_SPECIAL),), {})]
     left = tuple(a for a in _SPECIAL for _ in _SPECIAL)
-    return [Case((Array(left), Array(_SPECIAL * len(_SPECIAL))))] if arity == 2 else []
+    return [Case((Array(left), Array(_SPECIAL * len(_SPECIAL))), {})] if arity == 2 else []
 
 
 def vectorized(function: Callable[[float], float]) -> Callable[[Any], Any]:

@@ -9,7 +9,7 @@ from genesis.ir.ops.indexing import gather, take
 from genesis.ir.ops.leaves import full, iota, zeros_like
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, cast, ge, gt, le, lt, maximum, minimum, ne, where_
-from genesis.ir.ops.samples import ANY, NUMERIC, Array, Chosen, Values, ascending, case, cases, np, reals
+from genesis.ir.ops.samples import ANY, NUMERIC, Array, Values, ascending, case, cases, chosen, np, reals
 from genesis.ir.ops.scan import cumsum
 from genesis.ir.size import Size
 from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
@@ -134,7 +134,7 @@ def _compress_vjp(g: Node, x: Node, mask: Node, y: Node, count: int) -> tuple[No
 compress: Op = Op("compress", "index", _compress_type, attrs=("count",), vjp=_compress_vjp,
                   decompose=lambda x, mask, count: take(x, nonzero(mask, count=count), axis=0),
                   doc="The `count` rows of x where the mask is true: so many there must be.",
-                  samples=cases(*(case(reals().of(*s), Chosen(0, n, bool_, distinct=True).of(s[0]), count=n)
+                  samples=cases(*(case(reals().of(*s), chosen(n).of(s[0]), count=n)
                                   for s, n in (((5,), 2), ((6, 3), 4), ((3, 2), 0), ((4,), 4))), kinds=ANY),
                   reference=lambda x, mask, count: x[mask])
 
