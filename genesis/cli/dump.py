@@ -5,6 +5,7 @@ compiled meanwhile is a plan, numbered from 1; the last one is shown unless --pl
 
     genesis dump train.py --stage groups
     genesis dump train.py --stage triton --target cuda --plan 2 -- --steps 1
+    genesis dump train.py --stage triton --target cuda --kernel softmax
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import runpy
 import sys
 import traceback
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a plan")
     parser.add_argument("--target", choices=("cpu", "cuda"),
                         help="compile for this backend instead of the one that ran it; cuda needs no GPU for that")
+    parser.add_argument("--kernel", metavar="NAME", help="of the groups and kernels only those with this in their name")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="every plan, in the order in which they were made")
     which.add_argument("--plan", type=int, metavar="N", help="the N-th plan")
@@ -52,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     for number in numbers:
         try:
             found = program(plans[number - 1], arguments.target)
+            if arguments.kernel is not None:
+                found = with_kernels(found, arguments.kernel)
             if arguments.json:
                 shown.append({"plan": number, "of": len(plans), "target": found.target, "stage": stage.name,
                               "value": stage.data(found)})
@@ -90,6 +95,21 @@ def program(compiled: Any, target: str | None) -> Any:
     from genesis.cli.inspect import program_for, program_of
     ran_on = compiled.plan.device.type
     return program_of(compiled) if target in (None, ran_on) else program_for(compiled, target or ran_on)
+
+
+def with_kernels(found: Any, part: str) -> Any:
+    """The program with only the groups whose kernel has this in its name.
+
+    Raises:
+        StageError: none has.
+    """
+    from genesis.cli.inspect import name_of
+    from genesis.cli.stages import StageError
+    groups = tuple(group for group in found.schedule.groups if part in name_of(group))
+    if not groups:
+        names = ", ".join(dict.fromkeys(map(name_of, found.schedule.groups)))
+        raise StageError(f"no kernel has {part!r} in its name; there are {names}")
+    return replace(found, schedule=replace(found.schedule, groups=groups))
 
 
 def _refuse(problem: str) -> int:

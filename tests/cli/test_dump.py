@@ -104,3 +104,11 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path, text: str | None, words: t
         path.write_text(text)
     assert status_of(str(path), *words) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_one_kernel(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (script, "--stage", "triton", "--target", "cuda", "--plan", "1", "--kernel")
+    text = dump(capsys, *words, "softmax")
+    assert text.count("@triton.jit\ndef softmax") == 1 == text.count("# softmax")
+    assert status_of(*words, "matmul") == 2
+    assert "no kernel has 'matmul' in its name; there are" in capsys.readouterr().err

@@ -1,0 +1,39 @@
+"""docs/walkthrough.md shows what the commands in it print."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.cli.main import main
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "walkthrough.md"
+UPDATE = os.environ.get("UPDATE_GOLDEN", "") not in ("", "0")
+TRANSCRIPT = re.compile(r"```console\n\$ genesis (.*)\n(?:[^`]|`(?!``))*```")
+
+
+def test_the_transcripts_are_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    """UPDATE_GOLDEN=1 writes them anew."""
+    page = PAGE.read_text(encoding="utf-8")
+    script = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert script is not None
+    (tmp_path / "walk.py").write_text(script[1])
+    monkeypatch.chdir(tmp_path)
+
+    def printed(match: re.Match[str]) -> str:
+        engine._plans.clear()
+        genesis.manual_seed(0)
+        assert main(match[1].split()) == 0
+        return f"```console\n$ genesis {match[1]}\n{capsys.readouterr().out.rstrip()}\n```"
+
+    current, count = TRANSCRIPT.subn(printed, page)
+    assert count == page.count("```console") == 7
+    if UPDATE:
+        PAGE.write_text(current, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == current, "UPDATE_GOLDEN=1 pytest tests/cli/test_walkthrough.py writes it"
