@@ -385,7 +385,9 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
     given = (dims,) if dims is not None else axes
     axes = tuple(sorted(axis_in("flip", d, input.type.ndim) for d in shape_of(given)))
-    return wrap(emit(m.flip, (read(input),), (axes,)))
+    if len(set(axes)) < len(axes):
+        raise failure("flip", f"a dim appears multiple times in {axes}", [("input", input)])
+    return wrap(emit(m.flip, (read(input),), (axes if input.type.ndim else (),)))
 
 
 def repeat(input: Tensor, *repeats: Any) -> Tensor:

@@ -1,0 +1,27 @@
+"""Tensors without dimensions, and without elements."""
+
+from __future__ import annotations
+
+import pytest
+
+import genesis
+
+
+def test_a_number_read_backwards_is_the_number() -> None:
+    x = genesis.tensor(2.5)
+    assert x.flip(0).item() == x.flip(-1).item() == x.flip((0,)).item() == 2.5
+    assert genesis.tensor([1, 2]).flip(0).tolist() == [2, 1]
+
+
+def test_a_dimension_is_flipped_once() -> None:
+    with pytest.raises(RuntimeError, match="multiple times"):
+        genesis.ones(3).flip((0, -1))
+
+
+@pytest.mark.parametrize("function", [genesis.softmax, genesis.log_softmax])
+def test_a_softmax_of_nothing_is_nothing(function) -> None:  # type: ignore[no-untyped-def]
+    x = genesis.ones(2, 0, requires_grad=True)
+    for axis in (0, 1):
+        assert function(x, axis).shape == (2, 0)
+    function(x, 1).sum().backward()
+    assert x.grad.shape == (2, 0)
