@@ -46,6 +46,15 @@ def test_transposed_convolutions(n, batch, options) -> None:  # type: ignore[no-
                  [(x, tx), (weight, tweight), (bias, tbias)], rtol=1e-4, atol=1e-4)
 
 
+def test_images_without_channels() -> None:
+    """Sums of nothing are 0, so the bias is left. (torch makes images without channels of them.)"""
+    x, weight, bias = genesis.ones(3, 0, 4), genesis.ones(2, 0, 2, requires_grad=True), genesis.tensor([1.0, -2.0])
+    y = F.conv1d(x, weight, bias)
+    np.testing.assert_array_equal(array_of(y), np.tile(np.array([[1], [-2]], np.float32), (3, 1, 3)))
+    y.sum().backward()
+    assert weight.grad.shape == (2, 0, 2)
+
+
 def test_the_gradient_of_a_gradient() -> None:
     x, tx = both(numbers(2, 2, 6, 6), grad=True)
     weight, tweight = both(numbers(4, 1, 3, 3, seed=1), grad=True)

@@ -109,6 +109,14 @@ def test_attention(options: dict[str, Any], sizes: dict[str, Any]) -> None:
                  rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 4), (0, 0)])
+def test_attention_to_nothing(sizes: tuple[int, int]) -> None:
+    """Queries of no size find all keys alike; without keys there are no queries either."""
+    x, tx = both(numbers(1, 2, *sizes), grad=True)
+    v, tv = both(numbers(1, 2, sizes[0], 5, seed=1), grad=True)
+    check_result(F.scaled_dot_product_attention(x, x, v), TF.scaled_dot_product_attention(tx, tx, tv), [(x, tx), (v, tv)])
+
+
 @pytest.mark.parametrize("mask", [
     np.tril(np.ones((5, 5), bool)), numbers(5, 5), numbers(2, 1, 5, 5), numbers(3, 5, 5) > -1.5, numbers(1, 5),
 ], ids=lambda mask: f"{mask.dtype} {mask.shape}")

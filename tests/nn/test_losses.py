@@ -85,6 +85,16 @@ def test_a_loss_is_torchs(name: str, reduction: str) -> None:
                  atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_two_dtypes(name: str) -> None:
+    """huber_loss has its input's dtype, the others what both are promoted to."""
+    for one, other in itertools.permutations(("float16", "bfloat16", "float32"), 2):
+        ours, theirs = (getattr(f, name)(m.ones(3, dtype=getattr(m, one)), m.zeros(3, dtype=getattr(m, other)))
+                        for m, f in ((genesis, F), (torch, TF)))
+        assert ours.dtype.name == str(theirs.dtype).removeprefix("torch."), (one, other)
+        assert ours.item() == theirs.item()
+
+
 def test_kl_div_of_a_batch() -> None:
     x, tx = both(np.log(chances(3, 4)), grad=True)
     target, ttarget = both(chances(3, 4, seed=1))

@@ -15,7 +15,12 @@ _aten = torch.ops.aten
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Ints, padding: Ints, dilation: Ints,
                  groups: int) -> Tensor:
-    return torch.convolution(x, weight, bias, stride, padding, dilation, False, (0,) * len(stride), groups)
+    found = torch.convolution(x, weight, bias, stride, padding, dilation, False, (0,) * len(stride), groups)
+    if x.shape[1]:
+        return found
+    # Of images without channels torch makes images without channels; sums of nothing are 0.
+    sums = found.new_zeros(x.shape[0], weight.shape[0], *found.shape[2:])
+    return sums if bias is None else sums + bias.reshape(-1, *(1,) * len(stride))
 
 
 def _convolution_input(g: Tensor, weight: Tensor, bias: Tensor | None = None, *, sizes: Ints, stride: Ints,

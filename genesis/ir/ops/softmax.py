@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from genesis.ir.node import Node, Op
@@ -17,6 +18,8 @@ def _float_type(x: TensorType, axis: int) -> TensorType:
 
 
 def _softmax(x: Node, axis: int) -> Node:
+    if not x.type.numel:  # rows of nothing have no maximum
+        return x
     w = wide(x)
     e = exp(w - spread(max(w, axes=(axis,)), w, (axis,)))
     return narrow(e / spread(sum(e, axes=(axis,)), e, (axis,)), x)
@@ -34,13 +37,13 @@ def _softmax_backward(g: Node, y: Node, axis: int) -> Node:
 def _rows(*values: Values) -> Samples:
     shapes: tuple[tuple[tuple[int, ...], int], ...] = (((5,), 0), ((3, 4), 1), ((3, 4), 0), ((2, 3, 37), 2),
                                                        ((37, 2), 0), ((2, 1), 1),
-                                                       ((0, 3), 1))
+                                                       ((0, 3), 1), ((2, 0), 1), ((0, 0), 0))
     return cases(*(case(*(v.of(*s) for v in values), axis=a) for s, a in shapes))
 
 
 def softmax_value(x: Any, axis: int) -> Any:
     """softmax in numpy."""
-    e = np.exp(x - np.max(x, axis, keepdims=True))
+    e = np.exp(x - np.max(x, axis, keepdims=True, initial=-math.inf))
     return e / np.sum(e, axis, keepdims=True)
 
 
@@ -53,6 +56,8 @@ softmax_backward = Op("softmax_backward", "composite", lambda g, y, axis: y, att
 
 
 def _log_softmax(x: Node, axis: int) -> Node:
+    if not x.type.numel:
+        return x
     w = wide(x)
     shifted = w - spread(max(w, axes=(axis,)), w, (axis,))
     return narrow(shifted - spread(log(sum(exp(shifted), axes=(axis,))), w, (axis,)), x)

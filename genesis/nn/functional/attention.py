@@ -50,7 +50,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
             or key.type.shape[:-2] != value.type.shape[:-2]:
         query, key, value = _fitted(query, key, value, enable_gqa)
     if scale is None:
-        scale = 1 / math.sqrt(query.type.shape[-1])
+        scale = 1 / math.sqrt(query.type.shape[-1] or 1)
     if attn_mask is not None:
         attn_mask = _expanded(attn_mask, query, key)
     if dropout_p > 0.0:

@@ -99,7 +99,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     """(input - target)² / 2 where that is nearer than delta, else delta · (|input - target| - delta / 2) (Huber 1964).
 
     Args:
-        input, target: floating point, of shapes that broadcast.
+        input, target: floating point, of shapes that broadcast; the loss has input's dtype.
         reduction: "mean", "sum", or "none" for a loss an element.
         delta: where the square becomes a line, above 0.
         weight: a factor of each loss; of the input's shape.
@@ -111,7 +111,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     if delta <= 0:
         raise failure("huber_loss", f"huber_loss does not support non-positive values for delta, not {delta}")
     input, target = broadcast(*cast_for("huber_loss", input, target))
-    loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),))
+    loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),)).to(input.dtype)
     if weight is None:
         return reduced(loss, reduction)
     _check_weight("huber_loss", loss, weight)
