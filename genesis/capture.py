@@ -19,7 +19,8 @@ from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.types import TensorType
 from genesis.storage import Cell
 
-NUMBERED: Final = {control.watch: "leaf", recompute.enter: "region", recompute.leave: "region"}
+NUMBERED: Final = {control.watch: "leaf", control.alias: "alias", recompute.enter: "region",
+                   recompute.leave: "region"}
 """Ops with a number that is another one each time the program is recorded → what it is the number of. In a captured
 program they count from 0, in the order in which they are met."""
 
@@ -247,6 +248,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     built: dict[Node, Node] = {}
     counted: dict[tuple[str, Any], int] = {}
     every_line = _lines_matter()
+    asked = _asked(captured.order)
     count = 0
     for node in captured.order:
         if node.op is leaves.number:
@@ -277,5 +279,13 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         if has_value:
             with located(node.source):
                 made = make(control.known, (made, inputs[index_of[node.buffer]]))
-        built[node] = made
+        built[node] = made if node not in asked else make(
+            control.alias, (made,), (counted.setdefault(("asked", node), len(counted)),), node.source)
     return built
+
+
+def _asked(order: Iterable[Node]) -> set[Node]:
+    """Values that gradients are asked for. While recording each is a node of its own; in the graph, where equal nodes
+    are one, an `alias` keeps them apart."""
+    return {x for node in order if node.op is control.grad for x in node.inputs[2 * node["outputs"]:]
+            if x.op is not control.watch and x.op is not control.alias}

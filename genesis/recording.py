@@ -18,7 +18,7 @@ from genesis.ir.node import Node, Op, make, number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
-from genesis.storage import Cell, Storage, View, compute_now, volatile
+from genesis.storage import VIEWS, Cell, Storage, View, compute_now, volatile
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -134,8 +134,25 @@ def operand(x: Any) -> Node:
     raise TypeError(f"expected a tensor or a number, not {type(x).__name__}")
 
 
+_READ_THROUGH = frozenset({control.watch, *VIEWS})
+
+
+def own(node: Node) -> Node:
+    """The node as the content of one tensor, whose gradient is not another tensor's.
+
+    What was made by an op is a node of its own from now on: recording the op again makes another one. What a tensor
+    shows already, or reads through a view, gets an `alias`.
+    """
+    if node.shown or node.op in _READ_THROUGH:
+        node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
+    node.shown = True
+    return node
+
+
 def wrap(node: Node) -> Tensor:
     """A new tensor whose content is the node's value."""
+    if node.needs_grad:
+        node = own(node)
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
     tensor.type = node.type

@@ -334,6 +334,9 @@ class _Strided:
 
 STRIDED: Final = _Strided()
 
+VIEWS: Final = frozenset({movement.reshape, movement.permute, movement.slice, movement.expand})
+"""The ops that reading a view records, but for those of `as_strided` and of memory from outside."""
+
 
 def _applied(op: Any, attrs: tuple, whole: Node) -> Node:
     """What a step selects."""

@@ -1,8 +1,8 @@
 """Borders: values at which backward leaves the recorded program, does something in Python, and goes on elsewhere.
 
 A border's value is read through a `watch` node over a `stop_gradient`, like a leaf tensor's. Backward collects the
-gradients that arrive at a border, latest borders first, so that each gets all that comes from what was made of it, and
-asks it for the gradients of what it was made from. Moves between devices, hooks and a user's functions are borders.
+gradients that arrive at a border and asks it for the gradients of what it was made from (`genesis.autograd.stages`).
+Moves between devices and a user's functions are borders. A hook is none: it belongs to a node, where backward stops.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
-from genesis.recording import crossings, leaf_numbers, wrap
+from genesis.recording import TensorBase, crossings, leaf_numbers, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -27,11 +28,16 @@ class Border:
 
     Attributes:
         outputs: how many values it stands in front of.
-        latest: a number that grows with time.
+        origins: what they were made from, None for what gets no gradient.
     """
 
     outputs = 1
-    latest = 0
+    origins: Sequence[Any] = ()
+
+    @property
+    def holds_values(self) -> bool:
+        """Does it keep values of the forward?"""
+        return False
 
     def pull(self, gradients: Sequence[Tensor | None]) -> Gradients:
         """From the outputs' gradients, None for those that nothing arrived at, to what was behind."""
@@ -42,43 +48,42 @@ class Moved(Border):
     """A copy on another device."""
 
     def __init__(self, origin: Tensor):
-        self.origin = origin
+        self.origins = (origin,)
 
     def pull(self, gradients: Sequence[Tensor | None]) -> Gradients:
         """The gradient, moved back."""
-        (found,) = gradients
+        (found,), (origin,) = gradients, self.origins
         assert found is not None
-        return [(self.origin, found.to(self.origin.device))]
+        return [(origin, found.to(origin.device))]
 
 
-class Hooked(Border):
-    """A value whose gradient goes through the user's functions."""
+class Hooks(dict[int, Callable[[Any], Any]]):
+    """The user's functions that a gradient goes through, in the order in which they were registered."""
 
-    def __init__(self, origin: Tensor):
-        self.origin = origin
-        self.hooks: dict[int, Callable[[Any], Any]] = {}
-        self.keepers: dict[int, Callable[[Any], Any]] = {}  # see what the hooks leave
+    def run(self, gradient: Any) -> Any:
+        """The gradient that they leave; one that returns None keeps it.
 
-    def pull(self, gradients: Sequence[Tensor | None]) -> Gradients:
-        """The gradient that the hooks leave."""
-        found = run_hooks(self.hooks, gradients[0])
-        run_hooks(self.keepers, found)
-        return [(self.origin, found)]
-
-
-def run_hooks(hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
-    """The gradient after every hook; one that returns None keeps it."""
-    for hook in list(hooks.values()):
-        changed = hook(gradient)
-        if changed is not None:
+        Raises:
+            TypeError, RuntimeError: one returns something else than a tensor, or one of another shape.
+        """
+        for hook in list(self.values()):
+            changed = hook(gradient)
+            if changed is None:
+                continue
+            name = getattr(hook, "__name__", type(hook).__name__)
+            if not isinstance(changed, TensorBase):
+                raise failure("hook", f"expected Tensor, but hook '{name}' returned '{type(changed).__name__}'",
+                              error=TypeError)
+            if changed.type.shape != gradient.type.shape:
+                raise failure("hook", f"hook '{name}' has changed the size of value",
+                              [("before", gradient), ("after", changed)])
             gradient = changed
-    return gradient
+        return gradient
 
 
 def put_before(border: Border, output: int, value: Node) -> Node:
     """The value as it is read from now on: backward stops here and asks the border."""
     number = next(leaf_numbers)
-    border.latest = max(border.latest, number)
     node = make(control.watch, (make(control.stop_gradient, (value,)) if value.needs_grad else value,), (number,))
     crossings[number] = (border, output)
     weakref.finalize(node, crossings.pop, number, None)

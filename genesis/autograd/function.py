@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.autograd.borders import Border, Gradients, stand_before
+from genesis.autograd.borders import Border, Gradients, put_before, stand_before
 from genesis.gradmode import enable_grad, mode, no_grad
 from genesis.ir.errors import failure
 from genesis.recording import TensorBase, read, wrap
 
 
 class FunctionCtx:
-    """What a function's forward leaves for its backward.
+    """What a function's forward leaves for its backward; attributes of the user's own may be set, too.
 
     Attributes:
         needs_input_grad: for each argument of forward, whether its gradient is asked for.
@@ -29,25 +31,17 @@ class FunctionCtx:
         """Keep tensors (or None) for backward; inputs and outputs of the function belong here, not on `ctx`."""
         self._saved = tensors
 
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accepted for torch's sake: there is no forward mode that would ask for them."""
+
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept.
+        """What `save_for_backward` kept. Under `create_graph` gradients flow through inputs and outputs among them.
 
         Raises:
             RuntimeError: one was written to since.
         """
-        found: list[Any] = []
-        for saved in self._saved:
-            if saved is None:
-                found.append(None)
-                continue
-            tensor, version = saved
-            if tensor._version != version:
-                raise failure("backward", "one of the variables needed for gradient computation has been modified by "
-                              f"an inplace operation: it is at version {tensor._version}, not {version}",
-                              [("saved", tensor)], hint="write to a copy: x.clone()")
-            found.append(tensor)
-        return tuple(found)
+        return tuple(saved.unpack() if isinstance(saved, _Saved) else saved for saved in self._saved)
 
     def mark_dirty(self, *tensors: Any) -> None:
         """These inputs were written to by forward, which returns them."""
@@ -60,6 +54,43 @@ class FunctionCtx:
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (the default) or None for outputs that nothing arrived at."""
         self._materialize = value
+
+
+class _Saved:
+    """An input, or a tensor that forward made, as it was saved."""
+
+    def __init__(self, tensor: Any):
+        self.tensor, self._version = tensor, tensor._version
+        self._storage = weakref.ref(tensor.storage)
+
+    def unpack(self) -> Any:
+        """The tensor, unless it was written to."""
+        storage = self._storage()
+        if storage is not None and storage.version != self._version:
+            raise failure("backward", "one of the variables needed for gradient computation has been modified by an "
+                          f"inplace operation: it is at version {storage.version}; expected version {self._version} "
+                          "instead", [("saved", self.tensor)], hint="write to a copy: x.clone()")
+        return self.tensor
+
+
+class _SavedOutput(_Saved):
+    """An output: its value, and how to find it behind the border when backward asks for it.
+
+    The output itself leads to the border, which leads to the saved values: to hold it would keep all of it forever.
+    """
+
+    def __init__(self, output: Any, value: Any, border: Border, position: int):
+        super().__init__(output)
+        self.tensor, self._border, self._position = value, weakref.ref(border), position
+        self._node = weakref.ref(output.storage.node)
+
+    def unpack(self) -> Any:
+        """The output, as what was made of it read it, or the same value behind the border again."""
+        value = super().unpack()
+        node, border = self._node(), self._border()
+        if border is None or not mode.enabled:
+            return value
+        return wrap(put_before(border, self._position, read(value)) if node is None else node)
 
 
 class Function:
@@ -83,7 +114,11 @@ class Function:
     tensor([2., 2.])
     """
 
+    generate_vmap_rule = False
+    """Accepted: `genesis.func.vmap` rewrites what forward and backward record, so no function needs a rule."""
+
     setup_context: Callable[..., Any] | None = None
+    vmap: Callable[..., Any] | None = None
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -97,15 +132,23 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Call the function."""
+        """Call the function.
+
+        Raises:
+            RuntimeError: forward marked as dirty what it does not return, or a leaf that requires grad.
+            TypeError: forward saved something else than tensors.
+        """
         from genesis import session
         if session.current is not None and (running := session.active()) is not None:
             running.refuse(f"it calls {cls.__name__}, whose backward is Python of its own")
+        if cls.generate_vmap_rule and cls.vmap is not None:
+            raise failure(cls.__name__, "has both generate_vmap_rule=True and a vmap staticmethod",
+                          hint="leave out one of them")
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(x, TensorBase) and x.requires_grad for x in args)  # type: ignore
         differentiable = mode.enabled and any(ctx.needs_input_grad)
         with enable_grad():
-            origins: list[Any] = [wrap(read(x)) if needed else None for x, needed in zip(args, ctx.needs_input_grad, strict=True)]
+            origins = [wrap(read(x)) if needed else None for x, needed in zip(args, ctx.needs_input_grad, strict=True)]
         with no_grad():
             if cls.setup_context is None:
                 found = cls.forward(ctx, *args)
@@ -113,28 +156,50 @@ class Function:
                 found = cls.forward(*args)
                 cls.setup_context(ctx, args, found)
         outputs = found if isinstance(found, tuple) else (found,)
-        ctx._saved = tuple(_kept(x, outputs) for x in ctx._saved)
+        _check(cls.__name__, ctx, outputs, differentiable)
         if not differentiable:
+            ctx._saved = tuple(x if x is None else _Saved(x) for x in ctx._saved)
             return found
-        border = _Call(cls, ctx, origins, outputs)
+        with no_grad():
+            values = {id(x): wrap(read(x)) for x in ctx._saved if any(x is y for y in outputs) and x is not None}
+        border = _Call(cls, ctx, args, origins, outputs)
         results = tuple(_result(x, args, ctx, border, i) for i, x in enumerate(outputs))
+        ctx._saved = tuple(None if x is None else _saved(x, outputs, results, values, border) for x in ctx._saved)
         return results if isinstance(found, tuple) else results[0]
 
 
-def _kept(x: Any, outputs: Sequence[Any]) -> Any:
-    """A saved tensor with its version. Of an output only the value: the output itself leads to this."""
-    if x is None:
-        return None
-    tensor = wrap(read(x)) if any(x is y for y in outputs) else x
-    return tensor, tensor._version
+def _check(name: str, ctx: FunctionCtx, outputs: Sequence[Any], differentiable: bool) -> None:
+    """Did forward use its ctx as it should?"""
+    for position, x in enumerate(ctx._saved):
+        if x is not None and not isinstance(x, TensorBase):
+            raise failure(name, f"save_for_backward can only save variables, but argument {position} is of type "
+                          f"{type(x).__name__}", hint="set an attribute of ctx", error=TypeError)
+    for x in ctx._dirty:
+        if not any(x is y for y in outputs):
+            raise failure(name, "Some elements marked as dirty during the forward method were not returned as output",
+                          [("dirty", x)], hint="return what mark_dirty was called with")
+        if differentiable and x.is_leaf and x.requires_grad:
+            raise failure(name, "a leaf Variable that requires grad is being used in an in-place operation.",
+                          [("dirty", x)], hint="call it with a copy: x.clone()")
+
+
+def _saved(x: Any, outputs: Sequence[Any], results: Sequence[Any], values: dict[int, Any], border: Border) -> _Saved:
+    for position, (output, result) in enumerate(zip(outputs, results, strict=True)):
+        if x is output:
+            if result.requires_grad:
+                return _SavedOutput(result, values[id(x)], border, position)
+            return _Saved(values[id(x)])
+    return _Saved(x)
 
 
 def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, border: Border, position: int) -> Any:
     """An output, read through the border."""
-    if not isinstance(x, TensorBase) or any(x is y for y in ctx._constant) or x.type.dtype.kind != "float":
+    if not isinstance(x, TensorBase):
         return x
-    given = any(x is y for y in args)
-    if given and not any(x is y for y in ctx._dirty):
+    given = any(x is y for y in args) and not any(x is y for y in ctx._dirty)
+    if any(x is y for y in ctx._constant) or x.type.dtype.kind != "float":
+        return x.detach() if given else x  # type: ignore[attr-defined]
+    if given:
         with no_grad():
             x = wrap(read(x))
     stand_before(x, border, position)
@@ -144,10 +209,17 @@ def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, border: Border, posit
 class _Call(Border):
     """One call of a function."""
 
-    def __init__(self, function: type[Function], ctx: FunctionCtx, origins: list[Any], outputs: Sequence[Any]):
+    def __init__(self, function: type[Function], ctx: FunctionCtx, args: Sequence[Any], origins: list[Any],
+                 outputs: Sequence[Any]):
         self.function, self.ctx, self.origins = function, ctx, origins
         self.outputs = len(outputs)
+        self._tensors = [isinstance(x, TensorBase) for x in args]
         self._types = [x.type if isinstance(x, TensorBase) else None for x in outputs]
+
+    @property
+    def holds_values(self) -> bool:
+        """Did forward save anything?"""
+        return any(x is not None for x in self.ctx._saved)
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
         """What the function's backward makes of the gradients."""
@@ -159,30 +231,71 @@ class _Call(Border):
         parts = list(found) if isinstance(found, (tuple, list)) else [found]
         while len(parts) > len(self.origins) and parts[-1] is None:
             parts.pop()
+        name = f"{self.function.__name__}Backward"
         if len(parts) != len(self.origins):
-            raise failure(f"{self.function.__name__}.backward", f"returned an incorrect number of gradients (expected "
+            raise failure(name, f"function {name} returned an incorrect number of gradients (expected "
                           f"{len(self.origins)}, got {len(parts)})")
-        pairs = []
-        for position, (origin, part) in enumerate(zip(self.origins, parts, strict=True)):
-            if origin is None or part is None:
-                continue
-            if part.type.shape != origin.type.shape:
-                part = part.sum_to_size(origin.type.shape)
-            if part.type.device is not origin.type.device:
-                raise failure(f"{self.function.__name__}.backward", f"gradient {position} is on another device",
-                              [("argument", origin), ("gradient", part)])
-            pairs.append((origin, part))
-        return pairs
+        for position, (is_tensor, part) in enumerate(zip(self._tensors, parts, strict=True)):
+            if part is not None and not is_tensor:
+                raise failure(name, f"function {name} returned a gradient different than None at position "
+                              f"{position + 1}, but the corresponding forward input was not a Variable")
+        return [(origin, self._fitted(position, origin, part)) for position, (origin, part)
+                in enumerate(zip(self.origins, parts, strict=True)) if origin is not None and part is not None]
+
+    def _fitted(self, position: int, origin: Any, part: Any) -> Any:
+        """A gradient with the shape and dtype of the argument."""
+        name = f"{self.function.__name__}Backward"
+        if part.type.device is not origin.type.device:
+            raise failure(name, f"Function {name} returned an invalid gradient at index {position} - expected device "
+                          f"{origin.type.device} but got {part.type.device}")
+        if part.type.shape != origin.type.shape:
+            if not _expands(origin.type.shape, part.type.shape):
+                raise failure(name, f"Function {name} returned an invalid gradient at index {position} - got "
+                              f"{list(part.type.shape)} but expected shape compatible with {list(origin.type.shape)}")
+            part = part.sum_to_size(origin.type.shape)
+        return part.to(origin.type.dtype)
+
+
+def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
+    """Does one shape broadcast to the other?"""
+    return len(small) <= len(large) and all(a in (1, b) for a, b in zip(reversed(small), reversed(large), strict=False))
+
+
+class _Once(Border):
+    """A gradient that was computed without a graph."""
+
+    def pull(self, gradients: Sequence[Any]) -> Gradients:
+        """An error: there is no way on."""
+        raise failure("backward", "trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For a backward whose gradients are not differentiable themselves."""
-    import functools
+    """For a backward whose gradients are not differentiable themselves: to differentiate them raises.
 
+    >>> import genesis
+    >>> class Cube(genesis.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x ** 3
+    ...     @staticmethod
+    ...     @genesis.autograd.once_differentiable
+    ...     def backward(ctx, gradient):
+    ...         return 3 * ctx.saved_tensors[0] ** 2 * gradient
+    >>> x = genesis.tensor([2.0], requires_grad=True)
+    >>> genesis.autograd.grad(Cube.apply(x).sum(), x)
+    (tensor([12.]),)
+    """
     @functools.wraps(backward)
     def inside(ctx: Any, *gradients: Any) -> Any:
         with no_grad():
             found = backward(ctx, *gradients)
-        return tuple(None if x is None else x.detach() for x in found) if isinstance(found, tuple) else (
-            None if found is None else found.detach())
+        differentiable = any(isinstance(g, TensorBase) and g.requires_grad for g in gradients)  # type: ignore
+        if not mode.enabled or not differentiable:
+            return found
+        parts = found if isinstance(found, tuple) else (found,)
+        for x in parts:
+            if x is not None:
+                stand_before(x, _Once())
+        return found
     return inside

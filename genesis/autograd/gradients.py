@@ -4,69 +4,25 @@ expands it when the plan is made."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from itertools import chain, islice
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 from genesis.autograd import anomaly
-from genesis.autograd.borders import Border, run_hooks
-from genesis.capture import computed
+from genesis.autograd.freeing import free
+from genesis.autograd.stages import Pairs, content, gradients, watches_below
 from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.recording import FREED, TensorBase, crossings, emit, read, watched, wrap
+from genesis.recording import TensorBase, read, watched, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
-
-_FREED_MESSAGE = "Trying to backward through the graph a second time"
-
-
-def watches_below(nodes: Sequence[Node]) -> dict[int, list[Node]]:
-    """The `watch` nodes that gradients of these nodes reach, by leaf number, in order.
-
-    A leaf has several when it was written to (under no_grad) between reads. Capture makes those
-    over one memory one node, so only one of them counts.
-    """
-    found: dict[int, dict[Any, Node]] = {}
-    seen: set[Node] = set()
-    stack = list(nodes)
-    watch = control.watch
-    while stack:
-        node = stack.pop()
-        if node in seen or not node.needs_grad:
-            continue
-        seen.add(node)
-        if node.op is watch:
-            value = node.inputs[0]
-            found.setdefault(node.attrs[0], {})[value.buffer if computed(value) else value] = node
-        else:
-            stack.extend(node.inputs)
-    return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}
 
 
 def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None, create_graph: bool,
              inputs: Sequence[Tensor] | Tensor | None) -> None:
     """What `Tensor.backward` does."""
-    if not tensor.requires_grad:
-        raise failure("backward", "element 0 of tensors does not require grad and does not have a grad_fn",
-                      [("tensor", tensor)], hint="set requires_grad on what it is computed from, outside no_grad()")
-    with enable_grad():
-        root = read(tensor)
-    chosen = None if inputs is None else {id(x) for x in ([inputs] if isinstance(inputs, TensorBase) else inputs)}
-    found = _gradients([(root, _seed(tensor, gradient))], create_graph,
-                       lambda number: number in watched and (chosen is None or id(watched[number]) in chosen))
-    if anomaly.enabled:
-        anomaly.check([root, *found.leaves.values()])
-    for number, node in found.leaves.items():
-        leaf = watched.get(number)
-        if leaf is not None:
-            _accumulate(leaf, node, create_graph)
-    if not (create_graph if retain_graph is None else retain_graph):
-        _free(tensor)
+    backward_of(tensor, gradient, retain_graph, create_graph, inputs)
 
 
 def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -75,73 +31,71 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
 
     Args:
         tensors: a tensor, or several.
-        grad_tensors: their weights.
-        retain_graph, create_graph, inputs: as for `Tensor.backward`.
+        grad_tensors: their weights; None for 1, where a tensor has one element.
+        retain_graph: keep the graph for another backward; None keeps it with `create_graph`.
+        create_graph: make the gradients differentiable.
+        inputs: accumulate into these tensors only, which may be computed ones.
+
+    Raises:
+        RuntimeError: a tensor does not require grad, has several elements and no weight, or its graph was freed.
+
+    >>> import genesis
+    >>> x = genesis.tensor([2.0, 3.0], requires_grad=True)
+    >>> genesis.autograd.backward([x.sum(), x * x], [None, genesis.tensor([1.0, 10.0])])
+    >>> x.grad
+    tensor([ 5., 61.])
     """
-    ys = [tensors] if isinstance(tensors, TensorBase) else list(tensors)
-    weights = [None] * len(ys) if grad_tensors is None else (
-        [grad_tensors] if isinstance(grad_tensors, TensorBase) else list(grad_tensors))
-    for number, (y, weight) in enumerate(zip(ys, weights, strict=True)):
-        last = number == len(ys) - 1
-        backward(y, weight, retain_graph if last else True, create_graph, inputs)  # type: ignore[arg-type]
+    ys = _listed(tensors)
+    roots = _roots("backward", ys, _weights(grad_tensors, ys))
+    chosen = None if inputs is None else _listed(inputs)
+    if chosen is not None and not chosen:
+        raise failure("backward", "`inputs` argument to `backward()` cannot be empty")
+    _check_inputs("backward", chosen or ())
+    own = {x.leaf for x in chosen or () if x.is_leaf}
+    others = {content(x): x for x in chosen or () if not x.is_leaf}
+    found = gradients(roots, create_graph, None if chosen is None else own.__contains__, list(others))
+    if anomaly.enabled:
+        anomaly.check([*(root for root, _ in roots), *found.leaves.values()])
+    for number, node in found.leaves.items():
+        leaf = watched.get(number)
+        if leaf is not None:
+            _accumulate(leaf, node, create_graph)
+    for other, node in found.nodes.items():
+        if not others[other].retains_grad:  # which has it already
+            _accumulate(others[other], node, create_graph)
+    if not (create_graph if retain_graph is None else retain_graph):
+        for y in ys:
+            free(y)
 
 
-@dataclass
-class _Found:
-    """Gradients by the number of the leaf tensor, and by the node of another value."""
-
-    leaves: dict[int, Node] = field(default_factory=dict)
-    nodes: dict[Node, Node] = field(default_factory=dict)
+def _listed(tensors: Any) -> list[Any]:
+    return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
 
 
-Pairs = list[tuple[Node, Node]]
-"""(value, the gradient that arrives there)."""
+def _weights(given: Any, ys: list[Any]) -> list[Any]:
+    if given is None:
+        return [None] * len(ys)
+    weights = _listed(given)
+    if len(weights) != len(ys):
+        raise failure("grad", f"got {len(ys)} tensors and {len(weights)} gradients")
+    return weights
 
 
-def _gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool],
-               others: Sequence[Node] = ()) -> _Found:
-    """Gradients of leaf tensors and of other nodes, through all borders on the way."""
-    found = _Found()
-    arrived: dict[Border, list[Node | None]] = {}
-    while True:
-        _one_stage(roots, create_graph, wanted, others, found, arrived)
-        if not arrived:
-            return found
-        border = max(arrived, key=lambda b: b.latest)
-        gradients = [None if g is None else wrap(g) for g in arrived.pop(border)]
-        with set_grad_enabled(create_graph):
-            pairs = border.pull(gradients)
-        with enable_grad():
-            roots = [(read(origin), read(g)) for origin, g in pairs]
+def _roots(name: str, ys: list[Any], weights: list[Any]) -> Pairs:
+    """The values to start from, with their gradients."""
+    for i, y in enumerate(ys):
+        if not y.requires_grad:
+            raise failure(name, f"element {i} of tensors does not require grad and does not have a grad_fn",
+                          [("tensor", y)], hint="set requires_grad on what it is computed from, outside no_grad()")
+    with enable_grad():
+        return [(read(y), _seed(y, weight)) for y, weight in zip(ys, weights, strict=True)]
 
 
-def _one_stage(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool], others: Sequence[Node],
-               found: _Found, arrived: dict[Border, list[Node | None]]) -> None:
-    """Gradients inside one recorded program: of leaves, of nodes and at its borders."""
-    nodes = [node for node, _ in roots]
-    watches = watches_below(nodes)
-    if FREED in watches:
-        raise failure("backward", _FREED_MESSAGE, hint="specify retain_graph=True when calling backward the first time")
-    below = {number: several for number, several in watches.items() if number in crossings or wanted(number)}
-    reached = _reached(nodes) if others else set()
-    inside = [node for node in others if node in reached]
-    if not below and not inside:
-        return
-    gradients = _record_grad(nodes, [seed for _, seed in roots], [*below.values(), *([n] for n in inside)],
-                             create_graph)
-    for number, g in zip(below, gradients, strict=False):
-        if number in crossings:
-            border, output = crossings[number]
-            slots = arrived.setdefault(border, [None] * border.outputs)
-            slots[output] = _sum(slots[output], g)
-        else:
-            found.leaves[number] = _sum(found.leaves.get(number), g)
-    for node, g in zip(inside, gradients[len(below):], strict=True):
-        found.nodes[node] = _sum(found.nodes.get(node), g)
-
-
-def _sum(before: Node | None, more: Node) -> Node:
-    return more if before is None else before + more
+def _check_inputs(name: str, xs: Sequence[Any]) -> None:
+    for x in xs:
+        if not x.requires_grad:
+            raise failure(name, "One of the differentiated Tensors does not require grad", [("input", x)],
+                          hint="create it with requires_grad=True")
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
@@ -158,21 +112,7 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
     return cast(read(gradient), kind.dtype)
 
 
-def _record_grad(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Sequence[Node]],
-                 create_graph: bool) -> list[Node]:
-    """A gradient for each list of nodes: the sum of those with respect to each."""
-    nodes = list(chain.from_iterable(wrt))
-    found = emit(control.grad, (*outputs, *seeds, *nodes), (len(outputs), create_graph))
-    found.needs_grad = create_graph
-    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))])
-    return [reduce(add, islice(items, len(several))) for several in wrt]
-
-
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
-    hooks = leaf.__dict__.get("_hooks")
-    if hooks:
-        with set_grad_enabled(create_graph):
-            node = read(run_hooks(hooks, wrap(node)))
     before = leaf.grad
     if before is None or create_graph:
         leaf.grad = wrap(node if before is None else read(before) + node)
@@ -183,22 +123,6 @@ def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
         before.storage.write(total)
     for hook in list(leaf.__dict__.get("_after_hooks", {}).values()):
         hook(leaf)
-
-
-def _free(tensor: Any) -> None:
-    """After backward the graph is gone: keep the value, and a mark that says why a second backward fails."""
-    storage = tensor.storage
-    node = storage._node
-    if tensor.part is not None or node is None or not node.needs_grad or node.op is control.watch:
-        return
-    tensor.leaf = FREED
-    if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
-        storage.settle(storage.cell)
-        return
-    value = make(control.stop_gradient, (node,))
-    if node.buffer is not None:
-        value.buffer = node.buffer
-    storage._node = value
 
 
 def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_graph: bool | None = None,
@@ -213,7 +137,7 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
         outputs: a tensor, or several.
         inputs: what to differentiate by, a tensor or several.
         grad_outputs: weights of the outputs' elements.
-        retain_graph: accepted; the graph is kept.
+        retain_graph: keep the graph for another backward; None keeps it with `create_graph`.
         create_graph: make the gradients differentiable.
         allow_unused: give None for an input without influence, instead of an error.
         is_grads_batched: grad_outputs have a leading dimension, and so have the results: one gradient for each.
@@ -228,35 +152,28 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
     """
     if callable(outputs) and not isinstance(outputs, TensorBase):
         return _gradient_function(outputs, 0 if inputs is None else inputs)
-    ys: list[Any] = [outputs] if isinstance(outputs, TensorBase) else list(outputs)
-    xs: list[Any] = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
-    weights = [None] * len(ys) if grad_outputs is None else (
-        [grad_outputs] if isinstance(grad_outputs, TensorBase) else list(grad_outputs))
+    ys, xs = _listed(outputs), _listed(inputs)
+    weights = _weights(grad_outputs, ys)
     if is_grads_batched:
         return _batched(ys, xs, weights, create_graph, allow_unused, materialize_grads)
-    with enable_grad():
-        roots = [read(y) for y in ys]
-    for y in ys:
-        if not y.requires_grad:
-            raise failure("grad", "element 0 of tensors does not require grad and does not have a grad_fn",
-                          [("output", y)], hint="compute it outside no_grad()")
-    for x in xs:
-        if not x.requires_grad:
-            raise failure("grad", "one of the differentiated tensors does not require grad", [("input", x)],
-                          hint="create it with requires_grad=True")
-    seeds = [_seed(y, w) for y, w in zip(ys, weights, strict=True)]
-    with enable_grad():
-        others = {id(x): read(x) for x in xs if not x.is_leaf}
+    if materialize_grads and allow_unused is False:
+        raise failure("grad", "Expected allow_unused to be True or not passed when materialize_grads=True, but got "
+                      "False", error=ValueError)
+    roots = _roots("grad", ys, weights)
+    _check_inputs("grad", xs)
+    others = {id(x): content(x) for x in xs if not x.is_leaf}
     numbers = {x.leaf for x in xs if x.is_leaf}
-    found = _gradients(list(zip(roots, seeds, strict=True)), create_graph, numbers.__contains__,
-                       list(dict.fromkeys(others.values())))
-    gradients = [found.leaves.get(x.leaf) if x.is_leaf else found.nodes.get(others[id(x)]) for x in xs]
-    if None in gradients and not (allow_unused or materialize_grads):
+    found = gradients(roots, create_graph, numbers.__contains__, list(others.values()))
+    given = [found.leaves.get(x.leaf) if x.is_leaf else found.nodes.get(others[id(x)]) for x in xs]
+    if None in given and not (allow_unused or materialize_grads):
         raise failure("grad", "One of the differentiated Tensors appears to not have been used in the graph",
                       hint="set allow_unused=True if this is the desired behavior")
     if anomaly.enabled:
-        anomaly.check([*roots, *(g for g in gradients if g is not None)])
-    return tuple(_or_zeros(g, x, materialize_grads) for g, x in zip(gradients, xs, strict=True))
+        anomaly.check([*(root for root, _ in roots), *(g for g in given if g is not None)])
+    if not (create_graph if retain_graph is None else retain_graph):
+        for y in ys:
+            free(y)
+    return tuple(_or_zeros(g, x, materialize_grads) for g, x in zip(given, xs, strict=True))
 
 
 def _or_zeros(g: Node | None, x: Any, materialize: bool) -> Any:
@@ -275,17 +192,6 @@ def _batched(ys: list[Any], xs: list[Any], weights: list[Any], create_graph: boo
     return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
 
 
-def _reached(roots: Sequence[Node]) -> set[Node]:
-    seen: set[Node] = set()
-    stack = [node for node in roots if node.needs_grad]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(x for x in node.inputs if x.needs_grad)
-    return seen
-
-
 def _gradient_function(function: Callable[..., Any], argnums: int | Sequence[int]) -> Callable[..., Any]:
     def gradient(*args: Any, **kwargs: Any) -> Any:
         positions = [argnums] if isinstance(argnums, int) else list(argnums)
@@ -299,7 +205,7 @@ def _gradient_function(function: Callable[..., Any], argnums: int | Sequence[int
                     own.add(given[i].leaf)
             result = function(*given, **kwargs)
             found = grad(result, [given[i] for i in positions], create_graph=True)
-        found = tuple(g if watches_below([read(g)]).keys() - own else wrap(make(control.stop_gradient, (read(g),)))
+        found = tuple(g if watches_below([read(g)]) - own else wrap(make(control.stop_gradient, (read(g),)))
                       for g in found)
         return found[0] if isinstance(argnums, int) else found
     return gradient

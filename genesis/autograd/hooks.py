@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from genesis import session
-from genesis.autograd.borders import Hooked, RemovableHandle, stand_before
-from genesis.gradmode import enable_grad
+from genesis.autograd.borders import Hooks, RemovableHandle
+from genesis.autograd.stages import content, retaining
 from genesis.ir.errors import failure
-from genesis.recording import read, wrap
+from genesis.recording import leaf_numbers
 
 
 def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
@@ -19,8 +18,11 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
                       [("tensor", tensor)])
     _refuse()
     if tensor.is_leaf:
-        return RemovableHandle(tensor.__dict__.setdefault("_hooks", {}), hook)
-    return RemovableHandle(_border(tensor).hooks, hook)
+        return RemovableHandle(tensor.__dict__.setdefault("_hooks", Hooks()), hook)
+    node = content(tensor)
+    if node.hooks is None:
+        node.hooks = Hooks()
+    return RemovableHandle(node.hooks, hook)
 
 
 def register_post_accumulate_grad_hook(tensor: Any, hook: Any) -> RemovableHandle:
@@ -39,26 +41,9 @@ def retain_grad(tensor: Any) -> None:
     if tensor.is_leaf or tensor.retains_grad:
         return
     _refuse()
-    place = weakref.ref(tensor)
-
-    def keep(gradient: Any) -> None:
-        held = place()
-        if held is not None:
-            held._grad = gradient if held._grad is None else held._grad + gradient
-    tensor.__dict__["_retains"] = RemovableHandle(_border(tensor).keepers, keep)
-
-
-def _border(tensor: Any) -> Hooked:
-    """The border in front of the tensor's content as it is now."""
-    storage = tensor.storage
-    known = tensor.__dict__.get("_border")
-    if known is not None and known[1]() is storage.node:
-        return known[0]
-    with enable_grad():
-        border = Hooked(wrap(read(tensor)))
-    stand_before(tensor, border)
-    tensor.__dict__["_border"] = (border, weakref.ref(tensor.storage.node))
-    return border
+    number = next(leaf_numbers)
+    tensor.__dict__["_retains"] = number
+    retaining[number] = tensor
 
 
 def _refuse() -> None:

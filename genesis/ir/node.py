@@ -68,7 +68,7 @@ class Op:
             raise ValueError(f"op {name!r} is registered twice")
         OPS[name] = self
 
-    def __call__(self, *inputs: Node, **attributes: Any) -> Node:
+    def __call__(self, *inputs: Node | bool | int | float, **attributes: Any) -> Node:
         """Record the op. Attributes by name; Python numbers among the operands become literals."""
         defaults = self.defaults
         values = tuple(attributes.pop(name) if name in attributes else defaults[name] for name in self.attrs)
@@ -98,11 +98,13 @@ def op_named(name: str) -> Op:
 class Node:
     """One value of a program: immutable, equal only to itself.
 
-    `buffer` is the engine's: the memory that holds the value once it has been computed. Nothing
-    in the IR reads it. `needs_grad` says that a gradient can flow through the value.
+    `buffer` is the engine's: the memory that holds the value once it has been computed. `hooks` is
+    autograd's: the user's functions that gradients arriving here go through. Nothing in the IR reads them.
+    `needs_grad` says that a gradient can flow through the value, `shown` that it is the content of one
+    tensor with such a gradient: an equal value of another tensor is another node, with a gradient of its own.
     """
 
-    __slots__ = ("__weakref__", "attrs", "buffer", "inputs", "needs_grad", "op", "source", "type")
+    __slots__ = ("__weakref__", "attrs", "buffer", "hooks", "inputs", "needs_grad", "op", "shown", "source", "type")
 
     op: Op
     inputs: tuple[Node, ...]
@@ -110,7 +112,9 @@ class Node:
     type: Any  # TensorType, or a tuple of them for an op with several results
     source: Any
     needs_grad: bool
+    shown: bool
     buffer: Any
+    hooks: Any
 
     def __getitem__(self, name: str) -> Any:
         """The attribute with this name."""
@@ -192,12 +196,12 @@ _new_node = Node.__new__
 
 
 def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None) -> Node:
-    """The node `op(inputs)` with these attributes: the existing one, or a new one."""
+    """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
     key = (op, inputs, attrs)
     entry = _table.get(key)
     if entry is not None:
         found = entry()
-        if found is not None:
+        if found is not None and not found.shown:
             if source is not None and found.source is None:
                 found.source = source
             return found
@@ -213,8 +217,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
     node = _new_node(Node)
     node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
     node.source = source if source is not None else _source
-    node.buffer = None
-    node.needs_grad = False
+    node.buffer = node.hooks = None
+    node.needs_grad = node.shown = False
     if op.differentiable:
         for x in inputs:
             if x.needs_grad:
@@ -232,7 +236,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types, source
     """A node that is equal to no other, such as the leaf for a tensor's memory."""
     node = _new_node(Node)
     node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
-    node.source, node.buffer, node.needs_grad = source, None, False
+    node.source, node.buffer, node.hooks, node.needs_grad, node.shown = source, None, None, False, False
     return node
 
 

@@ -174,7 +174,7 @@ def _is(*types: type) -> Callable[[Any], bool]:
 ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("shape", "axes", "starts", "stops", "steps", "low", "high"), _sizes),
     **dict.fromkeys(("sizes", "window", "stride", "padding", "dilation"), _sizes),
-    **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "leaf", "groups", "divisor",
+    **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "leaf", "groups", "divisor",
                      "splits", "chunk", "k", "run", "shift"), _size),
     **dict.fromkeys(("keepdims", "causal", "decoupled", "momentum", "nesterov", "create_graph", "equal_nan",
                      "include_pad", "align_corners", "reverse", "descending", "largest", "right"), _is(bool)),
@@ -193,6 +193,7 @@ ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("mode", "reduce", "how"), _is(str)),
     **dict.fromkeys(("multiple", "runs"), _size),
     "region": _is(int),
+    "number": _is(int),
     "scales": lambda value: type(value) is tuple and all(isinstance(x, float) for x in value),
     "approximate": lambda value: value in ("none", "tanh"),
     "dtype": _is(DType),

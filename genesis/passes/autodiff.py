@@ -17,7 +17,7 @@ from genesis.ir.node import Node, located, make
 from genesis.ir.ops import control, movement, pointwise, recompute
 from genesis.ir.ops.leaves import full, zeros_like
 
-MARKERS = (control.watch, control.stop_gradient, recompute.enter)
+MARKERS = (control.watch, control.stop_gradient, control.alias, recompute.enter)
 """Ops that are the value they mark."""
 
 
@@ -36,8 +36,9 @@ def autodiff(graph: Graph) -> Graph:
         if request not in expanded:
             outputs = request["outputs"]
             operands = request.inputs
+            ends = operands[len(operands) - request["ends"]:]
             expanded[request] = gradients(operands[:outputs], operands[outputs:2 * outputs], operands[2 * outputs:],
-                                          wrapped)
+                                          wrapped, ends)
         found = expanded[request][node["index"]]
         return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 

@@ -64,6 +64,7 @@ def _leaf(node: Node) -> Node | None:
 RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "watch": (_first,),
     "stop_gradient": (_first,),
+    "alias": (_first,),
     "known": (_second,),
     "overwritten": (_second,),
     "enter": (_first,),

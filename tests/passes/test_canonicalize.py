@@ -23,6 +23,9 @@ CHANGED = {
     "stop_gradient": (
         "graph(%x: f32[4]) { %y: f32[4] = stop_gradient(%x) %z: f32[4] = exp(%y) return %z }",
         "graph(%x: f32[4]) { %z: f32[4] = exp(%x) return %z }"),
+    "alias": (
+        "graph(%x: f32[4]) { %y: f32[4] = exp(%x) %z: f32[4] = alias(%y, number=3) return %z }",
+        "graph(%x: f32[4]) { %y: f32[4] = exp(%x) return %y }"),
     "known reads memory": (
         "graph(%x: f32[4], %m: f32[4]) { %y: f32[4] = exp(%x) %z: f32[4] = known(%y, %m) return %z }",
         "graph(%x: f32[4], %m: f32[4]) { return %m }"),
@@ -330,7 +333,8 @@ def test_left_alone(name: str) -> None:
 
 
 RUNNABLE = [name for name, (before, _) in CHANGED.items()
-            if not any(word in before for word in ("watch(", "stop_gradient(", "known(", "overwritten(", "leave("))]
+            if not any(word in before for word in ("watch(", "alias(", "stop_gradient(", "known(", "overwritten(",
+                                                  "leave("))]
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -25,6 +25,10 @@ watch = Op("watch", "control", lambda x, leaf: x, attrs=("leaf",), vjp=lambda g,
 
 stop_gradient = Op("stop_gradient", "control", lambda x: x, differentiable=False, doc="x, seen as a constant (detach).")
 
+alias = Op("alias", "control", lambda x, number: x, attrs=("number",), vjp=lambda g, x, y, number: g,
+           doc="x, with a gradient of its own: the copy of a tensor, or a value that gradients are asked for, beside "
+               "an equal one of another tensor.")
+
 known = Op("known", "control", lambda x, memory: x, vjp=lambda g, x, memory, y: (g, None),
            doc="x, whose value is in memory already: differentiate x, read `memory`.")
 
@@ -43,17 +47,18 @@ lost = Op("lost", "control", _lost_type, attrs=("type",),
               "raises.")
 
 
-def _grad_type(*types: TensorType, outputs: int, create_graph: bool) -> tuple[TensorType, ...]:
+def _grad_type(*types: TensorType, outputs: int, create_graph: bool, ends: int) -> tuple[TensorType, ...]:
     for y, g in zip(types[:outputs], types[outputs:2 * outputs], strict=True):
         if y.shape != g.shape:
             raise RuntimeError(f"an output of shape {y.shape} needs a gradient of that shape, not {g.shape}")
     return types[2 * outputs:]
 
 
-grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph"), differentiable=True,
+grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph", "ends"), defaults={"ends": 0},
+          differentiable=True,
           doc="Reverse-mode gradients: operands are the outputs, their gradients, then the nodes to differentiate by; "
-              "a result for each of these, a constant to other gradients without create_graph. The autodiff pass "
-              "expands it.")
+              "a result for each of these, a constant to other gradients without create_graph. At the last `ends` of "
+              "them gradients stop: what is behind gets none through them. The autodiff pass expands it.")
 
 
 def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:

@@ -1,0 +1,85 @@
+"""What is left of a graph after a backward that need not keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from genesis.autograd.borders import Border
+from genesis.autograd.stages import Stop, made_of
+from genesis.ir.node import Node, make, unique
+from genesis.ir.ops import control, leaves
+from genesis.recording import FREED
+
+
+def free(tensor: Any) -> None:
+    """Keep the tensor's value and forget how it came to be; a mark says why a second backward fails.
+
+    As in torch a graph that holds no values stays: a second backward through it is no error.
+    """
+    storage = tensor.storage
+    node = storage._node
+    if tensor.part is not None or node is None or not node.needs_grad or node.op is control.watch:
+        return
+    if not holds_values(node):
+        return
+    tensor.leaf = FREED
+    if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
+        storage.settle(storage.cell)
+        return
+    value = make(control.stop_gradient, (node,))
+    if node.buffer is not None:
+        value.buffer = node.buffer
+    storage._node = value
+
+
+def holds_values(root: Node) -> bool:
+    """Does the backward of any op below read a value of the forward? Most programs say so within a few nodes."""
+    seen: set[Stop] = set()
+    stack: list[Stop] = [root]
+    while stack:
+        stop = stack.pop()
+        if stop in seen:
+            continue
+        seen.add(stop)
+        if stop.holds_values if isinstance(stop, Border) else _reads_values(stop):
+            return True
+        stack.extend(made_of(stop))
+    return False
+
+
+_known: dict[tuple, bool] = {}
+
+
+def _reads_values(node: Node) -> bool:
+    """Does the node's vjp read an operand or the result? Numbers of the user's count, as in torch."""
+    op = node.op
+    if op is control.item or op is control.watch:
+        return False
+    if op.vjp is None:
+        return True
+    wanted = tuple([x.needs_grad for x in node.inputs])
+    key = (op, node.attrs, tuple([x.type for x in node.inputs]), wanted)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = _vjp_reads(node, wanted)
+    return found
+
+
+def _vjp_reads(node: Node, wanted: Iterable[bool]) -> bool:
+    several = type(node.type) is tuple
+    kinds = node.type if several else (node.type,)
+    arriving = tuple(unique(leaves.data, (), (kind,), kind) for kind in kinds)
+    found = node.op.vjp(arriving if several else arriving[0], *node.inputs, node, **node.attributes)  # type: ignore
+    contributions = found if isinstance(found, tuple) else (found,)
+    values = {x for x in (*node.inputs, node) if x.op is not leaves.const}
+    stack = [g for g, asked in zip(contributions, wanted, strict=False) if asked and g is not None]
+    seen: set[Node] = set()
+    while stack:
+        x = stack.pop()
+        if x in values:
+            return True
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.inputs)
+    return False

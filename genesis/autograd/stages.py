@@ -1,0 +1,258 @@
+"""Backward, stage by stage: gradients inside the recorded program, and Python where the program is left.
+
+A stage is one recorded `grad` node: from where gradients have arrived to the leaf tensors, and to the next *stops*.
+A stop is a border (`genesis.autograd.borders`), or a value with hooks. When all that can arrive at a stop has arrived,
+it is asked what to go on with, and the next stage begins behind it. A program without stops takes one stage.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from itertools import chain, islice
+from operator import add
+from typing import Any
+
+from genesis import session
+from genesis.autograd.borders import Border
+from genesis.capture import computed
+from genesis.gradmode import enable_grad, set_grad_enabled
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control
+from genesis.recording import FREED, crossings, emit, read, watched, wrap
+
+Pairs = list[tuple[Node, Node]]
+"""(value, the gradient that arrives there)."""
+
+Stop = Border | Node
+
+retaining: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""The computed tensors that keep their gradient, by the order in which they were told to."""
+
+
+@dataclass
+class Found:
+    """Gradients by the number of the leaf tensor, and by the node of another value."""
+
+    leaves: dict[int, Node] = field(default_factory=dict)
+    nodes: dict[Node, Node] = field(default_factory=dict)
+
+
+def content(tensor: Any) -> Node:
+    """The value that a tensor's gradient is the gradient of, as what was made of the tensor reads it."""
+    with enable_grad():
+        node = tensor.storage.node
+        if node.op is not control.overwritten or tensor.leaf is not None:
+            return read(tensor)
+        while node.op is control.overwritten:  # written to without gradients: its history is that of before
+            node = node.inputs[0]
+        return node if tensor.part is None else tensor.part.read(node)
+
+
+def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None = None,
+              others: Sequence[Node] = ()) -> Found:
+    """Gradients of leaf tensors and of other values, through all stops on the way to them.
+
+    Args:
+        wanted: says of a leaf's number whether it is asked for; None asks for every leaf, and passes every stop.
+        others: values that are not leaves.
+    """
+    walk = _Walk(roots, create_graph, wanted, others)
+    while walk.arrived:
+        walk.go_on(walk.next_stop())
+    with set_grad_enabled(create_graph):
+        for number, node in walk.found.leaves.items():
+            hooks = getattr(watched.get(number), "__dict__", {}).get("_hooks")
+            if hooks:
+                _refuse()
+                walk.found.leaves[number] = read(hooks.run(wrap(node)))
+    return walk.found
+
+
+def _refuse() -> None:
+    """A compiled program has no Python in it."""
+    if session.current is not None and (running := session.active()) is not None:
+        running.refuse("backward calls a function of Python")
+
+
+class _Walk:
+    """One backward.
+
+    Attributes:
+        found: what was asked for.
+        arrived: what waits at stops: a gradient for each output of a border, one for a node.
+    """
+
+    def __init__(self, roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None, others: Sequence[Node]):
+        self.found = Found()
+        self.arrived: dict[Stop, list[Node | None]] = {}
+        self._roots, self._create_graph = [y for y, _ in roots], create_graph
+        self._all, self._wanted = wanted is None, wanted or watched.__contains__
+        self._others = dict.fromkeys(others)
+        self._keepers = {content(x): x for x in retaining.values() if x.requires_grad} if retaining else {}
+        self._start(roots)
+
+    @cached_property
+    def _ranks(self) -> dict[Stop, int]:
+        """What gradients of the roots reach, with a number that grows from operands to users."""
+        return {stop: rank for rank, stop in enumerate(_upstream(self._roots))}
+
+    @cached_property
+    def _useful(self) -> set[Stop]:
+        """What leads to something that is asked for."""
+        found: set[Stop] = set(self._others)
+        for stop in self._ranks:
+            if (isinstance(stop, Node) and stop.op is control.watch and self._wanted(stop.attrs[0])) or (
+                    not found.isdisjoint(made_of(stop))):
+                found.add(stop)
+        return found
+
+    def next_stop(self) -> Stop:
+        """The one that nothing else can reach: what was made last."""
+        if len(self.arrived) == 1:
+            return next(iter(self.arrived))
+        return max(self.arrived, key=self._ranks.__getitem__)
+
+    def go_on(self, stop: Stop) -> None:
+        """Ask the stop what becomes of what arrived, and go on from there."""
+        _refuse()
+        given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
+        if isinstance(stop, Border):
+            with set_grad_enabled(self._create_graph):
+                pairs = stop.pull(given)
+            with enable_grad():
+                self._start([(read(origin), read(g)) for origin, g in pairs])
+            return
+        with set_grad_enabled(self._create_graph):
+            gradient = given[0] if stop.hooks is None else stop.hooks.run(given[0])
+            keeper = self._keepers.get(stop)
+            if keeper is not None:
+                keeper._grad = gradient if keeper._grad is None else keeper._grad + gradient
+        with enable_grad():
+            node = read(gradient)
+            if stop in self._others:  # as in torch: what the hooks leave, unless gradients go on from here
+                goes_on = not self._useful.isdisjoint(made_of(stop))
+                self.found.nodes[stop] = read(given[0]) if goes_on else node
+        if stop.op is control.watch and stop.attrs[0] in crossings:
+            border, output = crossings[stop.attrs[0]]
+            self._arrive(border, output, border.outputs, node)
+        else:
+            self._stage([(stop, node)], stop.inputs)
+
+    def _start(self, roots: Pairs) -> None:
+        """A stage from these values, those that are stops themselves apart."""
+        plain = []
+        for y, g in roots:
+            if self._hooked(y):
+                self._arrive(y, 0, 1, g)
+            else:
+                plain.append((y, g))
+        if plain:
+            self._stage(plain, [y for y, _ in plain])
+
+    def _hooked(self, node: Node) -> bool:
+        return node.hooks is not None or node in self._keepers
+
+    def _stage(self, roots: Pairs, starts: Sequence[Node]) -> None:
+        """Gradients inside one recorded program, walked from `starts`: of leaves, of other nodes and at its stops."""
+        watches, stops, reached = self._below(starts)
+        if FREED in watches:
+            raise failure("backward", "Trying to backward through the graph a second time",
+                          hint="specify retain_graph=True when calling backward the first time")
+        if (stops or not crossings.keys().isdisjoint(watches)) and not self._all:
+            stops = [node for node in stops if node in self._useful]
+            watches = {number: several for number, several in watches.items()
+                       if number not in crossings or several[0] in self._useful}
+        below = {number: several for number, several in watches.items() if number in crossings or self._wanted(number)}
+        inside = [node for node in self._others if node in reached and node not in stops]
+        if not below and not inside and not stops:
+            return
+        recorded = iter(_record_grad(roots, [*below.values(), *([n] for n in inside), *([n] for n in stops)],
+                                     self._create_graph, len(stops)))
+        for number in below:
+            if number in crossings:
+                border, output = crossings[number]
+                self._arrive(border, output, border.outputs, next(recorded))
+            else:
+                _add(self.found.leaves, number, next(recorded))
+        for node in inside:
+            _add(self.found.nodes, node, next(recorded))
+        for node in stops:
+            self._arrive(node, 0, 1, next(recorded))
+
+    def _arrive(self, stop: Stop, output: int, outputs: int, gradient: Node) -> None:
+        slots = self.arrived.setdefault(stop, [None] * outputs)
+        before = slots[output]
+        slots[output] = gradient if before is None else before + gradient
+
+    def _below(self, starts: Sequence[Node]) -> tuple[dict[int, list[Node]], list[Node], set[Node]]:
+        """What gradients reach: `watch` nodes by leaf number in order, values with hooks, and all nodes on the way.
+
+        A leaf has several `watch` nodes when it was written to (under no_grad) between reads. Capture makes those
+        over one memory one node, so only one of them counts.
+        """
+        found: dict[int, dict[Any, Node]] = {}
+        hooked: list[Node] = []
+        seen: set[Node] = set()
+        stack = list(starts)
+        watch, keepers = control.watch, self._keepers
+        while stack:
+            node = stack.pop()
+            if node in seen or not node.needs_grad:
+                continue
+            seen.add(node)
+            if node.hooks is not None or node in keepers:
+                hooked.append(node)
+            elif node.op is watch:
+                value = node.inputs[0]
+                found.setdefault(node.attrs[0], {})[value.buffer if computed(value) else value] = node
+            else:
+                stack.extend(node.inputs)
+        return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}, hooked, seen
+
+
+def watches_below(nodes: Sequence[Node]) -> set[int]:
+    """The numbers of the leaf tensors and borders that gradients of these nodes reach."""
+    return set(_Walk([], False, None, ())._below(nodes)[0])
+
+
+def _add(totals: dict[Any, Node], key: Any, more: Node) -> None:
+    before = totals.get(key)
+    totals[key] = more if before is None else before + more
+
+
+def _upstream(roots: Iterable[Node]) -> dict[Stop, None]:
+    """All nodes and borders that the roots' gradients pass, through borders too, what was made first before."""
+    order: dict[Stop, None] = {}
+    for root in roots:
+        stack: list[Stop] = [root]
+        while stack:
+            waiting = [x for x in made_of(stack[-1]) if x not in order]
+            if waiting and stack[-1] not in order:
+                stack.extend(waiting)
+            else:
+                order[stack.pop()] = None
+    return order
+
+
+def made_of(stop: Stop) -> list[Stop]:
+    """What a gradient goes on to."""
+    if isinstance(stop, Border):
+        with enable_grad():
+            return [read(x) for x in stop.origins if x is not None]
+    if stop.op is control.watch:
+        return [crossings[stop.attrs[0]][0]] if stop.attrs[0] in crossings else []
+    return [x for x in stop.inputs if x.needs_grad]
+
+
+def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool, ends: int) -> list[Node]:
+    """A gradient for each list of nodes: the sum of those with respect to each. It stops at the last `ends`."""
+    nodes = list(chain.from_iterable(wrt))
+    found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes),
+                 (len(roots), create_graph, ends))
+    found.needs_grad = create_graph
+    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))])
+    return [reduce(add, islice(items, len(several))) for several in wrt]
