@@ -74,7 +74,7 @@ def module(name: str, signature: dict[str, str], lines: list[str], more: str = "
     """A module's text: the imports, the helpers that the lines use, the kernel."""
     parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
     text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in (WAIT, *lines))
-    return f"{HEADER}\n{prelude_for(text + more)}{more}\n{text}"
+    return "\n\n".join(part.strip("\n") + "\n" for part in (HEADER, prelude_for(text + more), more, text) if part)
 
 
 def needs_int64(kernel: Kernel) -> bool:

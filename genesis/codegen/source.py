@@ -12,7 +12,6 @@ from genesis.ir.node import Node
 HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import cuda, libdevice
-
 """
 WAIT = "cuda.gdc_wait()"
 """A kernel's first line: it may be started while the kernels before it end, and waits here until they have."""

@@ -237,8 +237,9 @@ class Body:
 
     def reduce(self, s: Reduce) -> list[str]:
         """A reduction of a block that holds whole rows."""
-        block = f"{s.out.name}_all"
-        found = [f"{block} = {self.reduced_operand(s)}"]
+        operand = self.reduced_operand(s)
+        block = operand if operand.isidentifier() else f"{s.out.name}_all"
+        found = [] if block == operand else [f"{block} = {operand}"]
         if s.position is None:
             return [*found, f"{s.out.name} = {self.finished(s, block)}"]
         position = self.at(s.position, "xr")
