@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import genesis
 from genesis import engine
 from genesis.runtime.plan import Launch
 
 Program = Callable[..., Any]
+
+on_gpu_only = pytest.mark.parametrize("cuda", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True)
+"""For tests with the fixture `cuda` that are too large for the interpreter."""
 
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 """A few units in the last place of the dtype, relative to the largest value: sums run in another order, and inside

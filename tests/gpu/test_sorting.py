@@ -7,7 +7,7 @@ import pytest
 
 import genesis
 
-from .compare import check, check_gradients, integers, numbers
+from .compare import check, check_gradients, integers, numbers, on_gpu_only
 
 NAN = float("nan")
 
@@ -99,7 +99,7 @@ def on_both(program, *arrays):
     return zip(*found, strict=True)
 
 
-@pytest.mark.gpu
+@on_gpu_only
 @pytest.mark.parametrize(("shape", "dtype"), [
     ((300, 4096), "bfloat16"), ((300, 3000), "float32"), ((70, 8191), "float16"), ((3, 16384), "float32"),
     ((2, 300_001), "bfloat16"), ((1_000_003,), "int32"), ((500_000,), "int64"), ((5, 100, 70), "float32"),
@@ -117,7 +117,7 @@ def test_large_sorts(cuda, shape, dtype):
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.gpu
+@on_gpu_only
 @pytest.mark.parametrize(("shape", "k"), [((500, 50304), 50), ((64, 50304), 1000), ((8, 100_003), 3),
                                           ((3_000_000,), 100), ((20, 9000), 4000)])
 def test_large_topk(cuda, shape, k):
@@ -126,7 +126,7 @@ def test_large_topk(cuda, shape, k):
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.gpu
+@on_gpu_only
 @pytest.mark.parametrize(("shape", "dim"), [((300, 8192), 1), ((8192, 300), 0), ((1 << 22,), 0), ((5, 100_001), 1),
                                             ((33, 1025, 65), 1)])
 def test_large_scans(cuda, shape, dim):
@@ -142,7 +142,7 @@ def test_large_scans(cuda, shape, dim):
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.gpu
+@on_gpu_only
 def test_large_writes(cuda):
     """Whole numbers, so that any order of the additions gives the same; every run gives the same bits of others."""
     random = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import genesis
 from genesis.models.gpt import GPT, GPTConfig
 from genesis.nn import functional as F
 
-from .compare import array, integers, numbers
+from .compare import array, integers, numbers, on_gpu_only
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -191,3 +191,28 @@ def test_a_cuda_process_never_imports_torch(host):
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH.format(host=host)], capture_output=True, text=True,
                           cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, timeout=240)
     assert done.returncode == 0 and "no torch" in done.stdout, done.stdout + done.stderr
+
+
+@on_gpu_only
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_larger_batch_after_a_smaller_one(cuda, compiled):
+    """From 16384 tokens on the rows of the embedding are sorted digit by digit; each size also runs as a graph."""
+    def losses_on(device: str, sizes: list[int]) -> list[float]:
+        genesis.manual_seed(0)
+        model = GPT(GPTConfig(vocab_size=5000, context=1024, layers=2, heads=2, dim=64)).to(device)
+        optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def step(x: Any, y: Any) -> Any:
+            _, loss = model(x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+        run = genesis.compile(step) if compiled else step
+        found = []
+        for number, size in enumerate(sizes):
+            tokens = np.random.default_rng(number).integers(0, 5000, (size, 1025))
+            found.append(run(*(genesis.tensor(x, device=device) for x in (tokens[:, :-1], tokens[:, 1:]))))
+        return [loss.item() for loss in found]
+    sizes = [16, 16, 24, 24, 24, 16, 24]
+    np.testing.assert_allclose(losses_on("cuda", sizes), losses_on("cpu", sizes), rtol=1e-4)
