@@ -77,15 +77,18 @@ from genesis.ops.comparison import (
     not_equal,
     where,
 )
+from genesis.ops.covariance import corrcoef, cov, dist, renorm
 from genesis.ops.creation import (
     as_tensor,
     asarray,
     empty,
     empty_like,
+    fill,
     full,
     full_like,
     ones,
     ones_like,
+    scalar_tensor,
     set_default_device,
     zeros,
     zeros_like,
@@ -135,6 +138,7 @@ from genesis.ops.exponential import (
     xlogy,
 )
 from genesis.ops.from_outside import from_dlpack, from_numpy
+from genesis.ops.histograms import histogram, histogramdd
 from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan
 from genesis.ops.indexing import (
     gather,
@@ -173,8 +177,22 @@ from genesis.ops.products import (
     tensordot,
     vdot,
 )
+from genesis.ops.queries import (
+    get_device,
+    is_complex,
+    is_conj,
+    is_floating_point,
+    is_inference,
+    is_neg,
+    is_nonzero,
+    is_same_size,
+    is_signed,
+    is_tensor,
+    numel,
+)
 from genesis.ops.ranges import arange, eye, linspace, logspace, meshgrid, tril_indices, triu_indices
 from genesis.ops.ranks import kthvalue, median, mode, nanmedian, nanquantile, quantile
+from genesis.ops.real import adjoint, angle, conj, conj_physical, imag, isreal, real, resolve_conj, resolve_neg, sgn
 from genesis.ops.rearrange import (
     atleast_1d,
     atleast_2d,
@@ -257,6 +275,7 @@ from genesis.ops.shape import (
     reshape,
     select,
     split,
+    split_with_sizes,
     squeeze,
     stack,
     t,
@@ -266,6 +285,8 @@ from genesis.ops.shape import (
     triu,
     unbind,
     unflatten,
+    unsafe_chunk,
+    unsafe_split,
     unsqueeze,
     view_as,
 )
@@ -294,6 +315,7 @@ from genesis.ops.statistics import (
     var,
     var_mean,
 )
+from genesis.ops.strided import empty_permuted, empty_strided, frombuffer
 from genesis.ops.trigonometry import (
     acos,
     acosh,
@@ -343,12 +365,79 @@ from genesis.tensor import Size, Tensor
 
 from genesis import amp, autograd, nn, optim, random  # isort: skip  (they are written with the names above)
 from genesis.amp import autocast  # isort: skip
+from genesis.inplace import (  # isort: skip  (torch has these as functions too)
+    abs_,
+    acos_,
+    acosh_,
+    addmv_,
+    arccos_,
+    arccosh_,
+    arcsin_,
+    arcsinh_,
+    arctan_,
+    arctanh_,
+    as_strided_,
+    asin_,
+    asinh_,
+    atan_,
+    atanh_,
+    ceil_,
+    clamp_,
+    clamp_max_,
+    clamp_min_,
+    clip_,
+    conj_physical_,
+    cos_,
+    cosh_,
+    deg2rad_,
+    detach_,
+    erf_,
+    erfc_,
+    exp2_,
+    exp_,
+    expm1_,
+    fill_,
+    fix_,
+    floor_,
+    frac_,
+    gcd_,
+    i0_,
+    index_put_,
+    lcm_,
+    ldexp_,
+    log1p_,
+    log2_,
+    log10_,
+    log_,
+    logit_,
+    nan_to_num_,
+    neg_,
+    negative_,
+    rad2deg_,
+    reciprocal_,
+    resize_as_,
+    round_,
+    rsqrt_,
+    sigmoid_,
+    sin_,
+    sinc_,
+    sinh_,
+    sqrt_,
+    square_,
+    tan_,
+    tanh_,
+    trunc_,
+    xlogy_,
+    zero_,
+)
 from genesis.nn.functional import (  # isort: skip  (torch has these both here and there)
     adaptive_avg_pool1d,
     adaptive_max_pool1d,
+    alpha_dropout,
     avg_pool1d,
     batch_norm,
     bilinear,
+    binary_cross_entropy_with_logits,
     celu,
     celu_,
     channel_shuffle,
@@ -360,6 +449,10 @@ from genesis.nn.functional import (  # isort: skip  (torch has these both here a
     conv_transpose3d,
     cosine_embedding_loss,
     cosine_similarity,
+    dropout,
+    embedding,
+    embedding_bag,
+    feature_alpha_dropout,
     group_norm,
     hardshrink,
     hinge_embedding_loss,
@@ -392,18 +485,49 @@ from genesis.ops.creation import tensor  # isort: skip  (last: the module genesi
 if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
     from genesis import array_api, cuda, func, linalg, models
     from genesis.compiled import compile, explain
+    from genesis.func import vmap
+    from genesis.ops.combinations import combinations, vander
+    from genesis.ops.finite_differences import gradient
+    from genesis.ops.view_copies import (
+        alias_copy,
+        as_strided_copy,
+        detach_copy,
+        diagonal_copy,
+        expand_copy,
+        narrow_copy,
+        permute_copy,
+        select_copy,
+        split_copy,
+        squeeze_copy,
+        t_copy,
+        transpose_copy,
+        unbind_copy,
+        unfold_copy,
+        unsqueeze_copy,
+        view_copy,
+    )
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
 
 LATER: Final[dict[str, str]] = {
     **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models"), "genesis"),
     **dict.fromkeys(("compile", "explain"), "genesis.compiled"),
+    "vmap": "genesis.func",
+    **dict.fromkeys(("combinations", "vander"), "genesis.ops.combinations"),
+    "gradient": "genesis.ops.finite_differences",
+    **dict.fromkeys((
+        "alias_copy", "as_strided_copy", "detach_copy", "diagonal_copy", "expand_copy", "narrow_copy",
+        "permute_copy", "select_copy", "split_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
+        "unfold_copy", "unsqueeze_copy", "view_copy"
+    ), "genesis.ops.view_copies"),
     "checkpoint": "genesis.utils.checkpoint",
     **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
 }
 """Name → the module that it is from, which is imported when the name is first asked for: not every program needs it."""
 
-half, double, long = float16, float64, int64
+half, float, double = float16, float32, float64
+short, int, long = int16, int32, int64
+newaxis = None
 __version__ = "0.1.0"
 
 

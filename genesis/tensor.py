@@ -25,14 +25,19 @@ from genesis.ir.types import (
 from genesis.ops.activation import ActivationMethods
 from genesis.ops.common import default_dtype, to_dtype
 from genesis.ops.copying import CopyingMethods
+from genesis.ops.covariance import CovarianceMethods
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
 from genesis.ops.diagonals import DiagonalMethods
 from genesis.ops.drawing import DrawingMethods
+from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
+from genesis.ops.inplace_views import InplaceViewMethods
 from genesis.ops.linalg import LinalgMethods
 from genesis.ops.operators import MathMethods
 from genesis.ops.products import ProductMethods
+from genesis.ops.queries import QueryMethods
 from genesis.ops.ranks import RankMethods
+from genesis.ops.real import RealMethods
 from genesis.ops.rearrange import RearrangeMethods
 from genesis.ops.reduction import ReductionMethods
 from genesis.ops.scans import ScanMethods
@@ -42,6 +47,7 @@ from genesis.ops.shape import ShapeMethods, strides_of
 from genesis.ops.sharing import SharingMethods
 from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
+from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
 from genesis.recording import FREED, over, read, set_tensor_class
 from genesis.storage import View
@@ -50,7 +56,8 @@ from genesis.storage import View
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
              SearchMethods, SetMethods, ShapeMethods,
              RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
-             ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods):
+             ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods, QueryMethods, RealMethods,
+             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods):
     """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
 
     Called directly it makes a floating-point tensor from data, as torch.Tensor does:
@@ -102,11 +109,6 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         return strides_of(self)
 
     @property
-    def is_cuda(self) -> bool:
-        """True on a GPU."""
-        return self.type.device.type == "cuda"
-
-    @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
         return self.type.nbytes
@@ -129,12 +131,6 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         from genesis.ops.common import axis_in
         return self.shape if dim is None else self.type.shape[axis_in("size", dim, self.type.ndim)]
 
-    def numel(self) -> int:
-        """Number of elements."""
-        return self.type.numel
-
-    nelement = numel
-
     def element_size(self) -> int:
         """Bytes of one element."""
         return self.type.dtype.itemsize
@@ -147,10 +143,6 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def storage_offset(self) -> int:
         """Elements before the first one in the storage."""
         return 0 if self.part is None else self.part.offset
-
-    def is_floating_point(self) -> bool:
-        """True for floating-point dtypes."""
-        return self.type.dtype.is_floating_point
 
     # Gradients
 
@@ -418,6 +410,9 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         if not self.type.ndim:
             raise failure("iter", "iteration over a 0-d tensor", [("tensor", self)], error=TypeError)
         return iter(self.unbind(0))
+
+    def __reversed__(self) -> Any:
+        return self.flip(0) if self.type.ndim else self
 
     def __contains__(self, value: Any) -> Any:
         return bool((self == value).any().item())

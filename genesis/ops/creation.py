@@ -222,6 +222,27 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, dev
                 requires_grad=requires_grad)
 
 
+def scalar_tensor(s: float, *, dtype: DType | None = None, device: DeviceLike = None,
+                  requires_grad: bool = False) -> Tensor:
+    """A 0-d tensor with the number, in the default floating-point dtype.
+
+    >>> import genesis
+    >>> genesis.scalar_tensor(3)
+    tensor(3.)
+    """
+    return full((), s, dtype=dtype or default_dtype("float"), device=device, requires_grad=requires_grad)
+
+
+def fill(input: Tensor, value: Any) -> Tensor:
+    """A tensor like the input with the value (a number or a 0-d tensor) in every element.
+
+    >>> import genesis
+    >>> genesis.fill(genesis.zeros(2), 7)
+    tensor([7., 7.])
+    """
+    return input.clone().fill_(value)
+
+
 def overwrite(tensor: Any, value: Tensor, uniform: bool = False) -> Any:
     """Write a value that is not computed from the tensor's content; `uniform`: all its elements are equal."""
     assign(tensor, read(value), replaces=True, uniform=uniform)

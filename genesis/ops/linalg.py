@@ -9,6 +9,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
 from genesis.ops.common import device_of, expand
+from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
 
@@ -111,6 +112,10 @@ class LinalgMethods(TensorBase):
     dot = dot
     outer = outer
     addmm = addmm
+
+    def addmm_(self: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """`addmm` in place."""
+        return write_back("addmm_", self, read(addmm(self, mat1, mat2, beta=beta, alpha=alpha)))
 
     def __matmul__(self: Any, other: Any) -> Tensor:
         return matmul(self, other)

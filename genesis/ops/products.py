@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, broadcast_shapes
+from genesis.ops.inplace import write_back
 from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
 from genesis.ops.out import into
 from genesis.ops.shape import permute, reshape, transpose, unsqueeze
 from genesis.ops.statistics import norm
-from genesis.recording import TensorBase
+from genesis.recording import TensorBase, read
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -310,3 +311,19 @@ class ProductMethods(TensorBase):
     kron = kron
     matrix_power = matrix_power
     cross = cross
+
+    def addmv_(self: Any, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """`addmv` in place."""
+        return write_back("addmv_", self, read(addmv(self, mat, vec, beta=beta, alpha=alpha)))
+
+    def addr_(self: Any, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """`addr` in place."""
+        return write_back("addr_", self, read(addr(self, vec1, vec2, beta=beta, alpha=alpha)))
+
+    def addbmm_(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """`addbmm` in place."""
+        return write_back("addbmm_", self, read(addbmm(self, batch1, batch2, beta=beta, alpha=alpha)))
+
+    def baddbmm_(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        """`baddbmm` in place."""
+        return write_back("baddbmm_", self, read(baddbmm(self, batch1, batch2, beta=beta, alpha=alpha)))

@@ -45,7 +45,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = 
     if kind is int64 and not whole:
         start, end, step = int(start), int(end), int(step)
         if step == 0:
-            raise failure("arange", "step must be nonzero as an integer", named)
+            raise failure("arange", "step must be nonzero as an integer", named, error=ValueError)
     count = max(-((start - end) // step) if isinstance(step, int) and isinstance(end - start, int)
                 else math.ceil((end - start) / step), 0)
     place = device_from(device)

@@ -10,6 +10,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
 from genesis.ops.common import ValuesIndices, axis_in, cast
+from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, record, wrap
 
@@ -121,3 +122,11 @@ class ScanMethods(TensorBase):
     cummax = cummax
     cummin = cummin
     logcumsumexp = logcumsumexp
+
+    def cumsum_(self: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
+        """`cumsum` in place."""
+        return write_back("cumsum_", self, read(cumsum(self, dim, dtype=dtype)))
+
+    def cumprod_(self: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
+        """`cumprod` in place."""
+        return write_back("cumprod_", self, read(cumprod(self, dim, dtype=dtype)))

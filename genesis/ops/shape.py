@@ -12,7 +12,7 @@ from genesis.ir.ops import movement as m
 from genesis.ir.types import tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, over, read, wrap
+from genesis.recording import TensorBase, assign, emit, over, read, wrap
 from genesis.storage import Step, View, row_major
 
 if TYPE_CHECKING:
@@ -345,6 +345,21 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, max(-(-size // chunks), 1), dim)
 
 
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split` into parts of these sizes."""
+    return split(input, list(split_sizes), dim)
+
+
+def unsafe_split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """`split`: in torch the parts must then not be written to."""
+    return split(input, split_size_or_sections, dim)
+
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """`chunk`: in torch the parts must then not be written to."""
+    return chunk(input, chunks, dim)
+
+
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each position along `dim`."""
     axis = axis_in("unbind", dim, input.type.ndim)
@@ -353,6 +368,8 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after another along `dim`, in their common dtype."""
+    if isinstance(tensors, TensorBase):
+        raise TypeError("cat: argument 'tensors' must be a sequence of tensors, not one tensor")
     if not tensors:
         raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
     for x in tensors:
@@ -463,7 +480,10 @@ class ShapeMethods(TensorBase):
     narrow = narrow
     select = select
     split = split
+    split_with_sizes = split_with_sizes
+    unsafe_split = unsafe_split
     chunk = chunk
+    unsafe_chunk = unsafe_chunk
     unbind = unbind
     flip = flip
     repeat = repeat
@@ -473,6 +493,16 @@ class ShapeMethods(TensorBase):
     tril = tril
     triu = triu
     is_contiguous = is_contiguous
+
+    def tril_(self: Any, diagonal: int = 0) -> Tensor:
+        """`tril` in place."""
+        assign(self, read(tril(self, diagonal)))
+        return self
+
+    def triu_(self: Any, diagonal: int = 0) -> Tensor:
+        """`triu` in place."""
+        assign(self, read(triu(self, diagonal)))
+        return self
 
     @property
     def T(self: Any) -> Tensor:

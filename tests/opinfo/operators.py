@@ -77,8 +77,9 @@ ADAPTERS: dict[str, Callable[..., Any]] = {
 """How Genesis is called where torch's table calls a lambda with the arguments in another order."""
 
 RANDOM = frozenset({
-    "bernoulli", "cauchy", "empty", "empty_like", "exponential", "geometric", "log_normal", "multinomial",
-    "new_empty", "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
+    "bernoulli", "cauchy", "empty", "empty_like", "empty_permuted", "empty_strided", "exponential", "geometric",
+    "log_normal", "multinomial", "new_empty", "new_empty_strided",
+    "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
     "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "normal", "rand_like",
     "randint", "randint_like", "randn", "randn_like", "resize_", "uniform",
 })

@@ -72,7 +72,8 @@ class Translation:
 
     def tensor(self, x: torch.Tensor) -> Any:
         """The tensor with equal values; a view with gaps of a larger one where torch's is no contiguous memory."""
-        if x.layout is not torch.strided or x.dtype not in DTYPE or x.ndim > 64:  # numpy has 64 dimensions at most
+        left_out = x.layout is not torch.strided or x.device.type == "meta" or x.dtype not in DTYPE
+        if left_out or x.ndim > 64:  # numpy has 64 dimensions at most
             raise Untranslatable(x.dtype)
         made = genesis.tensor(array(x), device=self.device)
         if not x.is_contiguous() and x.ndim and x.numel() > 1:

@@ -81,6 +81,7 @@ def test_an_empty_out_takes_the_shape_and_another_is_refused():
 
 
 def refusals():
+    yield lambda lib, x, out: lib.add(x, 1, out=out[:1].expand(3)), "refers to a single memory location"
     yield lambda lib, x, out: lib.add(x, x, out=out.requires_grad_()), "automatic differentiation"
     yield lambda lib, x, out: lib.exp(x.requires_grad_(), out=out), "automatic differentiation"
     yield lambda lib, x, out: lib.add(x, 0.5, out=out.long()), "can't be cast to the desired output type"

@@ -1,0 +1,61 @@
+"""Views as copies of their own: torch's `expand_copy` is `expand`, of which the result has memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from genesis.ops import diagonals, shape
+from genesis.ops.shape import clone
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
+
+P = ParamSpec("P")
+Views = TypeVar("Views")
+
+
+def copied(view: Callable[P, Views]) -> Callable[P, Views]:
+    """The function that makes the view, or the tuple of views, and copies it.
+
+    >>> import genesis
+    >>> x = genesis.zeros(2)
+    >>> wide = expand_copy(x, 3, 2)
+    >>> _ = x.fill_(1)
+    >>> wide.sum().item()
+    0.0
+    """
+    @wraps(view)
+    def copy(*args: P.args, **how: P.kwargs) -> Views:
+        found = view(*args, **how)
+        return tuple(map(clone, found)) if isinstance(found, tuple) else clone(found)  # type: ignore[return-value, arg-type]
+    copy.__name__ += "_copy"
+    copy.__doc__ = f"`{view.__name__}`, with memory of its own."
+    return copy
+
+
+def alias_copy(input: Tensor) -> Tensor:
+    """A copy, with memory of its own."""
+    return clone(input)
+
+
+def detach_copy(input: Tensor) -> Tensor:
+    """A copy without gradients, with memory of its own."""
+    return clone(input.detach())
+
+
+as_strided_copy = copied(diagonals.as_strided)
+diagonal_copy = copied(diagonals.diagonal)
+expand_copy = copied(shape.expand)
+narrow_copy = copied(shape.narrow)
+permute_copy = copied(shape.permute)
+select_copy = copied(shape.select)
+split_copy = copied(shape.split)
+squeeze_copy = copied(shape.squeeze)
+t_copy = copied(shape.t)
+transpose_copy = copied(shape.transpose)
+unbind_copy = copied(shape.unbind)
+unfold_copy = copied(diagonals.unfold)
+unsqueeze_copy = copied(shape.unsqueeze)
+view_copy = copied(shape.view)
