@@ -48,18 +48,21 @@ class Family:
         self.form: PlanForm
         try:
             with trace:
-                _, self._schedule, memory = run_passes(graph, BACKEND)
-                steps = steps_of(self._schedule, memory, kernels_of(self._schedule, KernelCache()))
+                _, schedule, memory = run_passes(graph, BACKEND)
+                steps = steps_of(schedule, memory, kernels_of(schedule, KernelCache()))
                 moving = _moving(memory)
                 plan = plan_of(graph, device, steps, memory)
-                self.form, self._moved = write_form(plan, numbers, trace, tuple(trace.guards), moving)
+                self.form, moved, self._bytes = write_form(
+                    plan, numbers, trace, tuple(trace.guards), moving,
+                    [nbytes for _, nbytes in memory.requests if nbytes is not None])
         finally:
             forget_open()
         self._made_for = trace.values
-        self._places = len(moving)
+        self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
+        self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
         # Elements of each type, and the memory planned for them: what is no larger fits in as well.
         self._planned = [(self.form.elements(self.form.evaluate(self._made_for)),
-                          Memory([moving[i].offset for i in self._moved], memory.arena_bytes, memory.max_live_bytes))]
+                          Memory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
 
     def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
         """What makes the program as it was captured with these numbers."""
@@ -87,20 +90,15 @@ class Family:
             return form.fill(values)
         elements = form.elements(values)
         fitting = [] if tight else [memory for room, memory in self._planned if all(map(le, elements, room))]
-        memory = fitting[0] if fitting else self._memory(sizes, elements)
-        return None if memory is None else form.fill(values, memory)
+        return form.fill(values, fitting[0] if fitting else self._memory(values, elements))
 
-    def _memory(self, sizes: dict[str, int], elements: list[int]) -> Memory | None:
-        """Memory planned for these sizes; None if that came to other places."""
-        from genesis.codegen.lower_cuda import BACKEND
-        from genesis.passes.plan_memory import plan_memory
-        self._trace.revalue(**sizes)
-        self._trace.noting = False
-        planned = plan_memory(self._schedule, BACKEND.may_overwrite)
-        moving = _moving(planned)
-        if len(moving) != self._places:
-            return None
-        memory = Memory([moving[i].offset for i in self._moved], planned.arena_bytes, planned.max_live_bytes)
+    def _memory(self, values: Sequence[Any], elements: list[int]) -> Memory:
+        """Memory planned for the sizes that these values were computed from."""
+        from genesis.passes.arena import arranged
+        nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
+        arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests])
+        offsets = arena.offsets
+        memory = Memory([offsets[value] for value in self._values], arena.size, arena.peak)
         self._planned.append((elements, memory))
         return memory
 

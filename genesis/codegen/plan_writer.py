@@ -13,14 +13,16 @@ from genesis.runtime.plan_form import CLASSES, PlanForm
 
 
 def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: Iterable[tuple[str, Size]],
-               moving: Sequence[Place] = ()) -> tuple[PlanForm, list[int]]:
-    """The form of a plan, and which of the `moving` places it has, in the order of its `moving`.
+               moving: Sequence[Place] = (), sizes: Iterable[Any] = ()) -> tuple[PlanForm, list[int], list[Any]]:
+    """The form of a plan; which of the `moving` places it has, in the order of its `moving`; and of each of the `sizes`
+    the field that stands for it.
 
     Args:
         numbers: of the program's structure, sizes among them.
         trace: that the sizes belong to; None when nothing is open.
         guards: for which sizes the plan holds.
         moving: the places whose offset depends on the sizes in a way that no formula says.
+        sizes: others that are asked for with each filling.
     """
     writer = _Writer()
     writer.field(plan)
@@ -36,7 +38,7 @@ def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: 
         fixed=[value_of(x) for x in numbers], symbols=symbols, values=writer.values, types=writer.types,
         objects=writer.objects, moving=[number for _, number in there if number is not None],
         kernels=tuple(writer.kernels), entries=tuple(kernel.entry for kernel in writer.kernels))
-    return form, [i for i, number in there if number is not None]
+    return form, [i for i, number in there if number is not None], list(map(writer.field, sizes))
 
 
 class _Writer:

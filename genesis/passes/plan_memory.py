@@ -5,24 +5,22 @@ update straight into the memory it overwrites if nobody needs the old content an
 else into one arena: best fit among the blocks that are free at that point, in place where a
 group may write over an operand that dies in it.
 
-Where sizes are open (`ir/size.py`) offsets are numbers all the same, those of the run at hand: another size is planned
-anew, which decides nothing but offsets.
+Where sizes are open (`ir/size.py`) offsets are numbers all the same, those of the run at hand. What is decided here is
+right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but offsets.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
-from genesis.ir.size import estimate
+from genesis.passes.arena import Arena, Request
 from genesis.passes.groups import Group, Schedule
-
-ALIGNMENT = 512
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
@@ -40,6 +38,9 @@ class MemoryPlan:
         starts: (group index, from, to): copies right before a group that writes only a part of its output.
         arena_bytes: size of the arena.
         max_live_bytes: the most bytes of arena values that are alive at one point.
+        requests: what the arena was asked for.
+        value_at: id of a place in the arena → the number of its value among the requests. Values that are made in
+            place share one.
     """
 
     places: dict[Node, Place]
@@ -48,6 +49,8 @@ class MemoryPlan:
     copies: tuple[tuple[int, Node, Place], ...]
     arena_bytes: int
     max_live_bytes: int
+    requests: tuple[Request, ...]
+    value_at: dict[int, int]
     starts: tuple[tuple[int, Place, Place], ...] = ()
 
 
@@ -70,7 +73,8 @@ class _Planner:
         self.before: list[tuple[Place, Place]] = []
         self.after: list[tuple[Place, Place]] = []
         self.copies: list[tuple[int, Node, Place]] = []
-        self.arena = _Arena()
+        self.arena = Arena()
+        self.value_at: dict[int, int] = {}  # id of a place → value of the arena
 
     def run(self) -> MemoryPlan:
         for node in self.graph.inputs:
@@ -80,7 +84,13 @@ class _Planner:
         self._place_updates()
         self._place_rest()
         return MemoryPlan(self.places, tuple(self.before), tuple(self.after), tuple(self.copies), self.arena.size,
-                          self.arena.peak, self._starts())
+                          self.arena.peak, tuple(self.arena.requests), self.value_at, self._starts())
+
+    def _in_arena(self, value: int, node: Node) -> Place:
+        """The node's place, where that value of the arena is."""
+        place = Place("arena", 0, self.arena.offsets[value], node.type)
+        self.value_at[id(place)] = value
+        return place
 
     def _starts(self) -> tuple[tuple[int, Place, Place], ...]:
         """Copies for outputs that start from an input whose memory they do not share."""
@@ -146,8 +156,7 @@ class _Planner:
 
     def _copy_at_end(self, value: Node, place: Place) -> None:
         """The value is in memory that may change before the end: keep a copy in the arena first."""
-        held = self.arena.take(value.type.nbytes)  # and never given back
-        staged = Place("arena", 0, held, value.type)
+        staged = self._in_arena(self.arena.take(value.type.nbytes), value)  # and never given back
         if value.op is leaves.input:
             self.before.append((self.places[value], staged))
         else:
@@ -158,7 +167,7 @@ class _Planner:
         dying: dict[int, list[Node]] = {}
         for node, at in self.last.items():
             dying.setdefault(at, []).append(node)
-        offsets: dict[Node, int] = {}
+        values: dict[Node, int] = {}  # node → its value in the arena
         started = {x: node for group in self.groups for node, x in group.starts_from if (node, x) in group.in_place}
         for at, group in enumerate(self.groups):
             taken: set[Node] = set()
@@ -169,16 +178,16 @@ class _Planner:
                 if follower is not None and self._starts_output(node, follower):
                     self.places[node] = replace(self.places[follower], type=node.type)
                     continue
-                over = self._dying_operand(group, node, at, offsets, taken)
+                over = self._dying_operand(group, node, at, values, taken)
                 if over is not None:
                     taken.add(over)
-                    offsets[node] = offsets.pop(over)
+                    values[node] = values.pop(over)
                 else:
-                    offsets[node] = self.arena.take(node.type.nbytes)
-                self.places[node] = Place("arena", 0, offsets[node], node.type)
+                    values[node] = self.arena.take(node.type.nbytes)
+                self.places[node] = self._in_arena(values[node], node)
             for node in dying.get(at, ()):
-                if node in offsets:
-                    self.arena.give(offsets.pop(node), node.type.nbytes)
+                if node in values:
+                    self.arena.give(values.pop(node))
         for index, value in getattr(self, "_late", []):
             self.after[index] = (self.places[value], self.after[index][1])
 
@@ -188,80 +197,28 @@ class _Planner:
         return (place is not None and place.where == "output" and self.last[node] == self.made[follower]
                 and node not in self.returned)
 
-    def _dying_operand(self, group: Group, output: Node, at: int, offsets: dict[Node, int],
+    def _dying_operand(self, group: Group, output: Node, at: int, values: dict[Node, int],
                        taken: set[Node]) -> Node | None:
         """An operand of the output's size that nobody needs after this group, and that it may overwrite.
 
-        One that the group reads through a view as well (`y + y.T`) is read at other elements than it
-        is written at, so it stays.
+        Two open sizes must be one formula: those that are equal by chance may part at another batch. One that the
+        group reads through a view as well (`y + y.T`) is read at other elements than it is written at, so it stays.
         """
         for x in group.inputs:
-            if (x in offsets and x not in taken and self.last[x] == at
-                    and estimate(x.type.nbytes) == estimate(output.type.nbytes) and x.type.dtype is output.type.dtype
-                    and self.reads[at][x] == [x] and self.may_overwrite(group, output, x)):
+            if (x in values and x not in taken and self.last[x] == at and x.type.dtype is output.type.dtype
+                    and _same(x.type.numel, output.type.numel) and self.reads[at][x] == [x]
+                    and self.may_overwrite(group, output, x)):
                 return x
         return None
 
 
+def _same(a: Any, b: Any) -> bool:
+    """Are the sizes equal, whatever the batch is? Asked without a guard: equal formulas are one object."""
+    return a is b or (a.__class__ is int and b.__class__ is int and a == b)
+
+
 def _memory(place: Place) -> tuple[str, int, int]:
     return place.where, place.index, place.offset
-
-
-class _Arena:
-    """Offsets in one block: best fit among free ranges, growing at the end."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.peak = 0
-        self._live = 0
-        self._bytes_at: dict[int, int] = {}  # start of a free range → bytes
-        self._start_of: dict[int, int] = {}  # its end → start
-        self._by_size: list[tuple[int, int]] = []  # (bytes, start), sorted
-
-    def take(self, nbytes: int) -> int:
-        """The offset of this many bytes: the smallest free range that has them, the first of equals."""
-        need = aligned(nbytes)
-        self._live += need
-        self.peak = max(self.peak, self._live)
-        at = bisect_left(self._by_size, (need, 0))
-        if at < len(self._by_size):
-            size, start = self._by_size[at]
-            self._remove(start)
-            if size > need:
-                self._insert(start + need, size - need)
-            return start
-        start = self._start_of.get(self.size, self.size)
-        if start != self.size:  # grow the last free range
-            self._remove(start)
-        self.size = start + need
-        return start
-
-    def give(self, offset: int, nbytes: int) -> None:
-        """Free a range, and join it with its neighbours."""
-        start, end = offset, offset + aligned(nbytes)
-        self._live -= end - start
-        if start in self._start_of:
-            start = self._start_of[start]
-            self._remove(start)
-        if end in self._bytes_at:
-            size = self._bytes_at[end]
-            self._remove(end)
-            end += size
-        self._insert(start, end - start)
-
-    def _insert(self, start: int, size: int) -> None:
-        self._bytes_at[start], self._start_of[start + size] = size, start
-        insort(self._by_size, (size, start))
-
-    def _remove(self, start: int) -> None:
-        size = self._bytes_at.pop(start)
-        del self._start_of[start + size]
-        del self._by_size[bisect_left(self._by_size, (size, start))]
-
-
-def aligned(nbytes: int) -> int:
-    """Bytes that a value takes in the arena."""
-    return -(-max(estimate(nbytes), 1) // ALIGNMENT) * ALIGNMENT
 
 
 __all__ = ["MemoryPlan", "plan_memory"]

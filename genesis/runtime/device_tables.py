@@ -6,18 +6,18 @@ of it depends on no address is worked out once (`Table.parts`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
-from genesis.ir.place import Memory, memory_of
+from genesis.ir.place import Memory
 from genesis.ir.types import Device
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_storage import CUDAStorage
 from genesis.runtime.device_checks import told_of
 from genesis.runtime.host_bytes import address_of
-from genesis.runtime.plan import Launch, Step, Table
+from genesis.runtime.plan import Launch, Step, Table, TableParts
 
 ALIGNMENT: Final = 2  # entries of 8 bytes: a kernel may load 16 bytes at once
 
@@ -57,38 +57,33 @@ class DeviceTables:
     """
 
     def __init__(self, layout: TableLayout, bases: Mapping[Memory, int], device: Device, stream: object):
-        self._entries: dict[Memory, tuple[list[int], list[int]]] = {}  # memory → (positions, offsets) of what points in
+        self._layout = layout
         self._host = np.zeros(layout.count, np.int64)
         for table, start in layout.tables:
             parts = table.parts
             self._host[start:start + len(table.entries)] = parts.numbers
             for position, check in parts.checks:
                 self._host[start + position] = told_of(check)
-            for position, place in parts.places:
-                positions, offsets = self._entries.setdefault(memory_of(place), ([], []))
-                positions.append(start + position)
-                offsets.append(place.offset)
-        self._point(self._entries, bases)
+            self._point(parts, start, bases)
         self._memory = CUDAStorage(self._host.nbytes, device)
         self.address = self._memory.ptr
         if layout.count:
             self._write(0, layout.count, stream)
 
-    def move(self, moved: Iterable[Memory], bases: Mapping[Memory, int], stream: object) -> None:
+    def move(self, moved: Collection[Memory], bases: Mapping[Memory, int], stream: object) -> None:
         """Write the new addresses of moved memories, after what the GPU still does with the old ones."""
-        changed = [memory for memory in moved if memory in self._entries]
-        if changed:
-            self._point(changed, bases)
-            positions = [position for memory in changed for position in self._entries[memory][0]]
-            self._write(min(positions), max(positions) + 1, stream)
+        for table, start in self._layout.tables:
+            parts = table.parts
+            if parts.reaches(moved):
+                self._point(parts, start, bases)
+                changed = [parts.memories[memory] for memory in moved if memory in parts.memories]
+                positions = parts.positions[np.isin(parts.memory, changed)]
+                self._write(start + int(positions[0]), start + int(positions[-1]) + 1, stream)
 
-    def _point(self, memories: Iterable[Memory], bases: Mapping[Memory, int]) -> None:
-        positions, addresses = [], []
-        for memory in memories:
-            base = bases[memory]
-            positions += self._entries[memory][0]
-            addresses += [base + offset for offset in self._entries[memory][1]]
-        self._host[positions] = addresses
+    def _point(self, parts: TableParts, start: int, bases: Mapping[Memory, int]) -> None:
+        """Let the table's places be where their memories are."""
+        starts = np.array([bases[memory] for memory in parts.memories], np.int64)
+        self._host[start + parts.positions] = starts[parts.memory] + parts.offsets
 
     def _write(self, start: int, end: int, stream: object) -> None:
         part = self._host[start:end].view(np.uint8)

@@ -116,7 +116,7 @@ class _PlanOnStream:
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
         self._stamp: object = None  # that of the `Memories` that have these addresses
         self._order = order()
-        self._read = [at for at in range(len(plan.inputs)) if at not in set(plan.updates)]
+        self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
 
     def run(self, inputs: Sequence[CUDAStorage], packed: bytes) -> list[CUDAStorage]:

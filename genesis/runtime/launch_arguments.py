@@ -59,7 +59,7 @@ class ArgumentLayout:
                 memory += [0] * SCRATCH_POINTERS
                 offset += [0] * SCRATCH_POINTERS
         self.memories = list(known)
-        self._by_table = [(number, argument.parts.memories) for number, step in enumerate(steps)
+        self._by_table = [(number, argument.parts) for number, step in enumerate(steps)
                           if not isinstance(step, Copy) for argument in step.args if isinstance(argument, Table)]
         self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
 
@@ -67,7 +67,7 @@ class ArgumentLayout:
         """The numbers of the steps that use one of these memories, also through a table."""
         used = np.array([memory in moved for memory in self.memories], bool)[self.memory]
         found = set((np.searchsorted(self.starts, np.flatnonzero(used), "right") - 1).tolist())
-        found.update(number for number, reached in self._by_table if not reached.isdisjoint(moved))
+        found.update(number for number, parts in self._by_table if parts.reaches(moved))
         return sorted(found)
 
 
@@ -108,7 +108,7 @@ class Arguments:
             reach = self._range(argument)
             return Pointer(reach[0], argument.type.dtype, (reach,))
         start = self._tables.address + self.layout.tables.offset(argument)
-        targets = [self._range(place) for _, place in argument.parts.places]
+        targets = [self._range(place) for place in argument.parts.places]
         return Pointer(start, int64, ((start, start + 8 * len(argument.entries)), *targets))
 
     def _range(self, place: Place) -> tuple[int, int]:

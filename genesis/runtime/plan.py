@@ -83,10 +83,14 @@ class Table:
     @cached_property
     def parts(self) -> TableParts:
         """The entries by what they are."""
-        places = [(at, x) for at, x in enumerate(self.entries) if isinstance(x, Place)]
+        positions = [at for at, x in enumerate(self.entries) if isinstance(x, Place)]
+        places = [x for x in self.entries if isinstance(x, Place)]
         checks = [(at, x) for at, x in enumerate(self.entries) if isinstance(x, Check)]
         numbers = np.array([x if isinstance(x, int) else 0 for x in self.entries], np.int64)
-        return TableParts(numbers, places, checks, frozenset(memory_of(place) for _, place in places))
+        memories: dict[Memory, int] = {}
+        memory = [memories.setdefault(memory_of(place), len(memories)) for place in places]
+        return TableParts(numbers, checks, places, np.array(positions, np.int64), memories, np.array(memory, np.int64),
+                          np.array([place.offset for place in places], np.int64))
 
 
 class TableParts(NamedTuple):
@@ -94,14 +98,25 @@ class TableParts(NamedTuple):
 
     Attributes:
         numbers: int64[entries], 0 where there is no number.
-        places, checks: (position, entry).
-        memories: what the places are in.
+        checks: (position, entry).
+        places: in order.
+        positions: int64[places]: where among the entries they are.
+        memories: what they are in → its number.
+        memory: int64[places]: which of these it is.
+        offsets: int64[places]: where in that.
     """
 
     numbers: np.ndarray
-    places: list[tuple[int, Place]]
     checks: list[tuple[int, Check]]
-    memories: frozenset[Memory]
+    places: list[Place]
+    positions: np.ndarray
+    memories: dict[Memory, int]
+    memory: np.ndarray
+    offsets: np.ndarray
+
+    def reaches(self, memories: Iterable[Memory]) -> bool:
+        """Is a place in one of these?"""
+        return not self.memories.keys().isdisjoint(memories)
 
 
 @dataclass(frozen=True)

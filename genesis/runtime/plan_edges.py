@@ -12,9 +12,8 @@ gives one part of the arena to many values in turn. What follows from other edge
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from genesis.ir.place import Memory, Place, memory_of
 from genesis.runtime.plan import Copy, Launch, Step, Table
@@ -32,11 +31,16 @@ def edges_of(steps: Sequence[Step]) -> Edges:
         conflicts: set[int] = set()
         for places, overwrites in zip(_accesses(step), (False, True), strict=True):
             for place in places:
-                if place.type.nbytes and place.where != "errors":  # any order of failures will do
-                    memory = memories.setdefault(memory_of(place), _Spans())
-                    conflicts |= memory.access(place.offset, place.offset + place.type.nbytes, number, overwrites)
+                nbytes = place.type.nbytes
+                if nbytes and place.where != "errors":  # any order of failures will do
+                    memory = memory_of(place)
+                    spans = memories.get(memory)
+                    if spans is None:
+                        spans = memories[memory] = _Spans()
+                    spans.access(place.offset, place.offset + nbytes, number, overwrites, conflicts)
+        conflicts.discard(number)
         covered, kept = 0, []
-        for other in sorted(conflicts - {number}, reverse=True):
+        for other in sorted(conflicts, reverse=True):
             if not covered >> other & 1:
                 kept.append(other)
                 covered |= earlier[other] | 1 << other
@@ -45,12 +49,17 @@ def edges_of(steps: Sequence[Step]) -> Edges:
     return tuple(found)
 
 
-def _accesses(step: Step) -> tuple[list[Place], list[Place]]:
-    """(what a step reads, what it writes). A launch that does not say what it writes may write all it can reach."""
+def _accesses(step: Step) -> tuple[Iterable[Place], Iterable[Place]]:
+    """(what a step reads, what it writes). A launch that does not say what it writes may write all it can reach.
+
+    What is written is left out of what is read: a write waits for all that a read does.
+    """
     if isinstance(step, Copy):
-        return [step.source], [step.destination]
-    reached = list(places_of(step))
-    return reached, reached if step.writes is None else list(step.writes)
+        return (step.source,), (step.destination,)
+    if step.writes is None:
+        return (), places_of(step)
+    written = set(map(id, step.writes))
+    return [place for place in places_of(step) if id(place) not in written], step.writes
 
 
 def places_of(step: Launch) -> Iterator[Place]:
@@ -59,17 +68,16 @@ def places_of(step: Launch) -> Iterator[Place]:
         if isinstance(argument, Place):
             yield argument
         elif isinstance(argument, Table):
-            yield from (place for _, place in argument.parts.places)
+            yield from argument.parts.places
 
 
-@dataclass
 class _Span:
     """Bytes with one history: the last step that wrote them, and those that have read them since."""
 
-    start: int
-    end: int
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
+    __slots__ = ("end", "readers", "start", "writer")
+
+    def __init__(self, start: int, end: int, writer: int | None, readers: list[int]):
+        self.start, self.end, self.writer, self.readers = start, end, writer, readers
 
 
 class _Spans:
@@ -77,37 +85,59 @@ class _Spans:
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
+        self._starts: list[int] = []
 
-    def access(self, start: int, end: int, step: int, overwrites: bool) -> set[int]:
-        """Note that a step reads or overwrites these bytes; returns the steps that must be done before."""
-        self._cut(start)
-        self._cut(end)
-        low = bisect_left(self._spans, start, key=lambda span: span.start)
-        high = bisect_left(self._spans, end, key=lambda span: span.start)
+    def access(self, start: int, end: int, step: int, overwrites: bool, before: set[int]) -> None:
+        """Note that a step reads or overwrites these bytes; the steps that must be done first are added to `before`."""
+        low, high = self._between(start, end)
         touched = self._spans[low:high]
-        before = {span.writer for span in touched if span.writer is not None}
-        if overwrites:
-            before.update(reader for span in touched for reader in span.readers)
-            self._spans[low:high] = [_Span(start, end, step)]
-            return before
-        at, spans = start, []
         for span in touched:
-            if at < span.start:
-                spans.append(_Span(at, span.start))
-            spans.append(span)
-            at = span.end
-        if at < end:
-            spans.append(_Span(at, end))
-        for span in spans:
-            span.readers.append(step)
-        self._spans[low:high] = spans
-        return before
+            if span.writer is not None:
+                before.add(span.writer)
+            if overwrites:
+                before.update(span.readers)
+            else:
+                span.readers.append(step)
+        if overwrites:
+            touched[0].end, touched[0].writer, touched[0].readers = end, step, []
+            if len(touched) > 1:
+                self._replace(low, high, touched[:1])
 
-    def _cut(self, at: int) -> None:
-        """Let no span go across this byte."""
-        index = bisect_right(self._spans, at, key=lambda span: span.start) - 1
-        if index >= 0:
-            span = self._spans[index]
-            if span.start < at < span.end:
-                self._spans.insert(index + 1, _Span(at, span.end, span.writer, span.readers.copy()))
+    def _between(self, start: int, end: int) -> tuple[int, int]:
+        """The numbers of the first span of these bytes and of the one behind them; together the spans are the bytes."""
+        spans = self._spans
+        if len(spans) == 1 and spans[0].start == start and spans[0].end == end:  # most memories are one value's
+            return 0, 1
+        low, high = self._cut(start), self._cut(end)
+        if sum([span.end - span.start for span in spans[low:high]]) != end - start:
+            filled = self._filled(spans[low:high], start, end)
+            self._replace(low, high, filled)
+            high = low + len(filled)
+        return low, high
+
+    def _filled(self, spans: list[_Span], start: int, end: int) -> list[_Span]:
+        """The spans, and between them others of bytes that nobody has accessed."""
+        found = []
+        for span in spans:
+            if start < span.start:
+                found.append(_Span(start, span.start, None, []))
+            found.append(span)
+            start = span.end
+        if start < end:
+            found.append(_Span(start, end, None, []))
+        return found
+
+    def _replace(self, low: int, high: int, spans: list[_Span]) -> None:
+        self._spans[low:high] = spans
+        self._starts[low:high] = [span.start for span in spans]
+
+    def _cut(self, at: int) -> int:
+        """Let no span go across this byte; returns the number of the first span behind it."""
+        index = bisect_left(self._starts, at)
+        if index:
+            span = self._spans[index - 1]
+            if at < span.end:
+                self._spans.insert(index, _Span(at, span.end, span.writer, span.readers.copy()))
+                self._starts.insert(index, at)
                 span.end = at
+        return index

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from genesis.ir import Node
 from genesis.ir.place import Place
+from genesis.passes.arena import ALIGNMENT
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.plan_memory import ALIGNMENT, MayOverwrite, MemoryPlan
+from genesis.passes.plan_memory import MayOverwrite, MemoryPlan
 
 Block = tuple[str, int]
 

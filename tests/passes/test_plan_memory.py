@@ -10,8 +10,9 @@ from genesis.codegen import lower_cpu
 from genesis.compiler import backend_of
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
+from genesis.passes.arena import ALIGNMENT, arranged
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.plan_memory import ALIGNMENT, MayOverwrite, MemoryPlan, plan_memory
+from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
 from genesis.passes.single_nodes import single_nodes
 from tests.passes.random_graphs import graphs
 from tests.passes.simulate import arena_places, check_plan, most_live_bytes
@@ -35,6 +36,9 @@ def planned(graph: Graph, may_overwrite: MayOverwrite = lower_cpu.may_overwrite)
     plan = plan_memory(schedule, may_overwrite)
     check_plan(schedule, plan, may_overwrite)
     assert plan.max_live_bytes == most_live_bytes(schedule, plan) <= plan.arena_bytes
+    again = arranged(plan.requests)
+    assert (again.size, again.peak) == (plan.arena_bytes, plan.max_live_bytes)
+    assert all(again.offsets[plan.value_at[id(place)]] == place.offset for place in arena_places(plan))
     return schedule, plan
 
 
