@@ -1,7 +1,7 @@
 """How far functions are from the exact result, in units in the last place, beside torch on the same device.
 
-    python benchmarks/accuracy.py --device cuda --out     writes benchmarks/results/accuracy.json
-    python benchmarks/accuracy.py --markdown              prints docs/accuracy.md from that file
+    python benchmarks/accuracy.py --device cuda --out     writes benchmarks/results/accuracy_cuda.json
+    python benchmarks/accuracy.py --markdown              prints docs/accuracy.md from what was measured
 
 float16 and bfloat16: every bit pattern. float32: random bit patterns and random numbers near 0 and 1. The exact result
 is computed in float64, with the arguments' reduction done exactly where it matters (sinc). A result that overflows,
@@ -16,12 +16,12 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 
-RESULTS = Path(__file__).resolve().parent / "results" / "accuracy.json"
+DEVICES = ("cuda", "cpu")
 DTYPES = {"float32": (24, -126), "float16": (11, -14), "bfloat16": (8, -126)}
 """Digits of the mantissa, and the least normal exponent."""
 
@@ -146,24 +146,36 @@ def measure(device: str) -> dict[str, dict[str, dict[str, float]]]:
 
 def markdown() -> str:
     """docs/accuracy.md."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
     lines = ["# Accuracy", "",
-             f"The largest errors in units in the last place on {found['machine']}, of Genesis and, in parentheses, of",
-             f"torch {found['torch']} on the same device and arguments: all bit patterns of float16 and bfloat16, and",
-             "about half a million of float32. An error of 0.5 is correct rounding; inf means a wrong NaN or infinity.",
-             "Written by `python benchmarks/accuracy.py --markdown`.",
-             "", "| function | " + " | ".join(DTYPES) + " |", "|---|" + "---|" * len(DTYPES)]
-    for name, row in found["functions"].items():
-        cells = [f"{row[d]['genesis']:g} ({row[d]['torch']:g})" for d in DTYPES]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+             "The largest errors in units in the last place, of Genesis and, in parentheses, of torch on the same",
+             "device and arguments: all bit patterns of float16 and bfloat16, about half a million of float32. 0.5 is",
+             "correct rounding; inf means a wrong NaN or infinity. On the CPU the functions are torch's own.",
+             "Written by `python benchmarks/accuracy.py --markdown`."]
+    for device in DEVICES:
+        path = record.RESULTS / f"accuracy_{device}.json"
+        if path.is_file():
+            lines += ["", *_section(device, json.loads(path.read_text(encoding="utf-8")))]
+        else:
+            lines += ["", f"## {device}", "", "Not measured yet."]
     return "\n".join(lines) + "\n"
+
+
+def _section(device: str, found: dict[str, Any]) -> list[str]:
+    """What was measured on one device."""
+    where = found["gpu"] if device == "cuda" else "one machine's processor"
+    lines = [f"## {device}", "", f"On {where}, {found['date']}, torch {found['torch']}.", "",
+             "| function | " + " | ".join(DTYPES) + " |", "|---|" + "---|" * len(DTYPES)]
+    for name, row in found["functions"].items():
+        cells = [f"{row[dtype]['genesis']:g} ({row[dtype]['torch']:g})" for dtype in DTYPES]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def main() -> None:
     """Measure, or print the page."""
     parser = argparse.ArgumentParser(description="Errors in units in the last place, beside torch's.")
-    parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
-    parser.add_argument("--out", help="write the measurements to this JSON file", nargs="?", const=str(RESULTS))
+    parser.add_argument("--device", default="cuda", choices=DEVICES)
+    record.add_out(parser)
     parser.add_argument("--markdown", action="store_true", help="print docs/accuracy.md")
     options = parser.parse_args()
     if options.markdown:
@@ -171,10 +183,7 @@ def main() -> None:
         return
     table = measure(options.device)
     if options.out:
-        import torch
-        machine = torch.cuda.get_device_name() if options.device == "cuda" else "the CPU"
-        Path(options.out).write_text(json.dumps({"machine": machine, "torch": torch.__version__, "functions": table},
-                                                indent=1) + "\n", encoding="utf-8")
+        record.write(options.out, f"accuracy_{options.device}", functions=table)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a user pays for device memory: allocation and release in pairs, beside torch's caching allocator.
 
-    python benchmarks/allocator.py --out benchmarks/results/allocator.json       # a GPU with torch
-    python benchmarks/allocator.py --pretend                                      # no GPU: Genesis alone, host memory
+    python benchmarks/allocator.py --out       # a GPU with torch
+    python benchmarks/allocator.py --pretend   # no GPU: Genesis alone, host memory
 
 Each workload is one list of requests, made from a seed; both sides run it in the same loop, in turns, through what
 their users hold: `CUDAStorage(nbytes, device)` and `torch.empty(nbytes, dtype=torch.uint8, device="cuda")`. A pair is
@@ -14,14 +14,13 @@ The bars are ratios to torch's time in the same run.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+import record
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 ROUNDS = 9
@@ -138,7 +137,7 @@ def main() -> None:
     """Run the workloads and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pretend", action="store_true", help="Genesis alone, over host memory")
-    parser.add_argument("--out", type=Path)
+    record.add_out(parser)
     options = parser.parse_args()
 
     import genesis
@@ -167,8 +166,7 @@ def main() -> None:
         found[name] = measure(workload, makers, genesis.cuda.synchronize)
     missed = report(found)
     if options.out:
-        options.out.write_text(json.dumps({"bars": BARS, "ns": found, "missed": missed, "python":
-                                           platform.python_version(), "gpu": genesis.cuda.get_device_name()}, indent=1))
+        record.write(options.out, "allocator", bars=BARS, ns=found, missed=missed)
 
 
 def report(found: dict[str, dict[str, float]]) -> list[str]:

@@ -3,7 +3,7 @@
 Every contestant runs in a process of its own, on the same inputs. Two heads are compared with float32 numpy
 before anything is timed. Times are device times: launches back to back between two events.
 
-    python benchmarks/attention.py --out benchmarks/results
+    python benchmarks/attention.py --out
     python benchmarks/attention.py --only genesis --tiles "flash_attention=128,64,8,3;flash_attention_dq=64,64,4,2"
     python benchmarks/attention.py --sweep --cases 4x16x4096x64      # every tile of a grid, the best rows printed
 """
@@ -15,16 +15,14 @@ import importlib.util
 import itertools
 import json
 import os
-import platform
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import record
 
 CASES = "16x12x1024x64,4x16x4096x64,4x16x4096x128"
 TOLERANCE = 2e-2
@@ -271,7 +269,7 @@ def main() -> int:
     parser.add_argument("--tiles", default=os.environ.get(TILES_VARIABLE, ""), help='"op=i,j,warps,stages;…"')
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
-    parser.add_argument("--out", help="folder for attention.json")
+    record.add_out(parser)
     args = parser.parse_args()
     os.environ[TILES_VARIABLE] = args.tiles
     if args.measure:
@@ -293,12 +291,7 @@ def main() -> int:
         wrong |= len(results) < len(names) or any(r["error"] > TOLERANCE for r in results.values())
         found[case] = results
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(),
-                 "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                                       capture_output=True, text=True).stdout.strip(), "command": " ".join(sys.argv)}
-        (Path(args.out) / ("attention_sweep.json" if args.sweep else "attention.json")).write_text(
-            json.dumps({**where, "results": found}, indent=1))
+        record.write(args.out, "attention_sweep" if args.sweep else "attention", results=found)
     return int(wrong)
 
 

@@ -4,26 +4,22 @@ All three read the same memory: torch looks at Genesis's tensors. Results are co
 anything is timed. A time is a device time: the calls are queued behind a long copy, so that the host is ahead, and
 three sets of inputs take turns, so that none is in the L2. The rate counts the least traffic (`bar_workloads.py`).
 
-    python benchmarks/bars.py --out benchmarks/results
+    python benchmarks/bars.py --out
     python benchmarks/bars.py --match softmax --peers "" --kernels     # one family, Genesis alone, every kernel's time
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import record
 import torch
 from bar_workloads import WORKLOADS, Operand, Workload
 
@@ -278,7 +274,7 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only workloads with one of these in their name, comma-separated")
     parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
     parser.add_argument("--kernels", action="store_true", help="also time every kernel of Genesis's plans")
-    parser.add_argument("--out", help="folder for bars.json")
+    record.add_out(parser)
     args = parser.parse_args()
     spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
     genesis.eval(*spin)
@@ -301,13 +297,7 @@ def main() -> int:
     if "adamw" in args.match or not args.match:
         rows += adamw(rate, {"genesis": partial(copies_ahead, spin), "torch fused": sleep_ahead})
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__,
-                 "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                                       capture_output=True, text=True).stdout.strip(),
-                 "command": " ".join(sys.argv), "copy_gb_per_s": rate / 1e9}
-        results = {**where, "rows": [asdict(row) for row in rows]}
-        (Path(args.out) / "bars.json").write_text(json.dumps(results, indent=1))
+        record.write(args.out, "bars", copy_gb_per_s=rate / 1e9, rows=[asdict(row) for row in rows])
     return int(wrong)
 
 

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import record
 import torch
 from torch_gpt2 import TorchGPT
 
@@ -31,7 +30,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--out")
+    record.add_out(parser)
     args = parser.parse_args()
     ours = GPT(GPTConfig(256, args.context, args.layers, 4, args.dim))
     theirs = TorchGPT(256, args.context, args.layers, 4, args.dim)
@@ -57,9 +56,8 @@ def main() -> None:
     print(f"{len(plan.plan.steps)} calls, arena {plan.plan.arena_bytes / 1e6:.1f} MB "
           f"(max live {plan.plan.max_live_bytes / 1e6:.1f} MB)")
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        result = {"date": time.strftime("%Y-%m-%d"), "config": vars(args), "torch": torch.__version__, "ms": found}
-        (Path(args.out) / "cpu_step.json").write_text(json.dumps(result, indent=1))
+        config = {name: value for name, value in vars(args).items() if name != "out"}
+        record.write(args.out, "cpu_step", config=config, ms=found)
 
 
 def _seconds(run: Callable[[], Any]) -> float:

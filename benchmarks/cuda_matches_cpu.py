@@ -3,7 +3,7 @@
 Prints both curves and their largest relative difference; exit status 1 above 1e-3. Each device runs in a
 process of its own, and the CUDA one must not import torch.
 
-    python benchmarks/cuda_matches_cpu.py --out benchmarks/results
+    python benchmarks/cuda_matches_cpu.py --out
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import record
 
 
 def losses(device: str, steps: int) -> list[float]:
@@ -45,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device")
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--out")
+    record.add_out(parser)
     args = parser.parse_args()
     if args.device:
         start = time.perf_counter()
@@ -69,8 +70,7 @@ def main() -> int:
     print(f"largest relative difference {worst:.2e}; torch imported on CUDA: {results['cuda']['torch']}; "
           f"seconds {results['cpu']['s']:.1f} cpu, {results['cuda']['s']:.1f} cuda")
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        (Path(args.out) / "cuda_matches_cpu.json").write_text(json.dumps({"worst": worst, **results}, indent=1))
+        record.write(args.out, "cuda_matches_cpu", worst=worst, **results)
     return 0 if worst <= 1e-3 and not results["cuda"]["torch"] else 1
 
 

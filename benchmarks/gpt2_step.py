@@ -4,14 +4,13 @@ All three start from the same float32 weights and see the same token batches. Lo
 steps before anything is timed. A time is the median over rounds of many steps without waiting in between, by
 CUDA events, in milliseconds a step. Host time is the median time that the call of a step takes.
 
-    python benchmarks/gpt2_step.py --out benchmarks/results
+    python benchmarks/gpt2_step.py --out
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import record
 
 VOCAB, CONTEXT, LAYERS, HEADS, DIM = 50304, 1024, 12, 12, 768
 LR, BETAS, DECAY = 3e-4, (0.9, 0.95), 0.1
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--weights", default="/tmp/gpt2_weights.npz")
-    parser.add_argument("--out")
+    record.add_out(parser)
     parser.add_argument("--contestants", default="genesis,genesis+compile,torch,torch+compile")
     args = parser.parse_args()
     if args.only:
@@ -183,11 +183,7 @@ def main() -> None:
             print(f"{name}: {r['launches']} launches a step, torch imported: {r['torch_imported']}, "
                   f"arena {r['arena_gb']:.2f} GB (max live {r['max_live_gb']:.2f})")
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(),
-                 "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                                       capture_output=True, text=True).stdout.strip(), "command": " ".join(sys.argv)}
-        (Path(args.out) / "gpt2_step.json").write_text(json.dumps({**where, "results": results}, indent=1))
+        record.write(args.out, "gpt2_step", results=results)
 
 
 if __name__ == "__main__":

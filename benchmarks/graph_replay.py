@@ -1,6 +1,6 @@
 """Replay of a plan of a thousand small kernels, each of which needs the one before, beside a CUDA graph of torch.
 
-    python benchmarks/graph_replay.py [--kernels 1000] [--out benchmarks/results/graph_replay.json]
+    python benchmarks/graph_replay.py [--kernels 1000] [--out]
 
 Times are GPU times a kernel, by CUDA events around many replays. The bar: 1.0 µs a kernel. "branches" is the same
 number of kernels as four chains that need each other only at the end: they overlap.
@@ -9,11 +9,11 @@ number of kernels as four chains that need each other only at the end: they over
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+import record
 
 BAR = 1.0
 ROUNDS, REPLAYS = 7, 20
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernels", type=int, default=1000)
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 65536])
-    parser.add_argument("--out", type=Path)
+    record.add_out(parser)
     options = parser.parse_args()
     rows = genesis_times(options.sizes, options.kernels)
     peer = torch_times(options.sizes, options.kernels)
@@ -101,9 +101,7 @@ def main() -> None:
     for name, time in rows.items():
         print(f"{name:<24}{time:>10.3f}{peer.get(name, float('nan')):>10.3f}" + ("  missed" if time > BAR else ""))
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({"benchmark": "graph_replay", "kernels": options.kernels, "genesis": rows,
-                                           "torch": peer}, indent=1) + "\n")
+        record.write(options.out, "graph_replay", kernels=options.kernels, genesis=rows, torch_times=peer)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
 """Where the time of Genesis's GPT-2 124M step goes: every launch timed alone, summed by kernel.
 
-    python benchmarks/profile_gpt2.py --out benchmarks/results
+    python benchmarks/profile_gpt2.py --out
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
+import record
 from gpt2_step import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, batches
 
 import genesis
@@ -24,7 +23,7 @@ def main() -> None:
     """Train three steps, then time the last plan's launches one by one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--out")
+    record.add_out(parser)
     args = parser.parse_args()
     genesis.manual_seed(0)
     model = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")
@@ -62,9 +61,8 @@ def main() -> None:
     for label, times in rows[:45]:
         print(f"{sum(times):8.2f} ms {len(times):4d} x {sum(times) / len(times) * 1e3:8.1f} us  {label}")
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        (Path(args.out) / "profile_gpt2.json").write_text(json.dumps(
-            {label: {"ms": sum(times), "count": len(times)} for label, times in rows}, indent=1))
+        record.write(args.out, "profile_gpt2",
+                     launches={label: {"ms": sum(times), "count": len(times)} for label, times in rows})
 
 
 def _shape(step: Any) -> str:

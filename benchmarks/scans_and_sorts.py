@@ -4,25 +4,21 @@ Like `bars.py`, whose clock and shared memory it uses: results are compared with
 rate counts the least traffic (every input once, every output once; with the backward also the incoming gradient and
 the outgoing ones), and sets of inputs take turns so that none is in the L2.
 
-    python benchmarks/scans_and_sorts.py --out benchmarks/results
+    python benchmarks/scans_and_sorts.py --out
     python benchmarks/scans_and_sorts.py --match topk --peers "" --kernels
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import record
 import torch
 from bar_workloads import Operand
 from bars import COPY_BYTES, Row, as_torch, copy_rate, timed
@@ -276,7 +272,7 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only workloads with one of these in their name, comma-separated")
     parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
     parser.add_argument("--kernels", action="store_true", help="also time every kernel of Genesis's plans")
-    parser.add_argument("--out", help="folder for scans_and_sorts.json")
+    record.add_out(parser)
     args = parser.parse_args()
     spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
     genesis.eval(*spin)
@@ -297,13 +293,7 @@ def main() -> int:
         torch.compiler.reset()
         genesis.cuda.empty_cache()
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__,
-                 "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                                       capture_output=True, text=True).stdout.strip(),
-                 "command": " ".join(sys.argv), "copy_gb_per_s": rate / 1e9}
-        results = {**where, "rows": [asdict(row) for row in rows]}
-        (Path(args.out) / "scans_and_sorts.json").write_text(json.dumps(results, indent=1))
+        record.write(args.out, "scans_and_sorts", copy_gb_per_s=rate / 1e9, rows=[asdict(row) for row in rows])
     return int(wrong)
 
 

@@ -5,7 +5,7 @@ since the phase before it, in milliseconds; "beyond the context" is the sum with
 size is `first` the first time that a process sees it, against the median of later steps: the difference is what the
 size costs. Losses of the warm run must be those of the cold run, bit for bit.
 
-    python benchmarks/start_up.py --out benchmarks/results
+    python benchmarks/start_up.py --out
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+import record
 
 VOCAB, CONTEXT, DIM, HEADS = 50304, 1024, 768, 12
 AGAIN = 5
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--sizes", default="8,12,15,16,24,32")
-    parser.add_argument("--out")
+    record.add_out(parser)
     args = parser.parse_args()
     if args.only:
         print("RESULT " + json.dumps(measure(args)))
@@ -158,11 +158,7 @@ def main() -> None:
     same = results["cold"]["losses"] == results["warm"]["losses"]
     print(f"\nthe same losses, bit for bit: {same}; the cache has {len(kept)} entries, {sum(kept) / 1e6:.1f} MB")
     if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        where = {"date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "cpus": os.cpu_count(),
-                 "gpu": subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                                       capture_output=True, text=True).stdout.strip(), "command": " ".join(sys.argv)}
-        (Path(args.out) / "start_up.json").write_text(json.dumps({**where, "same_losses": same, **results}, indent=1))
+        record.write(args.out, "start_up", same_losses=same, **results)
 
 
 if __name__ == "__main__":
