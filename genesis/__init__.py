@@ -486,6 +486,25 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
     from genesis import array_api, cuda, func, linalg, models
     from genesis.compiled import compile, explain
     from genesis.func import vmap
+    from genesis.linalg.older import (
+        cholesky,
+        cholesky_inverse,
+        cholesky_solve,
+        det,
+        inverse,
+        logdet,
+        lu,
+        lu_solve,
+        lu_unpack,
+        matrix_exp,
+        pca_lowrank,
+        pinverse,
+        qr,
+        slogdet,
+        svd,
+        svd_lowrank,
+        triangular_solve,
+    )
     from genesis.ops.combinations import combinations, vander
     from genesis.ops.finite_differences import gradient
     from genesis.ops.view_copies import (
@@ -513,6 +532,11 @@ LATER: Final[dict[str, str]] = {
     **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models"), "genesis"),
     **dict.fromkeys(("compile", "explain"), "genesis.compiled"),
     "vmap": "genesis.func",
+    **dict.fromkeys((
+        "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
+        "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
+        "triangular_solve"
+    ), "genesis.linalg.older"),
     **dict.fromkeys(("combinations", "vander"), "genesis.ops.combinations"),
     "gradient": "genesis.ops.finite_differences",
     **dict.fromkeys((

@@ -33,6 +33,7 @@ from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.inplace_views import InplaceViewMethods
 from genesis.ops.linalg import LinalgMethods
+from genesis.ops.matrix_methods import MatrixMethods
 from genesis.ops.operators import MathMethods
 from genesis.ops.products import ProductMethods
 from genesis.ops.queries import QueryMethods
@@ -57,7 +58,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
              SearchMethods, SetMethods, ShapeMethods,
              RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
              ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods, QueryMethods, RealMethods,
-             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods):
+             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods, MatrixMethods):
     """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
 
     Called directly it makes a floating-point tensor from data, as torch.Tensor does:

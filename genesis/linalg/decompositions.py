@@ -58,7 +58,7 @@ class LstSq(NamedTuple):
     singular_values: Tensor
 
 
-def _computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
+def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     """The op on the host, its results on the tensors' device."""
     device = tensors[0].type.device
     for x in tensors:
@@ -99,7 +99,7 @@ def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
     """
-    return into(out, _computed(d.inv, (A,)))
+    return into(out, computed(d.inv, (A,)))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
@@ -121,7 +121,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
             raise failure("linalg.solve", "left=False needs matrices B", [("A", A), ("B", B)])
         return into(out, transpose(solve(transpose(A, -1, -2), transpose(B, -1, -2)), -1, -2))
     A, right = _batched(A, right)
-    found = _computed(d.solve, (A, right))
+    found = computed(d.solve, (A, right))
     return into(out, reshape(found, found.type.shape[:-1]) if vectors else found)
 
 
@@ -146,8 +146,8 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     """
     A, B = _batched(A, B)
     if left:
-        return into(out, _computed(d.solve_triangular, (A, B), (upper, unitriangular)))
-    turned = _computed(d.solve_triangular, (transpose(A, -1, -2), transpose(B, -1, -2)), (not upper, unitriangular))
+        return into(out, computed(d.solve_triangular, (A, B), (upper, unitriangular)))
+    turned = computed(d.solve_triangular, (transpose(A, -1, -2), transpose(B, -1, -2)), (not upper, unitriangular))
     return into(out, transpose(turned, -1, -2))
 
 
@@ -158,12 +158,12 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.linalg.det(genesis.tensor([[1., 2.], [3., 4.]]))
     tensor(-2.)
     """
-    return into(out, _computed(d.det, (A,)))
+    return into(out, computed(d.det, (A,)))
 
 
 def slogdet(A: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> SlogDet:
     """Sign and logarithm of the absolute value of determinants."""
-    return into(out, SlogDet(*_computed(d.slogdet, (A,))))
+    return into(out, SlogDet(*computed(d.slogdet, (A,))))
 
 
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
@@ -174,7 +174,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     tensor([[2., 0.],
             [0., 3.]])
     """
-    return into(out, _computed(d.cholesky, (A,), (upper,)))
+    return into(out, computed(d.cholesky, (A,), (upper,)))
 
 
 def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = None) -> QR:
@@ -186,7 +186,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = 
     """
     if mode not in ("reduced", "complete", "r"):
         raise failure("linalg.qr", f"mode is 'reduced', 'complete' or 'r', not {mode!r}", [("A", A)])
-    q, r = _computed(d.qr, (A,), (mode == "complete",))
+    q, r = computed(d.qr, (A,), (mode == "complete",))
     if mode == "r":
         from genesis.ops.creation import empty
         q = empty(0, dtype=A.type.dtype, device=A.type.device)
@@ -197,7 +197,7 @@ def eigh(A: Tensor, UPLO: str = "L", *, out: tuple[Tensor, Tensor] | None = None
     """Eigenvalues and eigenvectors of symmetric matrices; UPLO says which triangle is read."""
     if UPLO.upper() not in ("L", "U"):
         raise failure("linalg.eigh", f"UPLO is 'L' or 'U', not {UPLO!r}", [("A", A)])
-    return into(out, Eigh(*_computed(d.eigh, (A,), (UPLO.upper() == "U",))))
+    return into(out, Eigh(*computed(d.eigh, (A,), (UPLO.upper() == "U",))))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
@@ -214,7 +214,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None,
         full_matrices: square U and Vh; else only min(m, n) columns and rows.
         driver: of a CUDA solver; has no effect.
     """
-    return into(out, SVD(*_computed(d.svd, (A,), (full_matrices,))))
+    return into(out, SVD(*computed(d.svd, (A,), (full_matrices,))))
 
 
 def svdvals(A: Tensor, *, driver: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -236,7 +236,7 @@ def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, rtol
     if atol:
         raise failure("linalg.pinv", "atol is not supported", [("A", A)], hint="use rtol")
     chosen = rtol if rtol is not None else rcond
-    return into(out, _computed(d.pinv, (A,), (-1.0 if chosen is None else float(chosen), hermitian)))
+    return into(out, computed(d.pinv, (A,), (-1.0 if chosen is None else float(chosen), hermitian)))
 
 
 def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,

@@ -46,6 +46,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(("aminmax", "gather", "multinomial"), ("errors",),
                "whatever the function, the result is cast to the dtype of out if that is of no lower category",
                when=lambda x, args, kwargs, dtype: "out" in kwargs),
+    Difference(("cholesky_inverse", "cholesky_solve"), ("gradient", "second"),
+               "the triangle that is not read has no gradient; torch gives it that of a factor that is read whole"),
     Difference(("narrow_copy",), ("errors",), "a dimension that is not there is an IndexError, as of `narrow`",
                when=lambda x, args, kwargs, dtype: args[0] >= x.ndim),
     Difference(("linspace", "linspace.tensor_overload", "logspace", "logspace.tensor_overload"), ("forward",),

@@ -72,6 +72,8 @@ ADAPTERS: dict[str, Callable[..., Any]] = {
     "polygamma": lambda x, n, **how: genesis.polygamma(n, x, **how),
     "normal.in_place": lambda x, *args, **how: x.normal_(*args, **how),
     "linalg.lstsq.grad_oriented": lambda a, b, driver: genesis.linalg.lstsq(a, b, driver=driver)[:2],  # type: ignore
+    "pca_lowrank": lambda a, b, **how: genesis.pca_lowrank(a @ b.mT, **how),  # type: ignore[attr-defined]
+    "svd_lowrank": lambda a, b, **how: genesis.svd_lowrank(a @ b.mT, **how),  # type: ignore[attr-defined]
     "linalg.pinv.singular": lambda a, b, **how: genesis.linalg.pinv(a @ b.mT, **how),  # type: ignore[attr-defined]
 }
 """How Genesis is called where torch's table calls a lambda with the arguments in another order."""
@@ -81,7 +83,8 @@ RANDOM = frozenset({
     "log_normal", "multinomial", "new_empty", "new_empty_strided",
     "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
     "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu", "normal", "rand_like",
-    "randint", "randint_like", "randn", "randn_like", "resize_", "uniform",
+    "pca_lowrank", "randint", "randint_like", "randn", "randn_like", "resize_", "svd_lowrank",
+    "uniform",
 })
 """Names whose values torch and Genesis draw from different generators, or leave open."""
 

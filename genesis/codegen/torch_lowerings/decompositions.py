@@ -36,6 +36,14 @@ def _fresh(function: Any) -> Lowering:
     return Lowering(function, "fresh")
 
 
+def _rows(pivots: Tensor, size: int) -> Tensor:
+    """The place of each column's 1 in the permutation matrix."""
+    if not size:
+        return pivots.new_empty(pivots.shape, dtype=torch.int64)
+    square = torch.empty(*pivots.shape[:-1], size, pivots.shape[-1])
+    return torch.lu_unpack(square, pivots, unpack_data=False)[0].argmax(-2)
+
+
 DECOMPOSITIONS: dict[str, Lowering] = {
     "inv": _fresh(lambda a: _linalg.inv(a)),
     "solve": _fresh(lambda a, b: _linalg.solve(a, b)),
@@ -45,6 +53,9 @@ DECOMPOSITIONS: dict[str, Lowering] = {
     "cholesky": _fresh(lambda a, upper: _linalg.cholesky(a, upper=upper)),
     "qr": _fresh(_qr),
     "eigh": _fresh(_eigh),
+    "lu_factor": _fresh(lambda a: tuple(_linalg.lu_factor_ex(a))[:2]),
+    "matrix_exp": _fresh(lambda a: torch.matrix_exp(a)),
+    "pivots_to_rows": _fresh(_rows),
     "svd": _fresh(_svd),
     "pinv": _fresh(_pinv),
 }

@@ -18,6 +18,7 @@ from genesis.ir.ops import (
     fold,
     indexing,
     leaves,
+    lu,
     max_pool,
     movement,
     optimizer,

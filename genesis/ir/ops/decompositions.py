@@ -18,7 +18,8 @@ from genesis.ir.ops.pointwise import eq, ge, gt, where_
 from genesis.ir.types import TensorType, float32, float64, int64, tensor_type
 
 
-def _matrices(name: str, *types: TensorType, square: bool = False) -> None:
+def matrices(name: str, *types: TensorType, square: bool = False) -> None:
+    """Raise the error of a matrix function unless all of these are batches of (square) matrices it takes."""
     for t in types:
         if t.ndim < 2:
             raise RuntimeError(f"linalg.{name}: The input tensor must have at least 2 dimensions.")
@@ -31,7 +32,7 @@ def _matrices(name: str, *types: TensorType, square: bool = False) -> None:
 
 def _square(name: str) -> Any:
     def infer(a: TensorType, **_: Any) -> TensorType:
-        _matrices(name, a, square=True)
+        matrices(name, a, square=True)
         return a
     return infer
 
@@ -46,7 +47,8 @@ def _where(x: Node, lower: bool, strict: bool) -> Node:
     return gt(first, second) if strict else ge(first, second)
 
 
-def _triangle(x: Node, lower: bool = True, strict: bool = False) -> Node:
+def on_triangle(x: Node, lower: bool = True, strict: bool = False) -> Node:
+    """The triangle of x's matrices with the diagonal, or without it; zeros elsewhere."""
     return where_(_where(x, lower, strict), x, 0.0)
 
 
@@ -88,8 +90,8 @@ inv: Op = Op("inv", "linalg", _square("inv"), ulp=64, doc="Inverse of square mat
 
 
 def _solve_type(a: TensorType, b: TensorType) -> TensorType:
-    _matrices("solve", a, square=True)
-    _matrices("solve", b)
+    matrices("solve", a, square=True)
+    matrices("solve", b)
     if a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise RuntimeError(f"linalg.solve: shapes {a.shape} and {b.shape} do not fit")
     return b
@@ -109,7 +111,7 @@ def _triangular_type(a: TensorType, b: TensorType, upper: bool, unitriangular: b
 
 def _triangular_vjp(g: Node, a: Node, b: Node, y: Node, upper: bool, unitriangular: bool) -> tuple[Node, Node]:
     to_b = solve_triangular(swap_last(a), g, upper=not upper, unitriangular=unitriangular)
-    return _triangle(-matmul(to_b, swap_last(y)), lower=not upper, strict=unitriangular), to_b
+    return on_triangle(-matmul(to_b, swap_last(y)), lower=not upper, strict=unitriangular), to_b
 
 
 solve_triangular: Op = Op("solve_triangular", "linalg", _triangular_type, attrs=("upper", "unitriangular"),
@@ -119,7 +121,7 @@ solve_triangular: Op = Op("solve_triangular", "linalg", _triangular_type, attrs=
 
 
 def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:
-    _matrices("slogdet", a, square=True)
+    matrices("slogdet", a, square=True)
     each = tensor_type(a.shape[:-2], a.dtype, a.device)
     return each, each
 
@@ -144,7 +146,7 @@ det: Op = Op("det", "linalg", _det_type, ulp=64, doc="Determinants.",
 
 def _cholesky_vjp(g: Node, a: Node, y: Node, upper: bool) -> tuple[Node]:
     lower, to_lower = (swap_last(y), swap_last(g)) if upper else (y, g)
-    p = _triangle(matmul(swap_last(lower), _triangle(to_lower)))
+    p = on_triangle(matmul(swap_last(lower), on_triangle(to_lower)))
     p = p - _on_diagonal(p) * 0.5
     left = solve_triangular(swap_last(lower), p, upper=True, unitriangular=False)
     whole = swap_last(solve_triangular(swap_last(lower), swap_last(left), upper=True, unitriangular=False))
@@ -157,7 +159,7 @@ cholesky: Op = Op("cholesky", "linalg", lambda a, upper: _square("cholesky")(a),
 
 
 def _qr_type(a: TensorType, complete: bool) -> tuple[TensorType, TensorType]:
-    _matrices("qr", a)
+    matrices("qr", a)
     *batch, m, n = a.shape
     k = m if complete else min(m, n)
     return tensor_type((*batch, m, k), a.dtype, a.device), tensor_type((*batch, k, n), a.dtype, a.device)
@@ -180,7 +182,7 @@ def _qr_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any, complete: bool)
 
 def _tall_qr_gradient(q: Node, r: Node, to_q: Node, to_r: Node) -> Node:
     mixed = matmul(r, swap_last(to_r)) - matmul(swap_last(to_q), q)
-    strict = _triangle(mixed, strict=True)
+    strict = on_triangle(mixed, strict=True)
     symmetric = strict + swap_last(strict) + _on_diagonal(mixed)
     inner = to_q + matmul(q, symmetric)
     return swap_last(solve_triangular(r, swap_last(inner), upper=True, unitriangular=False))
@@ -191,7 +193,7 @@ qr: Op = Op("qr", "linalg", _qr_type, attrs=("complete",), defaults={"complete":
 
 
 def _eigh_type(a: TensorType, upper: bool) -> tuple[TensorType, TensorType]:
-    _matrices("eigh", a, square=True)
+    matrices("eigh", a, square=True)
     return tensor_type(a.shape[:-1], a.dtype, a.device), a
 
 
@@ -222,7 +224,7 @@ eigh: Op = Op("eigh", "linalg", _eigh_type, attrs=("upper",), defaults={"upper":
 
 
 def _svd_type(a: TensorType, full_matrices: bool) -> tuple[TensorType, TensorType, TensorType]:
-    _matrices("svd", a)
+    matrices("svd", a)
     *batch, m, n = a.shape
     k = min(m, n)
     sizes = ((m, m if full_matrices else k), (k,), (n if full_matrices else k, n))
@@ -264,7 +266,7 @@ svd: Op = Op("svd", "linalg", _svd_type, attrs=("full_matrices",), defaults={"fu
 
 
 def _pinv_type(a: TensorType, rtol: float, hermitian: bool) -> TensorType:
-    _matrices("pinv", a, square=hermitian)
+    matrices("pinv", a, square=hermitian)
     *batch, m, n = a.shape
     return tensor_type((*batch, n, m), a.dtype, a.device)
 
