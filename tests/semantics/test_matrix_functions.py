@@ -19,7 +19,8 @@ def matrices(*shape, seed=0):
 
 CALLS = {
     "det": lambda x: x.det(), "slogdet": lambda x: x.slogdet(), "logdet": lambda x: (x @ x.mT).logdet(),
-    "inverse": lambda x: x.inverse(), "matrix_exp": lambda x: (x * 0.1).matrix_exp(), "pinverse": lambda x: x.pinverse(),
+    "inverse": lambda x: x.inverse(), "pinverse": lambda x: x.pinverse(),
+    "matrix_exp": lambda x: (x * 0.1).matrix_exp(),
     "cholesky": lambda x: (x @ x.mT).cholesky(), "upper": lambda x: (x @ x.mT).cholesky(upper=True),
     "cholesky_solve": lambda x: x.cholesky_solve((x @ x.mT).cholesky()),
     "cholesky_inverse": lambda x: (x @ x.mT).cholesky().cholesky_inverse(), "lu": lambda x: x.lu(),
