@@ -57,7 +57,7 @@ STAGES: Final = {
     "binding": "genesis.runtime.bound_plan:BoundPlan.__init__",
     "moved memory": "genesis.runtime.bound_plan:BoundPlan.move",
     "launches": "genesis.runtime.bound_plan:BoundPlan.launch_each",
-    "graph's edges": "genesis.runtime.bound_plan:edges_of",
+    "graph's edges": "genesis.runtime.plan_edges:edges_of",
     "graph": "genesis.runtime.cuda_driver:CudaDriver.build_graph",
     "settling": "genesis.engine:run",
     "flush": "genesis.engine:flush",

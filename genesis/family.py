@@ -8,6 +8,7 @@ guards hold: beyond them kernels of another class, or another grouping, would be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING, Any
 
@@ -87,20 +88,25 @@ class Family:
         if not form.fits(numbers, values):
             return None
         if sizes == self._made_for:
-            return form.fill(values)
+            plan = form.fill(values)
+            room, memory = self._planned[0]
+            self._planned[0] = room, replace(memory, larger=plan)
+            return plan
         elements = form.elements(values)
         fitting = [] if tight else [memory for room, memory in self._planned if all(map(le, elements, room))]
-        return form.fill(values, fitting[0] if fitting else self._memory(values, elements))
+        if fitting:
+            return form.fill(values, fitting[0])
+        memory = self._memory(values)
+        plan = form.fill(values, memory)
+        self._planned.append((elements, replace(memory, larger=plan)))
+        return plan
 
-    def _memory(self, values: Sequence[Any], elements: list[int]) -> Memory:
+    def _memory(self, values: Sequence[Any]) -> Memory:
         """Memory planned for the sizes that these values were computed from."""
         from genesis.passes.arena import arranged
         nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
         arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests])
-        offsets = arena.offsets
-        memory = Memory([offsets[value] for value in self._values], arena.size, arena.peak)
-        self._planned.append((elements, memory))
-        return memory
+        return Memory([arena.offsets[value] for value in self._values], arena.size, arena.peak)
 
 
 def _moving(memory: MemoryPlan) -> list[Place]:

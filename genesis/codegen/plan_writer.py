@@ -97,7 +97,7 @@ class _Writer:
         if kind.__name__ not in CLASSES:
             raise TypeError(f"a plan has no {kind.__name__}")
         return ["o", self._numbered(x, self.objects, lambda: [
-            kind.__name__, *(self.field(getattr(x, part.name)) for part in fields(x))])]
+            kind.__name__, *(self.field(getattr(x, part.name)) for part in fields(x) if part.compare)])]
 
     def number(self, place: Place) -> int | None:
         """The number of a place among the objects, None if the plan does not have it."""

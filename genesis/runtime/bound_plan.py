@@ -14,15 +14,14 @@ from functools import cached_property, partial
 from typing import Any
 
 from genesis.ir.place import Memory
-from genesis.ir.types import Device
 from genesis.runtime.cuda_driver import cached_per_driver, driver
 from genesis.runtime.cuda_module import load
 from genesis.runtime.device_tables import DeviceTables
 from genesis.runtime.driver import DeviceCopy, DriverError, GraphNode
 from genesis.runtime.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.memory_pool import pool_of
-from genesis.runtime.plan import Copy, Launch, Step
-from genesis.runtime.plan_edges import Edges, edges_of
+from genesis.runtime.plan import Copy, Edges, Launch, Plan, Step
+from genesis.runtime.plan_edges import edges_of
 
 Bases = Mapping[Memory, int]
 """The address at which each memory starts."""
@@ -35,9 +34,9 @@ class Steps:
         DriverError: a kernel cannot be loaded.
     """
 
-    def __init__(self, steps: Sequence[Step], device: Device):
-        self.device = device
-        kernels = [load(step.kernel, device.index) if isinstance(step, Launch) else None for step in steps]
+    def __init__(self, plan: Plan, steps: Sequence[Step]):
+        self.plan, self.device = plan, plan.device
+        kernels = [load(step.kernel, self.device.index) if isinstance(step, Launch) else None for step in steps]
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]
         self.kernels = [kernel for _, kernel in busy]
@@ -52,7 +51,7 @@ class Steps:
     @cached_property
     def after(self) -> Edges:
         """For each step the steps that must be done before; known when a graph needs it, a plan may run but once."""
-        return edges_of(self.steps)
+        return self.plan.edges if len(self.steps) == len(self.plan.steps) else edges_of(self.steps)
 
     @cached_property
     def early(self) -> list[bool]:

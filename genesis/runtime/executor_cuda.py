@@ -59,7 +59,7 @@ class CudaExecutor:
             if not isinstance(step, Launch | Copy):
                 raise TypeError(f"a CUDA plan has launches and copies, not {type(step).__name__}")
             steps.append(step)
-        self._steps = Steps(steps, plan.device)
+        self._steps = Steps(plan, steps)
         self._pack = struct.Struct("<" + "".join(_NUMBER_FORMATS[type.dtype.kind] for type in plan.numbers)).pack
         self._on: dict[Any, _PlanOnStream] = {}
 

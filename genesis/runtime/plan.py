@@ -131,6 +131,9 @@ class Copy:
 Step = Launch | Copy
 """What a CUDA plan is made of."""
 
+Edges = tuple[tuple[int, ...], ...]
+"""For each step the steps that it waits for, in order."""
+
 Register = Place | bool | int | float | None
 """What a CPU call's operand starts as: a place in memory or in the numbers, a literal number, or
 None for what another call makes."""
@@ -168,6 +171,7 @@ class Plan:
         registers: what the calls of a CPU plan read and write.
         arena_bytes: scratch memory, shared by all plans of a device.
         max_live_bytes: the least any plan of this order would need, for the planner's report.
+        larger: a plan of the same steps whose values start at the same places and are no smaller.
     """
 
     device: Device
@@ -179,6 +183,14 @@ class Plan:
     arena_bytes: int
     max_live_bytes: int = 0
     registers: tuple[Register, ...] = ()
+    larger: Plan | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def edges(self) -> Edges:
+        """For each step of a CUDA plan the steps that it must wait for. Those of a larger plan do, too: whatever
+        overlaps here overlaps there."""
+        from genesis.runtime.plan_edges import edges_of
+        return edges_of(self.steps) if self.larger is None else self.larger.edges  # type: ignore[arg-type]
 
 
 class Memories(list[Any]):
@@ -197,4 +209,4 @@ class Memories(list[Any]):
         self.stamp = object()
 
 
-__all__ = ["Call", "Check", "Copy", "KernelImage", "Launch", "Memories", "Place", "Plan", "Step", "Table"]
+__all__ = ["Call", "Check", "Copy", "Edges", "KernelImage", "Launch", "Memories", "Place", "Plan", "Step", "Table"]

@@ -16,10 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from genesis.ir.place import Memory, Place, memory_of
-from genesis.runtime.plan import Copy, Launch, Step, Table
-
-Edges = tuple[tuple[int, ...], ...]
-"""For each step the steps that it waits for, in order."""
+from genesis.runtime.plan import Copy, Edges, Launch, Step, Table
 
 
 def edges_of(steps: Sequence[Step]) -> Edges:

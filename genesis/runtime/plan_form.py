@@ -39,11 +39,12 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Memory:
-    """What memory planning says for some sizes: the offset of each moving place, and two fields of the plan."""
+    """What memory planning says for some sizes: the offset of each moving place, and three fields of the plan."""
 
     offsets: Sequence[int]
     arena_bytes: int
     max_live_bytes: int
+    larger: Plan | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class PlanForm:
                 objects[number] = made.object(self.objects[number])
         plan = objects[-1]
         return plan if memory is None else replace(plan, arena_bytes=memory.arena_bytes,
-                                                   max_live_bytes=memory.max_live_bytes)
+                                                   max_live_bytes=memory.max_live_bytes, larger=memory.larger)
 
     @cached_property
     def _fixed(self) -> _Fixed:

@@ -200,3 +200,26 @@ def test_stages_of_a_plan_for_another_size_have_its_sizes(cuda: Any) -> None:
         assert found.graph.inputs[0].shape == (size, 6)
         assert all(isinstance(n, int) for node in found.stages["canonical"].nodes if not isinstance(node.type, tuple)
                    for n in node.shape)
+
+
+def test_a_smaller_size_takes_the_edges_of_the_larger(cuda: Any) -> None:
+    """Graphs, which run from the second time on: the host driver runs them in the order that edges forbid least."""
+    found = {}
+    for size in (13, 9, 15, 14):
+        for _ in range(3):
+            check(mixed, numbers(size, 6, seed=size))
+        found[size] = engine.last_plan().plan
+    assert found[13].larger is None and found[15].larger is None
+    assert found[9].larger is found[13] and found[14].larger is found[15]
+    assert found[9].edges is found[13].edges and len(found[9].edges) == len(found[9].steps)
+
+
+def test_memory_planned_for_another_size_is_that_of_a_plan_of_its_own(cuda: Any) -> None:
+    """The same requests with other bytes: no more memory than a plan that was made for the size takes."""
+    def arena(*sizes: int) -> tuple[str, int, int]:
+        engine._plans.clear()
+        for size in sizes:
+            check(pairs, numbers(size, 6))
+        return origin(), engine.last_plan().plan.arena_bytes, engine.last_plan().plan.max_live_bytes
+
+    assert arena(9, 15) == ("other size", *arena(15)[1:])
