@@ -49,6 +49,14 @@ def test_pointwise_around(cuda, fuse):
     check(program, numbers(4, 5), numbers(5, 6), numbers(6), tolerance=1e-5)
 
 
+def test_pointwise_after_batches(cuda, fuse):
+    """A batch's rows end inside a tile, all batches' rows do not: what lies beyond is the next batch's."""
+    def program(x, y, b):
+        return (x @ y) * 2 + b
+    for batches, rows in ((8, 2), (4, 8), (16, 3)):
+        check(program, numbers(3, batches, rows, 4), numbers(3, batches, 4, 5), numbers(rows, 1), tolerance=1e-5)
+
+
 def test_fronts(cuda):
     def program(a, b, v, w, batch):
         return [a.mm(b), batch.bmm(batch.transpose(1, 2)), a.mv(v), v.dot(v), genesis.outer(v, w),

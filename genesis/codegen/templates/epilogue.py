@@ -38,16 +38,17 @@ class Epilogue:
     aligned: tuple[str, ...]
 
 
-def epilogue(group: Group, product: Node, rows: int, columns: int, tile: tuple[int, int], wide: bool) -> Epilogue:
+def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int], wide: bool) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
-        rows: of all batches.
+        shape: batches, and the rows and columns of each.
         tile: rows and columns of a block of the product.
     """
+    batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
     read = (product, *(x for x in group.inputs if x is not product))
-    kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((rows, "x"), (columns, "r"))))
+    kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
     body = _Body(kernel, tile, wide, stored=product in group.outputs)
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever open sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))

@@ -66,7 +66,7 @@ def emit_matmul(group: Group) -> KernelSource:
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, batch * rows, columns, (tile.i, tile.j), wide)
+        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), wide)
         lines += more.lines
     if stored:
         lines.append("inside = (i[:, None] < rows) & (j[None, :] < columns)")
