@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.autograd import anomaly
 from genesis.autograd.freeing import free
-from genesis.autograd.stages import Pairs, content, gradients, watches_below
+from genesis.autograd.stages import Pairs, content, gradients, reaches_outside
 from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
@@ -205,7 +205,7 @@ def _gradient_function(function: Callable[..., Any], argnums: int | Sequence[int
                     own.add(given[i].leaf)
             result = function(*given, **kwargs)
             found = grad(result, [given[i] for i in positions], create_graph=True)
-        found = tuple(g if watches_below([read(g)]) - own else wrap(make(control.stop_gradient, (read(g),)))
+        found = tuple(g if reaches_outside(read(g), own) else wrap(make(control.stop_gradient, (read(g),)))
                       for g in found)
         return found[0] if isinstance(argnums, int) else found
     return gradient

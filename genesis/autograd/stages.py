@@ -8,7 +8,7 @@ it is asked what to go on with, and the next stage begins behind it. A program w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import chain, islice
@@ -214,9 +214,22 @@ class _Walk:
         return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}, hooked, seen
 
 
-def watches_below(nodes: Sequence[Node]) -> set[int]:
-    """The numbers of the leaf tensors and borders that gradients of these nodes reach."""
-    return set(_Walk([], False, None, ())._below(nodes)[0])
+def reaches_outside(node: Node, own: Collection[int]) -> bool:
+    """Do gradients of a node go to anything but the leaf tensors with these numbers and those that are gone?"""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        x = stack.pop()
+        if x in seen or not x.needs_grad:
+            continue
+        seen.add(x)
+        if not x.inputs:
+            return True
+        if x.op is not control.watch:
+            stack.extend(x.inputs)
+        elif x.attrs[0] not in own and (x.attrs[0] in watched or x.attrs[0] in crossings):
+            return True
+    return False
 
 
 def _add(totals: dict[Any, Node], key: Any, more: Node) -> None:
