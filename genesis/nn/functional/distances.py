@@ -10,6 +10,7 @@ from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.common import axis_in, broadcast, promote
 from genesis.ops.comparison import where
 from genesis.ops.out import into
+from genesis.ops.ranges import triu_indices
 from genesis.ops.rounding import minimum
 from genesis.tensor import Tensor
 
@@ -90,6 +91,30 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     cosine, target = broadcast(cosine, target)
     near = where(target == 1, 1 - cosine, 0.0)
     return reduced(near + where(target == -1, (cosine - margin).clamp(min=0), 0.0), reduction)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of each two rows: (0, 1), (0, 2), ..., (n-2, n-1).
+
+    Args:
+        input: (n, m), floating point.
+
+    Returns:
+        (n · (n - 1) / 2).
+
+    >>> import genesis
+    >>> pdist(genesis.tensor([[0.0], [1.0], [3.0]])).tolist()
+    [1.0, 3.0, 2.0]
+    """
+    if input.type.ndim != 2:
+        raise failure("pdist", f"pdist only supports 2D tensors, got: {input.type.ndim}D", [("input", input)])
+    if input.type.dtype.kind != "float":
+        raise failure("pdist", "pdist only supports floating-point dtypes", [("input", input)])
+    if p < 0:
+        raise failure("pdist", "pdist only supports non-negative p values", [("input", input)])
+    count = input.type.shape[0]
+    first, second = triu_indices(count, count, 1, device=input.type.device)
+    return (input[first] - input[second]).norm(p, 1)
 
 
 def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,

@@ -9,6 +9,7 @@ from typing import Any
 from genesis.ir.errors import failure
 from genesis.ir.ops import fold as fold_ir
 from genesis.ir.ops import resample as resample_ir
+from genesis.nn.functional.antialias import antialiased
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from genesis.recording import record
@@ -92,7 +93,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
         align_corners: for the linear modes and bicubic: whether the centres of the corner elements
             stay where they are, instead of the corners.
         recompute_scale_factor: take the scale from the sizes, not the one that was given.
-        antialias: not there yet.
+        antialias: average what is skipped by "bilinear" and "bicubic", as Pillow does.
 
     Raises:
         ValueError: both or none of size and scale_factor, or not as many as dimensions.
@@ -111,8 +112,10 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
                       error=NotImplementedError)
     sizes, scales = _sizes(op, input, n, size, scale_factor, bool(recompute_scale_factor))
     if antialias:
-        raise failure(op, "antialias=True is not there yet", [("input", input)], hint="antialias=False",
-                      error=NotImplementedError)
+        if mode not in ("bilinear", "bicubic") or n != 2:
+            raise failure(op, "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D tensor "
+                          "as input", [("input", input)], error=ValueError)
+        return antialiased(input, sizes, _MODES[mode], bool(align_corners), scales)
     if mode == "area":
         return (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[n - 1](input, sizes)
     if mode not in _MODES or _DIMENSIONS.get(mode, n) != n:
@@ -148,6 +151,16 @@ def upsample(input: Tensor, size: Any = None, scale_factor: Any = None, mode: st
              align_corners: bool | None = None) -> Tensor:
     """`interpolate` by its older name."""
     return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with mode="nearest"."""
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """`interpolate` with mode="bilinear" and align_corners=True."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 from genesis.tensor import Tensor
@@ -48,6 +50,19 @@ class NLLLoss(Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) log-probabilities and (N, ...) integers → the loss."""
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class CTCLoss(Module):
+    """-log of a target sequence's probability over all alignments; arguments as of `F.ctc_loss`."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
+        super().__init__()
+        self.blank, self.reduction, self.zero_infinity = blank, reduction, zero_infinity
+
+    def forward(self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any) -> Tensor:
+        """(time, batch, classes) log-probabilities and (batch, longest) targets → the loss."""
+        return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
+                          self.zero_infinity)
 
 
 class MSELoss(Module):
