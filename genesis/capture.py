@@ -8,7 +8,7 @@ not in the key: memories and numbers are the program's inputs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,8 +103,10 @@ def walk(roots: Iterable[Node], through: set[Node] | None = None,
     return order
 
 
-def differentiated(order: Iterable[Node]) -> set[Node]:
-    """Computed nodes that a recorded `grad` differentiates through."""
+def differentiated(order: Collection[Node]) -> set[Node]:
+    """Computed nodes that a recorded `grad` differentiates through. The way to each leads over one in `order`."""
+    if not any(map(computed, [x for x in order if x.buffer is not None and x.needs_grad and x.inputs])):
+        return set()
     starts = [y for node in order if node.op is control.grad for y in node.inputs[:node.attrs[0]]]
     seen: set[Node] = set()
     found: set[Node] = set()

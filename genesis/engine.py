@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis import session
 from genesis.capture import Captured, capture, computed, program, walk
@@ -27,6 +27,9 @@ from genesis.storage import Cell, Storage, differentiable, live_pending
 
 if TYPE_CHECKING:
     from genesis.compiler import Compiled
+
+SMALL: Final = 4096
+"""Bytes of a value that is cheaper to keep than to think about, such as a loss."""
 
 _lock = threading.RLock()
 _plans: dict[tuple, Any] = {}  # (device, settings, structure) → plan; and what `plans` keeps
@@ -179,18 +182,17 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     if not rest:
         return kept, []
     overwritten = {id(s.cell): s for s in updates}
-    reached = walk([s.node for s in rest])
-    lost = _readers(reached, overwritten)
+    inside = all(s.node in computed_here for s in rest)
+    lost = _readers(computed_here if inside else walk([s.node for s in rest]), overwritten)
     dependent = [s for s in rest if s.node in lost and not s.persistent]
     kept += [s for s in rest if (s.persistent if s.node in lost else s.node in computed_here)]
-    if not dependent:
-        return kept, []
-    if len(dependent) < len(rest):
-        reached = walk([s.node for s in dependent])
+    small = [s for s in dependent if s.type.nbytes <= SMALL]
+    if len(small) == len(dependent):
+        return kept + dependent, []
+    reached = walk([s.node for s in dependent])
     needed = list(dict.fromkeys(overwritten[id(node.buffer)] for node in reached if id(node.buffer) in overwritten))
     if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
-        small = [s for s in dependent if s.type.nbytes <= 4096]  # a loss is cheaper to keep than to think about
-        return kept + small, needed if len(small) < len(dependent) else []
+        return kept + small, needed
     return kept + dependent, []
 
 
@@ -219,8 +221,10 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[St
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
     """Which of these nodes, operands before users, need content of the overwritten cells (given by id)."""
     found: set[Node] = set()
+    disjoint = found.isdisjoint
     for node in order:
-        if id(node.buffer) in overwritten or not (computed(node) or found.isdisjoint(node.inputs)):
+        cell = node.buffer
+        if not disjoint(node.inputs) if cell is None or cell.memory is None else id(cell) in overwritten:
             found.add(node)
     return found
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,7 +55,8 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
             raise Unknown("only plans for CUDA are kept")
         structure, numbers = structure_of(captured.key)
     except Unknown:
-        return compile_graph(build_graph(captured), device)
+        with _uncollected():
+            return compile_graph(build_graph(captured), device)
     kept: list[Family | _Read] = families.setdefault(("family", device, config.key(), structure), [])
     stored = _stored()
     for source in kept:
@@ -70,7 +74,21 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
         if plan is not None:
             kept.append(_Read(numbers))
             return _from_disk(plan, start, captured)
-    return _made(captured, device, structure, numbers, kept)
+    with _uncollected():
+        return _made(captured, device, structure, numbers, kept)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector: compiling makes objects by the hundred thousand, which it would look at again and
+    again, a tenth of a second each time. What is garbage by then has no cycles, or is collected afterwards."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
