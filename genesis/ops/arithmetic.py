@@ -56,6 +56,8 @@ def _scaled(name: str, input: Value, other: Value, alpha: float, sign: int) -> T
     if isinstance(alpha, float) or (isinstance(alpha, bool) and kind != "bool"):
         raise failure(name, "for integral input tensors, argument alpha must be an integer",
                       [("input", input), ("other", other), ("alpha", alpha)])
+    if kind == "bool":  # of bools + is or, and any alpha but 0 is true
+        alpha = bool(alpha)
     return pointwise_op(p.add if sign > 0 else p.sub, input, pointwise_op(p.mul, other, alpha))
 
 

@@ -110,11 +110,14 @@ def test_attention(options: dict[str, Any], sizes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 0), (0, 4), (0, 0)])
-def test_attention_to_nothing(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_to_nothing(sizes: tuple[int, int], masked: bool) -> None:
     """Queries of no size find all keys alike; without keys there are no queries either."""
     x, tx = both(numbers(1, 2, *sizes), grad=True)
     v, tv = both(numbers(1, 2, sizes[0], 5, seed=1), grad=True)
-    check_result(F.scaled_dot_product_attention(x, x, v), TF.scaled_dot_product_attention(tx, tx, tv), [(x, tx), (v, tv)])
+    mask, tmask = both(np.zeros((sizes[0], sizes[0]), np.float32)) if masked else (None, None)
+    check_result(F.scaled_dot_product_attention(x, x, v, mask), TF.scaled_dot_product_attention(tx, tx, tv, tmask),
+                 [(x, tx), (v, tv)])
 
 
 @pytest.mark.parametrize("mask", [

@@ -64,6 +64,13 @@ def test_adaptive_pools(n: int, batch: tuple[int, ...], size: int) -> None:
     check_result(y, ty, [(x, tx)])
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_adaptive_means_of_no_channels(n: int) -> None:
+    x, tx = both(np.zeros((2, 0, *[3] * n), np.float32))
+    name = f"adaptive_avg_pool{n}d"
+    assert_same(getattr(F, name)(x, 2), getattr(TF, name)(tx, 2))
+
+
 def test_equal_elements_count_once() -> None:
     x, tx = both(np.zeros((1, 1, 4, 4), np.float32), grad=True)
     check_result(F.max_pool2d(x, 3, 1), TF.max_pool2d(tx, 3, 1), [(x, tx)])

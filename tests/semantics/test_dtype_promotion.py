@@ -174,6 +174,21 @@ def test_casts_between_all_dtypes():
         same(run(genesis), run(torch), where=f"{a} to {b}")
 
 
+@pytest.mark.parametrize("alpha", [0, 1, 2, True, False])
+@pytest.mark.parametrize("dtype", ["bool", "int64"])
+def test_a_scaled_sum_with_bools(dtype, alpha):
+    def program(T):
+        try:
+            return T.add(T.tensor([True, False]), operand(T, dtype)[:2], alpha=alpha)
+        except RuntimeError:
+            return "error"
+    ours, theirs = program(genesis), program(torch)
+    if isinstance(theirs, str):
+        assert isinstance(ours, str)
+    else:
+        same(ours, theirs)
+
+
 def test_in_place_operations_keep_the_dtype_or_raise():
     for a, b, op in itertools.product(DTYPES, DTYPES, ["add_", "mul_", "div_", "copy_"]):
         def run(T, a=a, b=b, op=op):

@@ -80,7 +80,7 @@ def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale
     if mask:
         scores = where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + wide(mask[0])
     found = softmax(scores, axis=rank - 1)
-    if not mask:
+    if not mask or not shape[-1]:
         return found
     alone = eq(max(scores, axes=(rank - 1,), keepdims=True), literal(-math.inf))
     return where_(expand(alone, shape=shape), 0.0, found)

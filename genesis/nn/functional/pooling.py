@@ -281,8 +281,9 @@ def _norm(op: str, n: int, input: Tensor, norm_type: float, kernel_size: Ints, s
     return found
 
 
-def _covering(op: str, n: int, input: Tensor, output_size: Sizes) -> tuple[Tensor, bool, tuple[int, ...]]:
-    """(the input with a batch, whether it had none, the windows along each axis)."""
+def _covering(op: str, n: int, input: Tensor, output_size: Sizes,
+              filled: int = 1) -> tuple[Tensor, bool, tuple[int, ...]]:
+    """(the input with a batch, whether it had none, the windows along each axis); sizes from `filled` on are not 0."""
     if n > 1 and input.type.ndim <= n:
         raise failure(op, f"Input dimension should be at least {n + 1}", [("input", input)], error=ValueError)
     x, alone = batched(op, input, n)
@@ -293,7 +294,7 @@ def _covering(op: str, n: int, input: Tensor, output_size: Sizes) -> tuple[Tenso
     if min(sizes) < 0:
         raise failure(op, f"elements of output_size must be greater than or equal to 0, not {sizes}",
                       [("input", input)])
-    if any(size < 1 for size in x.type.shape[1:]):
+    if any(size < 1 for size in x.type.shape[filled:]):
         raise failure(op, "Expected input to have non-zero size for non-batch dimensions", [("input", input)])
     return x, alone, sizes
 
@@ -304,7 +305,7 @@ def _adaptive_max(op: str, n: int, input: Tensor, output_size: Sizes, positions:
 
 
 def _adaptive_mean(op: str, n: int, input: Tensor, output_size: Sizes) -> Tensor:
-    x, alone, sizes = _covering(op, n, input, output_size)
+    x, alone, sizes = _covering(op, n, input, output_size, filled=2)  # as torch: means of no channels there are
     y: Tensor = record(mean_ir.adaptive_avg_pool, (x,), (sizes,)) if set(sizes) != {1} else x.mean(
         dim=tuple(range(2, n + 2)), keepdim=True)
     return y.squeeze(0) if alone else y
