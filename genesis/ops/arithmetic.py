@@ -29,7 +29,8 @@ def add(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = No
     >>> genesis.add(genesis.tensor([1, 2]), 1.5)
     tensor([2.5000, 3.5000])
     """
-    return into(out, pointwise_op(p.add, input, other) if alpha == 1 else _scaled("add", input, other, alpha, 1))
+    plain = alpha == 1 and alpha is not True
+    return into(out, pointwise_op(p.add, input, other) if plain else _scaled("add", input, other, alpha, 1))
 
 
 def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
@@ -37,7 +38,8 @@ def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = No
     if any(x.type.dtype is bool_ if isinstance(x, TensorBase) else type(x) is bool for x in (input, other)):
         raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
                       hint="use ^ or logical_xor")
-    return into(out, pointwise_op(p.sub, input, other) if alpha == 1 else _scaled("sub", input, other, alpha, -1))
+    plain = alpha == 1 and alpha is not True
+    return into(out, pointwise_op(p.sub, input, other) if plain else _scaled("sub", input, other, alpha, -1))
 
 
 def rsub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
