@@ -18,6 +18,23 @@ CASES = {
     "linear down": ("LinearLR", {"start_factor": 1.0, "end_factor": 0.2, "total_iters": 6}),
     "cosine": ("CosineAnnealingLR", {"T_max": 10, "eta_min": 0.01}),
     "cosine past its end": ("CosineAnnealingLR", {"T_max": 4}),
+    "multiplicative": ("MultiplicativeLR", {"lr_lambda": lambda epoch: 0.9 + 0.01 * epoch}),
+    "several steps": ("MultiStepLR", {"milestones": [5, 2, 5], "gamma": 0.5}),
+    "constant": ("ConstantLR", {"factor": 0.25, "total_iters": 4}),
+    "exponential": ("ExponentialLR", {"gamma": 0.8}),
+    "polynomial": ("PolynomialLR", {"total_iters": 6, "power": 2.0}),
+    "restarts": ("CosineAnnealingWarmRestarts", {"T_0": 3}),
+    "longer restarts": ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2, "eta_min": 0.01}),
+    "triangles": ("CyclicLR", {"base_lr": 0.1, "max_lr": [1.0, 2.0], "step_size_up": 2, "step_size_down": 3}),
+    "falling triangles": ("CyclicLR", {"base_lr": 0.1, "max_lr": 1.0, "step_size_up": 2, "mode": "triangular2"}),
+    "shrinking range": ("CyclicLR", {"base_lr": 0.1, "max_lr": 1.0, "step_size_up": 3, "mode": "exp_range",
+                                     "gamma": 0.9, "cycle_momentum": False}),
+    "own scale": ("CyclicLR", {"base_lr": 0.1, "max_lr": 1.0, "step_size_up": 2, "scale_fn": lambda n: 1 / n,
+                               "base_momentum": [0.7, 0.6]}),
+    "one cycle": ("OneCycleLR", {"max_lr": 1.0, "total_steps": 10}),
+    "one cycle in lines": ("OneCycleLR", {"max_lr": [1.0, 0.3], "epochs": 2, "steps_per_epoch": 6, "pct_start": 0.4,
+                                          "anneal_strategy": "linear", "div_factor": 10.0}),
+    "one cycle in three phases": ("OneCycleLR", {"max_lr": 1.0, "total_steps": 12, "three_phase": True}),
 }
 
 
@@ -25,18 +42,61 @@ def groups(framework: Any) -> list[dict[str, Any]]:
     return [{"params": [framework.ones(1, requires_grad=True)], "lr": lr} for lr in (0.5, 0.1)]
 
 
+def momenta(optimizer: Any) -> list[float]:
+    return [group["momentum"] for group in optimizer.param_groups]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rates_are_torchs(name: str) -> None:
     kind, options = CASES[name]
-    optimizer, peer = optim.SGD(groups(genesis)), torch.optim.SGD(groups(torch))
+    optimizer, peer = optim.SGD(groups(genesis), momentum=0.9), torch.optim.SGD(groups(torch), momentum=0.9)
     ours, theirs = (getattr(module.lr_scheduler, kind)(o, **options)
                     for module, o in ((optim, optimizer), (torch.optim, peer)))
     for _ in range(9):
         assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
         assert [group["lr"] for group in optimizer.param_groups] == ours.get_last_lr()
+        assert momenta(optimizer) == pytest.approx(momenta(peer))
         peer.step()
         ours.step()
         theirs.step()
+
+
+def in_sequence(module: Any, optimizer: Any) -> Any:
+    return module.SequentialLR(optimizer, [module.ConstantLR(optimizer, 0.1, 20), module.ExponentialLR(optimizer, 0.9),
+                                           module.CosineAnnealingLR(optimizer, 5)], [3, 6])
+
+
+def chained(module: Any, optimizer: Any) -> Any:
+    return module.ChainedScheduler([module.ConstantLR(optimizer, 0.1, 3), module.ExponentialLR(optimizer, 0.9)])
+
+
+@pytest.mark.parametrize("make", [in_sequence, chained])
+@pytest.mark.filterwarnings("ignore")
+def test_schedules_of_schedules_are_torchs(make: Any) -> None:
+    optimizer, peer = optim.SGD(groups(genesis)), torch.optim.SGD(groups(torch))
+    ours, theirs = make(optim.lr_scheduler, optimizer), make(torch.optim.lr_scheduler, peer)
+    for epoch in range(10):
+        assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9), epoch
+        peer.step()
+        ours.step()
+        theirs.step()
+    again = optim.SGD(groups(genesis))
+    second = make(optim.lr_scheduler, again)
+    second.load_state_dict(ours.state_dict())
+    ours.step()
+    second.step()
+    assert second.get_last_lr() == pytest.approx(ours.get_last_lr())
+
+
+@pytest.mark.parametrize("how", [{"patience": 1}, {"mode": "max", "patience": 0, "cooldown": 2}, {
+    "patience": 0, "threshold_mode": "abs", "threshold": 0.5, "min_lr": [0.2, 0.01], "factor": 0.3}])
+def test_a_plateau_is_torchs(how: dict[str, Any]) -> None:
+    optimizer, peer = optim.SGD(groups(genesis)), torch.optim.SGD(groups(torch))
+    ours, theirs = (m.lr_scheduler.ReduceLROnPlateau(o, **how) for m, o in ((optim, optimizer), (torch.optim, peer)))
+    for loss in (3.0, 2.0, 2.0, 1.9, 1.9, 2.5, 1.0, 1.0, 1.0, 0.9):
+        ours.step(genesis.tensor(loss))
+        theirs.step(loss)
+        assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9)
 
 
 def test_a_schedule_goes_on_where_it_was_saved() -> None:
@@ -48,6 +108,19 @@ def test_a_schedule_goes_on_where_it_was_saved() -> None:
     first.step()
     second.step()
     assert first.get_last_lr() == second.get_last_lr() == pytest.approx([0.005, 0.001])
+
+
+@pytest.mark.parametrize("call", [
+    lambda m, o: m.OneCycleLR(o, 1.0), lambda m, o: m.OneCycleLR(o, 1.0, 5, pct_start=2.0),
+    lambda m, o: m.OneCycleLR(o, [1.0], 5), lambda m, o: m.CyclicLR(o, 0.1, 1.0, mode="sine"),
+    lambda m, o: m.ConstantLR(o, 2.0), lambda m, o: m.CosineAnnealingWarmRestarts(o, 0),
+    lambda m, o: m.ReduceLROnPlateau(o, factor=1.5), lambda m, o: m.ReduceLROnPlateau(o, mode="least"),
+    lambda m, o: m.SequentialLR(o, [m.ExponentialLR(o, 0.9)], [1]), lambda m, o: m.ChainedScheduler([]),
+])
+def test_what_torch_refuses_is_refused(call: Any) -> None:
+    for library, module in ((genesis, optim), (torch, torch.optim)):
+        with pytest.raises(ValueError):
+            call(module.lr_scheduler, module.SGD(groups(library), momentum=0.9))
 
 
 def test_what_is_refused() -> None:

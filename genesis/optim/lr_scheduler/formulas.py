@@ -7,53 +7,11 @@ and writes the rates into the optimizer's groups; being inputs of the plan, they
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 
+from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.optimizer import Optimizer
-
-
-class LRScheduler:
-    """Sets lr = rate(initial lr, epoch) in every group. Subclasses define `rate`.
-
-    Args:
-        optimizer: whose groups to set; their rates now are the initial ones.
-        last_epoch: the epoch already done, to go on with a restored optimizer; -1 to start.
-    """
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        self.optimizer, self.last_epoch = optimizer, last_epoch
-        for number, group in enumerate(optimizer.param_groups):
-            if last_epoch == -1:
-                group["initial_lr"] = group["lr"]
-            elif "initial_lr" not in group:
-                raise KeyError("param 'initial_lr' is not specified in param_groups"
-                               f"[{number}] when resuming an optimizer")
-        self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
-        self.step()
-
-    def rate(self, base: float, epoch: int, group: int) -> float:
-        """The learning rate of a group at an epoch, from its initial one."""
-        raise NotImplementedError
-
-    def step(self, epoch: int | None = None) -> None:
-        """Go to the next epoch, or to the one given."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        for number, (group, base) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
-            group["lr"] = self.rate(base, self.last_epoch, number)
-
-    def get_last_lr(self) -> list[float]:
-        """The rates of the groups now."""
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """The epoch and the initial rates: the formula is the constructor's."""
-        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken; the optimizer's rates are set anew."""
-        self.base_lrs = list(state_dict["base_lrs"])
-        self.step(state_dict["last_epoch"])
 
 
 class LambdaLR(LRScheduler):
@@ -121,3 +79,70 @@ class CosineAnnealingLR(LRScheduler):
     def rate(self, base: float, epoch: int, group: int) -> float:
         """eta_min + (base - eta_min) · (1 + cos(π · epoch / T_max)) / 2."""
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+
+
+class MultiplicativeLR(LRScheduler):
+    """The rate is multiplied by lr_lambda(epoch) at each epoch: one function, or one for each group."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+                 last_epoch: int = -1):
+        groups = len(optimizer.param_groups)
+        self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
+        if len(self.lr_lambdas) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, epoch: int, group: int) -> float:
+        """The rate of the group now, times lr_lambda(epoch)."""
+        now: float = self.optimizer.param_groups[group]["lr"]
+        return now * self.lr_lambdas[group](epoch) if epoch > 0 else now
+
+
+class MultiStepLR(LRScheduler):
+    """The rate is multiplied by gamma at each of the milestones."""
+
+    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, epoch: int, group: int) -> float:
+        """base · gamma^(milestones up to the epoch)."""
+        return base * self.gamma ** bisect_right(self.milestones, epoch)
+
+
+class ConstantLR(LRScheduler):
+    """The rate is multiplied by a factor for the first total_iters epochs."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1):
+        if not 0 <= factor <= 1:
+            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, epoch: int, group: int) -> float:
+        """base · factor, and later base."""
+        return base * self.factor if epoch < self.total_iters else base
+
+
+class ExponentialLR(LRScheduler):
+    """The rate is multiplied by gamma every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, epoch: int, group: int) -> float:
+        """base · gamma^epoch."""
+        return base * self.gamma**epoch
+
+
+class PolynomialLR(LRScheduler):
+    """The rate falls to 0 in total_iters epochs, as a power of what is left."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def rate(self, base: float, epoch: int, group: int) -> float:
+        """base · (1 - min(epoch, total) / total)^power."""
+        return base * (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power

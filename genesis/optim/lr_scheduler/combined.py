@@ -1,0 +1,163 @@
+"""Schedules made of others, and one that looks at a measure of success."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+from genesis.optim.lr_scheduler.base import LRScheduler
+from genesis.optim.lr_scheduler.cycles import for_each_group
+from genesis.optim.optimizer import Optimizer
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after another: the next begins, at its epoch 0, at each of the milestones."""
+
+    def __init__(self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
+                 last_epoch: int = -1):
+        if not schedulers:
+            raise ValueError("SequentialLR expects at least one scheduler to be chained, but got no scheduler.")
+        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
+            raise ValueError("SequentialLR expects all schedulers to belong to the same optimizer")
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be one more than the "
+                             f"number of milestone points, but got number of schedulers {len(schedulers)} and the "
+                             f"number of milestones to be equal to {len(milestones)}")
+        self.optimizer, self.schedulers, self.milestones = optimizer, list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        self.base_lrs = list(schedulers[0].base_lrs)
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for scheduler in schedulers:
+            scheduler.last_epoch -= 1
+        schedulers[0].step()
+
+    def step(self, epoch: int | None = None) -> None:
+        """Move the schedule of this epoch on by one."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        number = bisect_right(self.milestones, self.last_epoch)
+        begins = number > 0 and self.milestones[number - 1] == self.last_epoch
+        self.schedulers[number].step(0 if begins else None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the states of the schedules."""
+        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken."""
+        self.last_epoch = state_dict["last_epoch"]
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+        current = self.schedulers[bisect_right(self.milestones, self.last_epoch)]
+        current.step(current.last_epoch)
+
+
+class ChainedScheduler(LRScheduler):
+    """Schedules at the same time: each takes the rate of the one before for its initial one."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
+        if not schedulers:
+            raise ValueError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
+        optimizer = optimizer or schedulers[0].optimizer
+        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
+            raise ValueError("ChainedScheduler expects all schedulers to belong to the same optimizer")
+        self.optimizer, self.schedulers = optimizer, list(schedulers)
+        self.base_lrs = list(schedulers[0].base_lrs)
+        self.last_epoch = schedulers[0].last_epoch
+        self._write()
+
+    def step(self, epoch: int | None = None) -> None:
+        """Move all on by one."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        for scheduler in self.schedulers:
+            scheduler.last_epoch = self.last_epoch
+        self._write()
+
+    def _write(self) -> None:
+        for number, (group, lr) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
+            for scheduler in self.schedulers:
+                lr = scheduler.rate(lr, self.last_epoch, number)
+            group["lr"] = lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch, and the states of the schedules."""
+        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken."""
+        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+        self.base_lrs = list(self.schedulers[0].base_lrs)
+        self.step(state_dict["last_epoch"])
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """The rate is multiplied by a factor when a measure has not improved for a while.
+
+    Args:
+        optimizer: whose groups to set.
+        mode: "min" if less is better, or "max".
+        factor: below 1.
+        patience: epochs without improvement that are waited for.
+        threshold: the least improvement that counts.
+        threshold_mode: "rel" to the best so far, or "abs".
+        cooldown: epochs after a reduction in which none are counted.
+        min_lr: the least rate, one for all groups or one each.
+        eps: a smaller change is not made.
+
+    >>> import genesis
+    >>> optimizer = genesis.optim.SGD([genesis.ones(1, requires_grad=True)], lr=1.0)
+    >>> scheduler = ReduceLROnPlateau(optimizer, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     scheduler.step(loss)
+    >>> scheduler.get_last_lr()
+    [0.1]
+    """
+
+    def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+                 threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
+                 min_lr: float | list[float] = 0, eps: float = 1e-8):
+        if factor >= 1.0:
+            raise ValueError("Factor should be < 1.0.")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode {mode} is unknown!")
+        if threshold_mode not in ("rel", "abs"):
+            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
+        self.min_lrs = for_each_group("min_lr", min_lr, optimizer)
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Look at the measure of this epoch; a tensor is computed."""
+        current = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self.is_better(current, self.best):
+            self.best, self.num_bad_epochs = current, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
+        if self.num_bad_epochs > self.patience:
+            for group, least in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
+                lower = max(group["lr"] * self.factor, least)
+                if group["lr"] - lower > self.eps:
+                    group["lr"] = lower
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+
+    def is_better(self, a: float, best: float) -> bool:
+        """Whether a is an improvement that counts."""
+        margin = -self.threshold if self.mode == "min" else self.threshold
+        bound = best * (1 + margin) if self.threshold_mode == "rel" else best + margin
+        return a < bound if self.mode == "min" else a > bound
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimizer."""
+        return {name: value for name, value in vars(self).items() if name != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken."""
+        vars(self).update(state_dict)
