@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Protocol
 
 from genesis.capture import build_graph, capture
@@ -17,6 +18,8 @@ from genesis.results import Result
 from genesis.session import Session
 from genesis.snapshot import Entered, Refusal, Unsettled
 from genesis.storage import Storage
+
+_node_of = attrgetter("_node")
 
 
 class Replay(Protocol):
@@ -92,12 +95,17 @@ class CallReplay:
         captured = capture(nodes, [], [])
         self._graph = build_graph(captured)
         self._gradient = [node.needs_grad for node in nodes]
-        self._sources = sources_of(captured, tensors, allowed)
-        self._leaves = _watching(captured.order)
+        self._take_over(sources_of(captured, tensors, allowed), _watching(captured.order))
         arguments = {id(x.storage): i for i, x in enumerate(tensors)}
         self._targets = [arguments.get(id(s), s) for s in self._written]
         self._numbers = captured.numbers
         self._live = live_positions(effects, captured.number_nodes)
+
+    def _take_over(self, sources: Sequence[Any], leaves: dict[Storage, int]) -> None:
+        """Note where the operands come from: storages that stay, some of them watched, and arguments."""
+        self._fixed = [source for source in sources if source.__class__ is not int]
+        self._watched = [(at, leaves[storage]) for at, storage in enumerate(self._fixed) if storage in leaves]
+        self._given = [(at, source) for at, source in enumerate(sources) if source.__class__ is int]
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if the gradients that it looked at are the same."""
@@ -105,15 +113,15 @@ class CallReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Record the call."""
-        operands = []
-        for source in self._sources:
-            if source.__class__ is int:
-                operands.append(read(tensors[source]))
-            else:
-                leaf = self._leaves.get(source)
-                node = source.node
-                node = node if leaf is None else make(control.watch, (node,), (leaf,))
-                operands.append(entered(source, node) if regions else node)
+        operands = list(map(_node_of, self._fixed))
+        if not all(operands):
+            operands = [storage.node for storage in self._fixed]
+        for at, leaf in self._watched:
+            operands[at] = make(control.watch, (operands[at],), (leaf,))
+        if regions:
+            operands = list(map(entered, self._fixed, operands))
+        for at, argument in self._given:
+            operands.insert(at, read(tensors[argument]))
         numbers = refresh(list(self._numbers), self._live)
         call = make(control.call, (*operands, *(operand(x) for x in numbers)), (self._graph,), here())
         results = []

@@ -25,6 +25,14 @@ class Graph:
     updates: tuple[tuple[Node, Node], ...] = ()
     numbers: int = 0
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Asked for with each call of a compiled function: it is in the attributes of the `call` node."""
+        return hash((self.inputs, self.outputs, self.updates, self.numbers))
+
     @property
     def roots(self) -> tuple[Node, ...]:
         """All that must be computed: outputs, then the values of the updates."""
