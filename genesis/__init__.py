@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
 from genesis.engine import materialize as eval
-from genesis.gradmode import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from genesis.gradmode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from genesis.ir.types import Device as device
 from genesis.ir.types import DType as dtype
 from genesis.ir.types import (
@@ -485,7 +492,7 @@ from genesis.nn.functional import (  # isort: skip  (torch has these both here a
 from genesis.ops.creation import tensor  # isort: skip  (last: the module genesis.tensor has the same name)
 
 if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
-    from genesis import array_api, cuda, func, linalg, models
+    from genesis import array_api, cuda, func, linalg, models, signal, special
     from genesis.compiled import compile, explain
     from genesis.func import vmap
     from genesis.linalg.older import (
@@ -527,11 +534,12 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
         unsqueeze_copy,
         view_copy,
     )
+    from genesis.signal.older import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
 
 LATER: Final[dict[str, str]] = {
-    **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models"), "genesis"),
+    **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models", "signal", "special"), "genesis"),
     **dict.fromkeys(("compile", "explain"), "genesis.compiled"),
     "vmap": "genesis.func",
     **dict.fromkeys((
@@ -546,6 +554,9 @@ LATER: Final[dict[str, str]] = {
         "permute_copy", "select_copy", "split_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
         "unfold_copy", "unsqueeze_copy", "view_copy"
     ), "genesis.ops.view_copies"),
+    **dict.fromkeys((
+        "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"
+    ), "genesis.signal.older"),
     "checkpoint": "genesis.utils.checkpoint",
     **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
 }

@@ -72,6 +72,7 @@ ADAPTERS: dict[str, Callable[..., Any]] = {
     "polygamma": lambda x, n, **how: genesis.polygamma(n, x, **how),
     "normal.in_place": lambda x, *args, **how: x.normal_(*args, **how),
     "linalg.lstsq.grad_oriented": lambda a, b, driver: genesis.linalg.lstsq(a, b, driver=driver)[:2],  # type: ignore
+    "special.polygamma": lambda x, n, **how: genesis.special.polygamma(n, x, **how),
     "pca_lowrank": lambda a, b, **how: genesis.pca_lowrank(a @ b.mT, **how),  # type: ignore[attr-defined]
     "svd_lowrank": lambda a, b, **how: genesis.svd_lowrank(a @ b.mT, **how),  # type: ignore[attr-defined]
     "linalg.pinv.singular": lambda a, b, **how: genesis.linalg.pinv(a @ b.mT, **how),  # type: ignore[attr-defined]

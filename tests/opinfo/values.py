@@ -63,8 +63,8 @@ class Translation:
                 raise Untranslatable(x)
             return x
         if isinstance(x, dict):
-            return {k: self(v) for k, v in x.items() if not isinstance(v, (torch.layout, torch.memory_format))
-                    and (k, v) != ("pin_memory", False)}
+            made = {k: self(v) for k, v in x.items() if (k, v) != ("pin_memory", False)}
+            return {k: v for k, v in made.items() if not isinstance(v, (torch.layout, torch.memory_format))}
         if isinstance(x, (list, tuple)):
             made = [self(v) for v in x]
             return made if isinstance(x, list) else tuple(made)

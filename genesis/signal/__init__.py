@@ -1,0 +1,5 @@
+"""`genesis.signal`: windows of signals, by torch.signal's names."""
+
+from genesis.signal import windows
+
+__all__ = ["windows"]
