@@ -2,7 +2,9 @@
 
 from genesis.optim import lr_scheduler
 from genesis.optim.adam import Adam, AdamW
+from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
 from genesis.optim.optimizer import Optimizer
 from genesis.optim.sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
+           "lr_scheduler"]

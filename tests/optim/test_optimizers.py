@@ -25,6 +25,17 @@ CASES = {
     "adamw": ("AdamW", {"lr": 0.1}),
     "adamw with decay": ("AdamW", {"lr": 0.1, "weight_decay": 0.5, "betas": (0.8, 0.9)}),
     "adamw upwards": ("AdamW", {"lr": 0.1, "maximize": True}),
+    "adagrad": ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.2}),
+    "adadelta": ("Adadelta", {"lr": 1.0, "weight_decay": 0.1}),
+    "rmsprop": ("RMSprop", {"lr": 0.1}),
+    "rmsprop with momentum": ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+    "rprop": ("Rprop", {"lr": 0.1}),
+    "rprop upwards": ("Rprop", {"lr": 0.1, "maximize": True, "step_sizes": (0.01, 0.11)}),
+    "adamax": ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
+    "nadam": ("NAdam", {"lr": 0.1, "weight_decay": 0.1}),
+    "nadam that shrinks": ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "radam that shrinks": ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "radam": ("RAdam", {"lr": 0.1, "betas": (0.9, 0.9)}),
 }
 
 
@@ -76,7 +87,8 @@ def test_a_state_dict_carries_over(name: str) -> None:
     assert_all_same(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay"])
+@pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay", "adagrad", "adadelta",
+                                  "rmsprop with momentum", "rprop", "adamax", "nadam", "radam"])
 def test_state_dicts_have_torchs_layout(name: str) -> None:
     kind, options = CASES[name]
     ours, theirs, (target, ttarget) = problem()
@@ -208,3 +220,32 @@ def test_what_is_refused() -> None:
         optim.AdamW([parameter], amsgrad=True)
     with pytest.raises(ValueError, match="different number of parameter groups"):
         optim.SGD([parameter]).load_state_dict({"state": {}, "param_groups": []})
+
+
+@pytest.mark.parametrize("kind, options", [
+    ("Adagrad", {"lr": -1.0}), ("Adagrad", {"initial_accumulator_value": -1.0}), ("Adadelta", {"rho": 2.0}),
+    ("RMSprop", {"alpha": -0.1}), ("Rprop", {"etas": (1.5, 0.5)}), ("Adamax", {"betas": (1.0, 0.9)}),
+    ("NAdam", {"momentum_decay": -1.0}), ("RAdam", {"eps": -1.0}),
+])
+def test_options_that_torch_refuses_are_refused(kind: str, options: dict[str, Any]) -> None:
+    for library, module in ((genesis, optim), (torch, torch.optim)):
+        with pytest.raises(ValueError, match="Invalid"):
+            getattr(module, kind)([library.ones(1, requires_grad=True)], **options)
+
+
+def test_a_composed_step_is_replayed_with_the_numbers_of_its_own_step() -> None:
+    ours, theirs, (target, ttarget) = problem()
+    optimizer = optim.NAdam(ours, lr=0.1)
+
+    @genesis.compile
+    def step(goal: Any) -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(ours, goal)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(STEPS):
+        step(target)
+    take_steps(torch.optim.NAdam(theirs, lr=0.1), theirs, ttarget)
+    assert_all_same(ours, theirs)
