@@ -68,9 +68,18 @@ class IndexPlan:
 
     @property
     def place(self) -> int:
-        """The dimension of the result at which the indices' dimensions are: where they were if side by side, else 0."""
-        first = self.axes[0]
-        return first if self.axes == tuple(range(first, first + len(self.axes))) else 0
+        """The dimension of the result at which the indices' dimensions are."""
+        return place_of(self.axes)
+
+
+def place_of(axes: Sequence[int]) -> int:
+    """Where the dimensions of indices at these axes go: where they were if side by side, else to the front.
+
+    >>> place_of((1, 2)), place_of((1, 3))
+    (1, 0)
+    """
+    first = axes[0]
+    return first if tuple(axes) == tuple(range(first, first + len(axes))) else 0
 
 
 READING: Final[Any] = object()
@@ -122,16 +131,16 @@ def _rows_plan(input: Tensor, view: Tensor, indices: list[tuple[int, Tensor]], k
             axes.append(axis)
             numbers.append(index)
     try:
-        numbers = list(broadcast_tensors(*numbers))
+        numbers = list(broadcast_tensors(*numbers)) if len(numbers) > 1 else numbers
     except RuntimeError:
         raise failure("indexing", "shape mismatch: indexing tensors could not be broadcast together with shapes "
                       + ", ".join(str(list(x.type.shape)) for x in numbers), [("input", input)],
                       error=IndexError) from None
     rows = _rows(view, axes, numbers)
-    plan = IndexPlan(kind, None, None, offset, rows, bool(compacted), compacted + rows.type.nbytes, view, tuple(axes))
+    place = place_of(axes)
     rest = [size for axis, size in enumerate(view.type.shape) if axis not in axes]
-    shape = (*rest[:plan.place], *rows.type.shape, *rest[plan.place:])
-    return IndexPlan(kind, shape, None, offset, rows, bool(compacted), plan.temp_memory_bytes, view, tuple(axes))
+    shape = (*rest[:place], *rows.type.shape, *rest[place:])
+    return IndexPlan(kind, shape, None, offset, rows, bool(compacted), compacted + rows.type.nbytes, view, tuple(axes))
 
 
 def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
-from genesis.ir.types import bool_
+from genesis.ir.types import bool_, int32, int64
 from genesis.ops.common import axis_in, cast, expand, result_type
 from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan, take_int, take_slice, wrapped
 from genesis.ops.out import into
@@ -28,6 +28,8 @@ def getitem(input: Tensor, key: Any) -> Tensor:
     if isinstance(key, TensorBase) and key.type.dtype is bool_ and _masks_rows(input, key):
         rows = reshape(input, (key.type.numel, *input.type.shape[key.type.ndim:]))
         return compressed(rows, reshape(key, (key.type.numel,)))  # type: ignore[arg-type]
+    if _picks_rows(input, key):
+        return wrap(emit(ix.take, (read(input), wrapped(key, input.type.shape[0], 0)), (0,)))
     plan = index_plan(input, key)
     if plan.kind is IndexKind.VIEW:
         return plan.view if plan.view is not input else reshape(input, input.type.shape)
@@ -41,6 +43,12 @@ def _masks_rows(input: Tensor, mask: TensorBase) -> bool:
     """Is the mask one of the first dimensions, on the same device? Any other is planned, or refused there."""
     shape = mask.type.shape
     return bool(shape) and shape == input.type.shape[:len(shape)] and mask.type.device is input.type.device
+
+
+def _picks_rows(input: Tensor, key: Any) -> bool:
+    """Is the key one tensor of row numbers on the same device, the commonest after ints and slices?"""
+    return (isinstance(key, TensorBase) and key.type.dtype in (int64, int32) and key.type.ndim > 0
+            and input.type.ndim > 0 and key.type.device is input.type.device)
 
 
 def setitem(input: Tensor, key: Any, value: Any) -> None:

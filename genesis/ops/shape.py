@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
-from genesis.ir.node import make
+from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
+from genesis.ir.ops.triangle import triangle
 from genesis.ir.types import tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.out import into
@@ -395,7 +396,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
         if x.type.shape != first:
             raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(x.type.shape)}")
     at = axis_in("stack", dim, len(first) + 1)
-    return into(out, cat([unsqueeze(x, at) for x in tensors], at))
+    dtype, shape = result_type(*tensors), (*first[:at], 1, *first[at:])
+    parts = tuple([make(m.reshape, (cast(read(x), dtype),), (shape,)) for x in tensors])
+    return into(out, wrap(emit(m.concat, parts, (at,))))
 
 
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
@@ -439,22 +442,18 @@ def clone(input: Tensor) -> Tensor:
 
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The lower triangle of the last two dimensions, zeros above the diagonal."""
-    return into(out, _triangle(input, diagonal, lower=True))
+    return into(out, _triangle(input, diagonal, upper=False))
 
 
 def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The upper triangle of the last two dimensions, zeros below the diagonal."""
-    return into(out, _triangle(input, diagonal, lower=False))
+    return into(out, _triangle(input, diagonal, upper=True))
 
 
-def _triangle(input: Tensor, diagonal: int, lower: bool) -> Tensor:
-    from genesis.ops.ranges import arange
+def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
     if input.type.ndim < 2:
-        raise failure("tril" if lower else "triu", "the input must have at least 2 dimensions", [("input", input)])
-    rows = arange(input.type.shape[-2], device=input.type.device).unsqueeze(1)
-    columns = arange(input.type.shape[-1], device=input.type.device).unsqueeze(0)
-    keep = (columns - rows <= diagonal) if lower else (columns - rows >= diagonal)
-    return input.masked_fill(~keep, False if input.type.dtype.kind == "bool" else 0)
+        raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
+    return wrap(emit(triangle, (read(input), number(operator.index(diagonal))), (upper,)))
 
 
 class ShapeMethods(TensorBase):

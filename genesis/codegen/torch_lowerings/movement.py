@@ -67,6 +67,10 @@ def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, devi
     torch.linspace(start, end, count, out=outs[0])
 
 
+def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> None:
+    (torch.triu if upper else torch.tril)(x, int(diagonal), out=outs[0])
+
+
 MOVEMENT: dict[str, Lowering] = {
     "const": Lowering(_const),
     "fill": Lowering(_fill),
@@ -77,6 +81,7 @@ MOVEMENT: dict[str, Lowering] = {
     "expand": Lowering(lambda x, shape: x.expand(shape), "view"),
     "slice": Lowering(_slice, "view"),
     "pad": Lowering(_pad),
+    "triangle": Lowering(_triangle),
     "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
     "concat": Lowering(_concat),
     "assign": Lowering(_assign, in_place=(0,)),

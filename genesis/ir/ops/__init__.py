@@ -40,4 +40,5 @@ from genesis.ir.ops import (
     sorting,
     special,
     statistics,
+    triangle,
 )
