@@ -10,20 +10,12 @@ from genesis import (
     abs,
     acos,
     acosh,
-    add,
     asin,
     asinh,
     atan,
-    atan2,
     atanh,
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
     bool,
     ceil,
-    copysign,
     cos,
     cosh,
     exp,
@@ -32,9 +24,7 @@ from genesis import (
     float32,
     float64,
     floor,
-    floor_divide,
     from_dlpack,
-    hypot,
     iinfo,
     int8,
     int16,
@@ -43,25 +33,13 @@ from genesis import (
     isfinite,
     isinf,
     isnan,
-    linalg,
     log,
     log1p,
     log2,
     log10,
-    logaddexp,
-    logical_and,
     logical_not,
-    logical_or,
-    logical_xor,
-    matmul,
-    maximum,
-    minimum,
-    nextafter,
     positive,
-    pow,
     reciprocal,
-    remainder,
-    sign,
     signbit,
     sin,
     sinh,
@@ -69,21 +47,12 @@ from genesis import (
     square,
     tan,
     tanh,
-    tensordot,
     trunc,
     uint8,
 )
 from genesis import bitwise_not as bitwise_invert
-from genesis import div as divide
-from genesis import eq as equal
-from genesis import ge as greater_equal
-from genesis import gt as greater
-from genesis import le as less_equal
-from genesis import lt as less
-from genesis import mul as multiply
-from genesis import ne as not_equal
 from genesis import neg as negative
-from genesis import sub as subtract
+from genesis.array_api import linalg
 from genesis.array_api.creation import (
     arange,
     asarray,
@@ -102,6 +71,41 @@ from genesis.array_api.creation import (
     zeros_like,
 )
 from genesis.array_api.dtypes import astype, can_cast, isdtype, result_type
+from genesis.array_api.elementwise import (
+    add,
+    atan2,
+    bitwise_and,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    copysign,
+    divide,
+    equal,
+    floor_divide,
+    greater,
+    greater_equal,
+    hypot,
+    less,
+    less_equal,
+    logaddexp,
+    logical_and,
+    logical_or,
+    logical_xor,
+    matmul,
+    maximum,
+    minimum,
+    multiply,
+    nextafter,
+    not_equal,
+    pow,
+    remainder,
+    sign,
+    subtract,
+    tensordot,
+    vecdot,
+    where,
+)
 from genesis.array_api.info import __array_namespace_info__
 from genesis.array_api.manipulation import (
     broadcast_arrays,
@@ -121,7 +125,6 @@ from genesis.array_api.manipulation import (
     take_along_axis,
     tile,
     unstack,
-    vecdot,
 )
 from genesis.array_api.searching import (
     argmax,
@@ -137,7 +140,6 @@ from genesis.array_api.searching import (
     unique_counts,
     unique_inverse,
     unique_values,
-    where,
 )
 from genesis.array_api.statistics import (
     all,

@@ -113,8 +113,3 @@ def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """Each position along an axis."""
     return genesis.unbind(x, axis)
-
-
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Sum of products along an axis."""
-    return genesis.linalg.vecdot(x1, x2, dim=axis)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import genesis
 from genesis import Tensor
+from genesis.array_api import statistics
 
 
 class UniqueAll(NamedTuple):
@@ -43,8 +44,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many elements are not 0."""
-    axes = tuple(range(x.ndim)) if axis is None else axis
-    return (x != 0).sum(axes, keepdim=keepdims)
+    return statistics.sum(x != 0, axis=axis, keepdims=keepdims)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
@@ -57,11 +57,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """Where to put x2's elements into x1 so that it stays sorted."""
     return genesis.searchsorted(x1, x2, side=side, sorter=sorter)
-
-
-def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition holds, else x2."""
-    return genesis.where(condition, x1, x2)
 
 
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:

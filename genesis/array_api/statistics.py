@@ -10,64 +10,83 @@ from genesis import Tensor
 Axis = Any  # an int, a tuple of ints or None
 
 
-def _axes(x: Tensor, axis: Axis) -> Any:
-    return tuple(range(x.ndim)) if axis is None else axis
+def _axes(x: Tensor, axis: Axis) -> tuple[int, ...]:
+    """Axes from the start, the last first: all for None, none for ().
+
+    Raises:
+        IndexError: there is no such axis.
+    """
+    if axis is None:
+        return tuple(range(x.ndim))[::-1]
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    for one in axes:
+        if not -x.ndim <= one < x.ndim:
+            raise IndexError(f"axis {one} of an array of shape {tuple(x.shape)}")
+    return tuple(sorted((one % x.ndim for one in axes), reverse=True))
+
+
+def _over(reduce: Any, x: Tensor, axis: Axis, keepdims: bool, **how: Any) -> Tensor:
+    """The reduction over these axes; x itself if there are none, which torch takes for all."""
+    axes = _axes(x, axis)
+    return reduce(x, axes, keepdim=keepdims, **how) if axes or axis is None else x
+
+
+def _summed(x: Tensor, dtype: Any) -> Tensor:
+    """x in the dtype that its sums and products have: small integers add up in int64."""
+    return x.to(dtype or (x.dtype if x.dtype.kind == "float" else genesis.int64))
 
 
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Sum; small integers add up in int64."""
-    return genesis.sum(x, _axes(x, axis), keepdim=keepdims, dtype=dtype) if axis != () else x.to(dtype or x.dtype)
+    return _over(genesis.sum, _summed(x, dtype), axis, keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Product."""
-    found = x if dtype is None else x.to(dtype)
-    axes = _axes(x, axis)
-    if dtype is None and x.dtype not in (genesis.float32, genesis.float64):
-        found = found.to(genesis.int64)
-    for one in sorted(((axes,) if isinstance(axes, int) else axes), key=lambda a: a % x.ndim, reverse=True):
-        found = genesis.prod(found, one, keepdim=keepdims)
-    return found
+    """Product; small integers multiply in int64."""
+    return _one_by_one(genesis.prod, _summed(x, dtype), axis, keepdims)
 
 
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Largest element."""
-    return genesis.amax(x, _axes(x, axis), keepdim=keepdims)
+    return _over(genesis.amax, x, axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Smallest element."""
-    return genesis.amin(x, _axes(x, axis), keepdim=keepdims)
+    return _over(genesis.amin, x, axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Arithmetic mean."""
-    return genesis.mean(x, _axes(x, axis), keepdim=keepdims)
+    return _over(genesis.mean, x, axis, keepdims)
 
 
 def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Variance; squares over (count - correction)."""
-    return genesis.var(x, _axes(x, axis), correction=correction, keepdim=keepdims)
+    if axis == ():  # of single elements
+        return x * 0 / (1 - correction)
+    return _over(genesis.var, x, axis, keepdims, correction=correction)
 
 
 def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Standard deviation."""
-    return genesis.std(x, _axes(x, axis), correction=correction, keepdim=keepdims)
+    return genesis.sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims)) if axis == () else _over(
+        genesis.std, x, axis, keepdims, correction=correction)
 
 
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Whether every element is not 0."""
-    return _over_axes(genesis.all, x != 0, axis, keepdims)
+    return _one_by_one(genesis.all, x != 0, axis, keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Whether some element is not 0."""
-    return _over_axes(genesis.any, x != 0, axis, keepdims)
+    return _one_by_one(genesis.any, x != 0, axis, keepdims)
 
 
-def _over_axes(reduce: Any, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    axes = _axes(x, axis)
-    for one in sorted(((axes,) if isinstance(axes, int) else axes), key=lambda a: a % x.ndim, reverse=True):
+def _one_by_one(reduce: Any, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """The reduction, which takes one axis, over several: from the last, so that the others keep their numbers."""
+    for one in _axes(x, axis):
         x = reduce(x, one, keepdim=keepdims)
     return x
 
