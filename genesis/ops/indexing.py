@@ -33,6 +33,8 @@ def getitem(input: Tensor, key: Any) -> Tensor:
     plan = index_plan(input, key)
     if plan.kind is IndexKind.VIEW:
         return plan.view if plan.view is not input else reshape(input, input.type.shape)
+    if len(plan.axes) == 1:
+        return wrap(emit(ix.take, (read(plan.view), _row_numbers(plan)), plan.axes))
     matrix, rest = _matrix(plan)
     taken = wrap(emit(ix.take, (matrix, _row_numbers(plan)), (0,)))
     place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
