@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,8 +19,66 @@ class _Mode(threading.local):
 mode = _Mode()
 
 
-class set_grad_enabled:
-    """Sets gradient tracking, at once and, as a context, until the block ends.
+class _Switch:
+    """A context and decorator that sets gradient tracking inside."""
+
+    _enabled = True
+
+    def __init__(self) -> None:
+        self._before: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._before.append((mode.enabled, mode.inference))
+        self._set()
+
+    def __exit__(self, *error: object) -> None:
+        mode.enabled, mode.inference = self._before.pop()
+
+    def __call__(self, function: Function) -> Function:
+        """The function with tracking set for the duration of each call, a generator's for each step."""
+        again = self._again
+        if inspect.isgeneratorfunction(function):
+            @functools.wraps(function)
+            def steps(*args: Any, **kwargs: Any) -> Any:
+                return _each_step(function(*args, **kwargs), again)
+            return steps  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with again():
+                return function(*args, **kwargs)
+        return inside  # type: ignore[return-value]
+
+    def _set(self) -> None:
+        mode.enabled = self._enabled
+
+    def _again(self) -> Any:
+        """Another one like this."""
+        return type(self)()
+
+
+def _each_step(generator: Any, switch: Callable[[], Any]) -> Any:
+    """The generator's values. The mode is set while it runs, and is the caller's while the caller does."""
+    step: Callable[..., Any] = generator.__next__
+    given: tuple[Any, ...] = ()
+    while True:
+        try:
+            with switch():
+                value = step(*given)
+        except StopIteration as end:
+            return end.value
+        try:
+            step, given = generator.send, ((yield value),)
+        except GeneratorExit:
+            with switch():
+                generator.close()
+            raise
+        except BaseException as error:
+            step, given = generator.throw, (error,)
+
+
+class set_grad_enabled(_Switch):
+    """Sets gradient tracking, at once and, as a context, until the block ends. Also a decorator.
 
     >>> import genesis
     >>> with genesis.set_grad_enabled(False):
@@ -28,44 +87,35 @@ class set_grad_enabled:
     """
 
     def __init__(self, enabled: bool):
-        self._before = mode.enabled
-        self._enabled = enabled
+        super().__init__()
+        self._enabled, self._prior = enabled, mode.enabled
         mode.enabled = enabled
 
     def __enter__(self) -> None:
-        mode.enabled = self._enabled
-
-    def __exit__(self, *error: object) -> None:
-        mode.enabled = self._before
-
-
-class _Switch:
-    """A context and decorator that sets gradient tracking inside."""
-
-    _enabled = True
-
-    def __init__(self) -> None:
-        self._before: list[bool] = []
-
-    def __enter__(self) -> None:
-        self._before.append(mode.enabled)
-        mode.enabled = self._enabled
-
-    def __exit__(self, *error: object) -> None:
-        mode.enabled = self._before.pop()
+        self._before.append((self._prior, mode.inference))
+        self._set()
 
     def __call__(self, function: Function) -> Function:
-        """The function with tracking set for the duration of each call."""
-        switch = type(self)
+        """The function with tracking set for the duration of each call; the mode outside is that of before."""
+        mode.enabled = self._prior
+        return super().__call__(function)
 
-        @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with switch():
-                return function(*args, **kwargs)
-        return inside  # type: ignore[return-value]
+    def _again(self) -> Any:
+        return set_grad_enabled(self._enabled)
 
 
-class no_grad(_Switch):
+class _Bare(_Switch):
+    """A switch that decorates without being called, too."""
+
+    def __new__(cls, function: Callable[..., Any] | bool | None = None) -> Any:
+        self = super().__new__(cls)
+        if not callable(function):
+            return self
+        self.__init__()  # type: ignore[misc]
+        return self(function)
+
+
+class no_grad(_Bare):
     """Inside, results do not require grad.
 
     >>> import genesis
@@ -77,31 +127,37 @@ class no_grad(_Switch):
 
     _enabled = False
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        self = super().__new__(cls)
-        if function is None:
-            return self
-        cls.__init__(self)
-        return self(function)
 
-    def __init__(self, function: Callable[..., Any] | None = None):
-        super().__init__()
-
-
-class enable_grad(_Switch):
+class enable_grad(_Bare):
     """Inside, gradients are tracked again."""
 
 
-class inference_mode(_Switch):
-    """As `no_grad`."""
+class inference_mode(_Bare):
+    """As `no_grad`, and outside what was made inside is not written to.
 
-    _enabled = False
+    >>> import genesis
+    >>> with genesis.inference_mode():
+    ...     x = genesis.ones(2)
+    >>> x.is_inference(), genesis.is_inference_mode_enabled()
+    (True, False)
+    """
 
     def __init__(self, mode: bool = True):
         super().__init__()
-        self._enabled = not mode
+        self._inference = mode
+
+    def _set(self) -> None:
+        mode.enabled, mode.inference = not self._inference, self._inference
+
+    def _again(self) -> Any:
+        return inference_mode(self._inference)
 
 
 def is_grad_enabled() -> bool:
     """True where recording tracks gradients."""
     return mode.enabled
+
+
+def is_inference_mode_enabled() -> bool:
+    """True inside an `inference_mode`."""
+    return mode.inference

@@ -137,22 +137,16 @@ def operand(x: Any) -> Node:
 _READ_THROUGH = frozenset({control.watch, *VIEWS})
 
 
-def own(node: Node) -> Node:
-    """The node as the content of one tensor, whose gradient is not another tensor's.
-
-    What was made by an op is a node of its own from now on: recording the op again makes another one. What a tensor
-    shows already, or reads through a view, gets an `alias`.
-    """
-    if node.shown or node.op in _READ_THROUGH:
-        node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
-    node.shown = True
-    return node
-
-
 def wrap(node: Node) -> Tensor:
-    """A new tensor whose content is the node's value."""
+    """A new tensor whose content is the node's value.
+
+    A node that gradients flow through is this tensor's own from now on: recording its op again makes another one. What
+    a tensor shows already, or reads through a view, gets an `alias`.
+    """
     if node.needs_grad:
-        node = own(node)
+        if node.shown or node.op in _READ_THROUGH:
+            node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
+        node.shown = True
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
     tensor.type = node.type
@@ -210,6 +204,9 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
         what = "a view of a leaf" if tensor.is_view else "a leaf"
         raise failure("in-place write", f"{what} variable that requires grad is being used in an in-place operation",
                       [("tensor", tensor)], hint="write under genesis.no_grad(), or to a clone()")
+    if storage.inference and not mode.inference:
+        raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
+                      [("tensor", tensor)], hint="write to a clone() of it")
     if node.type is not tensor.type:
         raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
                       hint="use the out-of-place op")

@@ -12,6 +12,7 @@ import weakref
 from typing import Any, Final
 
 from genesis import session
+from genesis.gradmode import mode
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
@@ -45,17 +46,19 @@ class Storage:
         writes: how often the program wrote to it; `version` is that and what replays of compiled steps wrote.
         replays: counts of writes, one for each compiled step that writes to it, shared by all that it writes to.
         persistent: keep its content in memory rather than able to be computed (gradients).
+        inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
     """
 
-    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "persistent", "replays",
-                 "type", "writes")
+    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "inference",
+                 "persistent", "replays", "type", "writes")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
         self.writes = 0
         self.replays: tuple[list[int], ...] = ()
         self.persistent = False
+        self.inference = mode.inference
         self.error: BaseException | None = None
         self._outside: _Outside | None = None
         self._queued = node is not None

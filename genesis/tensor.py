@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from genesis import engine, session
+from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.types import (
     Device,
@@ -50,7 +51,7 @@ from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
-from genesis.recording import FREED, over, read, set_tensor_class
+from genesis.recording import FREED, over, set_tensor_class, watched
 from genesis.storage import View
 
 
@@ -69,6 +70,11 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     """
 
     __slots__ = ("__dict__",)
+
+    _hooks: Any = None
+    """Of a leaf: what its gradient goes through (`genesis.autograd.hooks`)."""
+    _after_hooks: Any = None
+    """Of a leaf: what is called after its gradient was accumulated."""
 
     def __new__(cls, *data: Any, dtype: DType | None = None, device: DeviceLike = None,
                 requires_grad: bool = False) -> Tensor:
@@ -170,11 +176,15 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
             self.leaf = None
             return self
         if not self.type.dtype.is_floating_point:
-            raise failure("requires_grad_", "only tensors of floating-point dtype can require gradients",
+            raise failure("requires_grad_", "only Tensors of floating point dtype can require gradients",
                           [("tensor", self)], hint="cast it with .float() first")
         from genesis.recording import new_leaf
+        if self.storage.inference and not mode.inference:
+            raise failure("requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is "
+                          "not allowed", [("tensor", self)], hint="use a clone() of it")
         session.rebound()
-        self.leaf, self.detached, self.is_view = new_leaf(self), False, False
+        known = next((number for number, tensor in watched.items() if tensor is self), None)  # of an earlier time
+        self.leaf, self.detached, self.is_view = known or new_leaf(self), False, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = View(self.part.strides, self.part.offset, self.part.steps, len(self.part.steps))
         return self
@@ -187,7 +197,11 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     @property
     def grad_fn(self) -> Any:
         """The op that computed it, None for leaves."""
-        return None if self.is_leaf else _GradFn(self)
+        if self.is_leaf:
+            return None
+        from genesis.autograd.graph import GradFn
+        from genesis.autograd.stages import content
+        return GradFn(content(self))
 
     @property
     def grad(self) -> Any:
@@ -199,9 +213,18 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
 
     @grad.setter
     def grad(self, value: Any) -> None:
+        if value is not None and not isinstance(value, Tensor):
+            raise failure("grad", f"assigned grad expected to be a Tensor or None but got grad of type "
+                          f"{type(value).__name__}", [("tensor", self)], error=TypeError)
+        if value is self:
+            raise failure("grad", "can't assign Variable as its own grad", [("tensor", self)])
         if value is not None and (value.type.shape != self.type.shape or value.type.device is not self.type.device):
-            raise failure("grad", "assigned grad has data of a different shape or device",
+            raise failure("grad", f"attempting to assign a gradient of size '{list(value.type.shape)}' on "
+                          f"{value.type.device} to a tensor of size '{list(self.type.shape)}' on {self.type.device}",
                           [("tensor", self), ("grad", value)])
+        if value is not None and value.type.dtype is not self.type.dtype:
+            raise failure("grad", f"attempting to assign a gradient with dtype {value.type.dtype!r} to a tensor with "
+                          f"dtype {self.type.dtype!r}", [("tensor", self), ("grad", value)])
         if session.current is not None and (running := session.active()) is not None:
             running.note_grad_written(self)
         session.grad_looks[0] += 1
@@ -229,8 +252,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def register_hook(self, hook: Any) -> Any:
         """Let the gradient that arrives here go through a function, which may return another one.
 
-        Of a computed tensor the hook sees the gradient of what is made of it from now on. Call the result's
-        `remove()` to take it away.
+        Call the result's `remove()` to take the function away.
 
         >>> import genesis
         >>> x = genesis.tensor(2.0, requires_grad=True)
@@ -257,6 +279,10 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         """True for a computed tensor whose gradient is kept."""
         return "_retains" in self.__dict__
 
+    def is_inference(self) -> Any:
+        """True if it was made under `inference_mode`: outside it is not written to."""
+        return self.storage.inference
+
     def detach(self) -> Any:
         """The same memory, without gradients."""
         result = over(self.storage, self.type, self.part)
@@ -266,6 +292,8 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def detach_(self) -> Any:
         """Stop gradients through this tensor from now on. Returns itself."""
         session.rebound()
+        if self.part is not None or self.is_view:
+            raise failure("detach_", "Can't detach views in-place", [("tensor", self)], hint="use detach()")
         self.leaf, self.detached = None, True
         return self
 
@@ -440,22 +468,6 @@ class Size(tuple):
 
     def __repr__(self) -> str:
         return f"genesis.Size({list(self)})"
-
-
-class _GradFn:
-    """Names the op behind a tensor that was computed with gradients."""
-
-    def __init__(self, of: Tensor):
-        node = read(of)
-        self._name = node.op.name
-        self.node = node
-
-    def name(self) -> str:
-        """The op's name as torch spells it, such as MulBackward0."""
-        return "".join(part.capitalize() for part in self._name.split("_")) + "Backward0"
-
-    def __repr__(self) -> str:
-        return f"<{self.name()}>"
 
 
 set_tensor_class(Tensor)

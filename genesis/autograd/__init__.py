@@ -1,5 +1,7 @@
 """`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks."""
 
+from genesis import gradmode as grad_mode
+from genesis.autograd import functional, graph
 from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from genesis.autograd.function import Function, FunctionCtx, once_differentiable
 from genesis.autograd.gradients import backward_of as backward
@@ -8,7 +10,7 @@ from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
 from genesis.gradmode import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "grad", "gradcheck",
-    "gradgradcheck", "inference_mode", "is_anomaly_enabled", "no_grad", "once_differentiable", "set_detect_anomaly",
-    "set_grad_enabled", "value_and_grad",
+    "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
+    "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_anomaly_enabled", "no_grad",
+    "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "value_and_grad",
 ]

@@ -31,7 +31,7 @@ class detect_anomaly:
     ...         genesis.sqrt(x).sum().backward()
     ...     except RuntimeError as error:
     ...         print(str(error).splitlines()[0].split(";")[0])
-    sqrt: returned nan values in the forward or the backward
+    sqrt: Function 'SqrtBackward0' returned nan values, in the forward or the backward
     """
 
     def __init__(self, check_nan: bool = True):
@@ -65,12 +65,14 @@ def is_anomaly_enabled() -> bool:
 
 def check(roots: Sequence[Node]) -> None:
     """Compute every node that the roots come from; raise at the first NaN that comes from no NaN."""
+    from genesis.autograd.graph import GradFn
     order = [node for node in topological(_expanded(roots)) if _looked_at(node)]
     tensors = _values(order)
     wrong = {node for node, x in zip(order, tensors, strict=True) if x.isnan().any().item()}
     for node in order:
         if node in wrong and not any(x in wrong for x in node.inputs):
-            raise failure(node.op.name, "returned nan values in the forward or the backward",
+            raise failure(node.op.name, f"Function '{GradFn(node).name()}' returned nan values, in the forward or the "
+                          "backward",
                           [(f"operand {i}", x) for i, x in enumerate(node.inputs)],
                           hint=f"recorded at {node.source}" if node.source is not None else "")
 

@@ -58,7 +58,7 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
         anomaly.check([*(root for root, _ in roots), *found.leaves.values()])
     for number, node in found.leaves.items():
         leaf = watched.get(number)
-        if leaf is not None:
+        if leaf is not None and leaf.leaf == number:  # else it wants no gradient any more
             _accumulate(leaf, node, create_graph)
     for other, node in found.nodes.items():
         if not others[other].retains_grad:  # which has it already
@@ -121,8 +121,9 @@ def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
         with no_grad():
             total = read(before) + node
         before.storage.write(total)
-    for hook in list(leaf.__dict__.get("_after_hooks", {}).values()):
-        hook(leaf)
+    if leaf._after_hooks:
+        for hook in list(leaf._after_hooks.values()):
+            hook(leaf)
 
 
 def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_graph: bool | None = None,
@@ -159,6 +160,8 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
     if materialize_grads and allow_unused is False:
         raise failure("grad", "Expected allow_unused to be True or not passed when materialize_grads=True, but got "
                       "False", error=ValueError)
+    if not xs:
+        raise failure("grad", "`inputs` argument to `grad()` cannot be empty")
     roots = _roots("grad", ys, weights)
     _check_inputs("grad", xs)
     others = {id(x): content(x) for x in xs if not x.is_leaf}

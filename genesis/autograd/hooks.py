@@ -18,7 +18,9 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
                       [("tensor", tensor)])
     _refuse()
     if tensor.is_leaf:
-        return RemovableHandle(tensor.__dict__.setdefault("_hooks", Hooks()), hook)
+        if tensor._hooks is None:
+            tensor._hooks = Hooks()
+        return RemovableHandle(tensor._hooks, hook)
     node = content(tensor)
     if node.hooks is None:
         node.hooks = Hooks()
@@ -31,7 +33,9 @@ def register_post_accumulate_grad_hook(tensor: Any, hook: Any) -> RemovableHandl
         raise failure("register_post_accumulate_grad_hook",
                       "post accumulate grad hooks cannot be registered on non-leaf tensors", [("tensor", tensor)])
     _refuse()
-    return RemovableHandle(tensor.__dict__.setdefault("_after_hooks", {}), hook)
+    if tensor._after_hooks is None:
+        tensor._after_hooks = {}
+    return RemovableHandle(tensor._after_hooks, hook)
 
 
 def retain_grad(tensor: Any) -> None:

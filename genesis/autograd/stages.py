@@ -32,6 +32,9 @@ Stop = Border | Node
 retaining: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """The computed tensors that keep their gradient, by the order in which they were told to."""
 
+at_end: list[Callable[[], None]] = []
+"""What hooks asked to be called when the backward that runs them is through."""
+
 
 @dataclass
 class Found:
@@ -60,15 +63,22 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
         wanted: says of a leaf's number whether it is asked for; None asks for every leaf, and passes every stop.
         others: values that are not leaves.
     """
-    walk = _Walk(roots, create_graph, wanted, others)
-    while walk.arrived:
-        walk.go_on(walk.next_stop())
-    with set_grad_enabled(create_graph):
-        for number, node in walk.found.leaves.items():
-            hooks = getattr(watched.get(number), "__dict__", {}).get("_hooks")
-            if hooks:
-                _refuse()
-                walk.found.leaves[number] = read(hooks.run(wrap(node)))
+    outer = len(at_end)
+    try:
+        walk = _Walk(roots, create_graph, wanted, others)
+        while walk.arrived:
+            walk.go_on(walk.next_stop())
+        with set_grad_enabled(create_graph):
+            for number, node in walk.found.leaves.items():
+                leaf = watched.get(number)
+                if leaf is not None and leaf._hooks:
+                    _refuse()
+                    walk.found.leaves[number] = read(leaf._hooks.run(wrap(node)))
+    finally:
+        waiting = at_end[outer:]
+        del at_end[outer:]
+    for finish in waiting:
+        finish()
     return walk.found
 
 

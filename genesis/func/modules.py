@@ -34,8 +34,9 @@ def functional_call(module: Module, parameter_and_buffer_dicts: Any, args: Any =
     owners = {**dict(module.named_parameters(remove_duplicate=False)),
               **dict(module.named_buffers(remove_duplicate=False))}
     if strict and given.keys() != owners.keys():
-        raise failure("functional_call", f"missing: {sorted(owners.keys() - given.keys())}, unexpected: "
-                      f"{sorted(given.keys() - owners.keys())}", hint="strict=False keeps the module's own")
+        raise failure("functional_call", f"Error(s) in reparametrizing for {type(module).__name__}: missing keys "
+                      f"{sorted(owners.keys() - given.keys())}, unexpected keys {sorted(given.keys() - owners.keys())}",
+                      hint="strict=False keeps the module's own")
     if tie_weights:
         shared = {id(owners[path]): x for path, x in given.items() if path in owners}
         given = {**{path: shared[id(x)] for path, x in owners.items() if id(x) in shared}, **given}

@@ -134,7 +134,7 @@ REFUSED = {
     "a wrong tangent": (lambda lib: lib.func.jvp(lambda a: a, (lib.ones(2),), (lib.ones(3),)), "different size than"),
     "a wrong weight": (lambda lib: lib.func.vjp(lambda a: a * 1, lib.ones(2))[1](lib.ones(3)), "ismatch in shape"),
     "an unknown path": (lambda lib: lib.func.functional_call(
-        lib.nn.Linear(2, 2), {"x": lib.ones(2)}, lib.ones(2), strict=True), "nexpected"),
+        lib.nn.Linear(2, 2), {"x": lib.ones(2)}, lib.ones(2), strict=True), "Error(s) in reparametrizing for Linear"),
 }
 
 
@@ -144,4 +144,4 @@ def test_errors_are_torchs(name: str) -> None:
     for lib in LIBRARIES:
         with pytest.raises(RuntimeError) as error:
             program(lib)
-        assert words in str(error.value)
+        assert words in str(error.value).splitlines()[0]  # behind it is the line of this test, with the words

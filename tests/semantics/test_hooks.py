@@ -221,7 +221,7 @@ def errors_of_hooks(T, nn, optim, np):
     ]:
         with pytest.raises(RuntimeError) as error:
             action()
-        said.append(word in str(error.value))
+        said.append(word in str(error.value).splitlines()[0])
     for answer, kind, word in [(3, TypeError, "returned 'int'"),
                                (T.ones(3), RuntimeError, "changed the size of value")]:
         x = T.ones(2, requires_grad=True)
@@ -229,7 +229,7 @@ def errors_of_hooks(T, nn, optim, np):
         y.register_hook(lambda g, answer=answer: answer)
         with pytest.raises(kind) as error:
             y.sum().backward()
-        said.append(word in str(error.value))
+        said.append(word in str(error.value).splitlines()[0])
     return said
 
 

@@ -1,0 +1,167 @@
+"""The graph behind a tensor, as users of torch look at it: `grad_fn`, and hooks on several gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from genesis.autograd.borders import RemovableHandle
+from genesis.autograd.stages import at_end, content
+from genesis.ir.node import Node
+from genesis.ir.ops import control
+from genesis.recording import crossings, watched
+
+_NAMES: Final = {
+    "alias": "Clone", "reshape": "View", "matmul": "Mm", "concat": "Cat", "cast": "ToCopy", "where": "Where",
+    "take": "IndexSelect", "assign": "CopySlices", "sdpa": "ScaledDotProductAttention", "cross_entropy": "NllLoss",
+    "linear": "Addmm", "layer_norm": "NativeLayerNorm", "group_norm": "NativeGroupNorm",
+    "batch_norm": "NativeBatchNorm", "max": "Amax", "min": "Amin", "recompute": "Checkpoint", "leave": "Checkpoint",
+}
+"""Ops that torch calls otherwise. One op here can be several of torch's: a view is a `reshape` or a `permute`."""
+
+
+class GradFn:
+    """What computed a value: a node of the graph that backward goes through.
+
+    >>> import genesis
+    >>> x = genesis.tensor([1.0, 2.0], requires_grad=True)
+    >>> made = x.exp().sum().grad_fn
+    >>> made, made.next_functions[0][0], made.next_functions[0][0].next_functions[0][0].variable is x
+    (<SumBackward0>, <ExpBackward0>, True)
+    """
+
+    def __init__(self, node: Node):
+        while node.op is control.item or node.op is control.overwritten:
+            node = node.inputs[0]
+        self._node = node
+
+    def name(self) -> str:
+        """torch's name for it, such as MulBackward0, where there is one op for it in torch."""
+        border = _border(self._node)
+        if border is not None:
+            function = getattr(border, "function", type(border))
+            return f"{function.__name__}Backward"
+        name = self._node.op.name
+        return _NAMES.get(name, "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """(what computed an operand, which of its results) for each operand; (None, 0) for one without gradients."""
+        border = _border(self._node)
+        operands = self._node.inputs if border is None else [None if x is None else _given(x) for x in border.origins]
+        return tuple((None, 0) if x is None else (grad_fn_of(x), x.attrs[0] if x.op is control.item else 0)
+                     for x in operands)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Empty: nothing is noted."""
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        ctx = getattr(_border(self._node), "ctx", None)
+        if ctx is None or name.startswith("__"):
+            raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
+        return getattr(ctx, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and other._node is self._node
+
+    def __hash__(self) -> int:
+        return hash(self._node)
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+class AccumulateGrad:
+    """The end of a way back: a leaf tensor.
+
+    Attributes:
+        variable: the tensor.
+    """
+
+    next_functions: tuple[tuple[Any, int], ...] = ()
+
+    def __init__(self, variable: Any):
+        self.variable = variable
+
+    def name(self) -> str:
+        """As torch calls it."""
+        return "torch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
+
+
+def grad_fn_of(node: Node) -> Any:
+    """What gradients of a node go to next: None for one without."""
+    if not node.needs_grad:
+        return None
+    if node.op is control.watch and node.attrs[0] in watched:
+        return AccumulateGrad(watched[node.attrs[0]])
+    return GradFn(node)
+
+
+def _given(origin: Any) -> Node:
+    """What a border was made from: its origins are copies of that."""
+    node = content(origin)
+    return node.inputs[0] if node.op is control.alias else node
+
+
+def _border(node: Node) -> Any:
+    known = crossings.get(node.attrs[0]) if node.op is control.watch else None
+    return None if known is None else known[0]
+
+
+class _Handles:
+    """What registering a hook on several tensors returns."""
+
+    def __init__(self, handles: list[RemovableHandle]):
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Take the hook away."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> _Handles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> _Handles:
+    """Call a function with the gradients of several tensors.
+
+    Args:
+        tensors: which require grad.
+        fn: with mode="all" called at the end of a backward that reached one of them, with a list, None for those that
+            it did not reach; with "any" called with the first gradient that arrives.
+        mode: "all" or "any".
+
+    >>> import genesis
+    >>> x, y = genesis.ones(1, requires_grad=True), genesis.ones(1, requires_grad=True)
+    >>> handle = register_multi_grad_hook((x, y), print)
+    >>> (x * 2).sum().backward()
+    [tensor([2.]), None]
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    arrived: dict[int, Any] = {}
+
+    def finish() -> None:
+        found = [arrived.get(i) for i in range(len(tensors))]
+        arrived.clear()
+        if mode == "all":
+            fn(found)
+
+    def hook_of(position: int) -> Callable[[Any], None]:
+        def note(gradient: Any) -> None:
+            if not arrived:
+                at_end.append(finish)
+                if mode == "any":
+                    fn(gradient)
+            arrived[position] = gradient
+        return note
+    return _Handles([x.register_hook(hook_of(i)) for i, x in enumerate(tensors)])
