@@ -1,0 +1,182 @@
+"""Recurrent layers over whole sequences. Steps are recorded one by one, so a program grows with the sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.ir.errors import failure
+from genesis.ir.types import DType
+from genesis.nn import functional as F
+from genesis.nn.modules.module import Module
+from genesis.nn.modules.recurrent import GATES, State, initialize, step
+from genesis.nn.parameter import Parameter
+from genesis.ops.creation import empty
+from genesis.ops.shape import cat, stack
+from genesis.tensor import Tensor
+
+
+class RNNBase(Module):
+    """What `RNN`, `LSTM` and `GRU` share.
+
+    Args:
+        mode: one of `GATES`.
+        input_size: of each step.
+        hidden_size: of the state.
+        num_layers: one on top of the other.
+        bias: False leaves the biases out.
+        batch_first: inputs and results are (batch, time, ...), not (time, batch, ...).
+        dropout: between the layers.
+        bidirectional: another state goes backwards; results are side by side.
+        proj_size: of an LSTM: the hidden state is projected to this size.
+        device, dtype: of the parameters, which start uniform within 1/√hidden_size.
+    """
+
+    def __init__(self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+                 device: Any = None, dtype: DType | None = None):
+        super().__init__()
+        if not 0 <= dropout <= 1:
+            raise ValueError("dropout should be a number in range [0, 1] representing the probability of an element "
+                             "being zeroed")
+        if hidden_size <= 0 or num_layers <= 0:
+            raise ValueError("hidden_size and num_layers must be greater than zero")
+        if not 0 <= proj_size < hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size, and not negative")
+        if proj_size and mode != "LSTM":
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        rows, out = GATES[mode] * hidden_size, proj_size or hidden_size
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else out * (2 if bidirectional else 1)
+            for suffix in self._suffixes(layer):
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, out)}
+                if bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    self.register_parameter(name + suffix, Parameter(empty(*shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"] if self.bidirectional else [f"_l{layer}"]
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        initialize(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Does nothing: torch puts cuDNN's weights in one piece of memory."""
+
+    def run(self, input: Tensor, state: State | None) -> tuple[Tensor, State]:
+        """The results of all steps, and the last states, each (layers · directions, batch, size)."""
+        name = type(self).__name__
+        if input.type.ndim not in (2, 3):
+            raise failure(name, f"Expected input to be 2D or 3D, got {input.type.ndim}D instead", [("input", input)],
+                          error=ValueError)
+        alone = input.type.ndim == 2
+        x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
+        if x.type.shape[-1] != self.input_size:
+            raise failure(name, f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                          f"{x.type.shape[-1]}", [("input", input)])
+        directions = 2 if self.bidirectional else 1
+        sizes = [self.proj_size or self.hidden_size, *([self.hidden_size] if self.mode == "LSTM" else [])]
+        shapes = [(self.num_layers * directions, x.type.shape[1], size) for size in sizes]
+        if state is None:
+            state = tuple(x.new_zeros(shape) for shape in shapes)
+        elif alone:
+            state = tuple(h.unsqueeze(1) for h in state)
+        for hidden, shape in zip(state, shapes, strict=True):
+            if hidden.type.shape != shape:
+                raise failure(name, f"Expected hidden size {shape}, got {list(hidden.type.shape)}", [("hx", hidden)])
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            results = []
+            for suffix in self._suffixes(layer):
+                found, end = self._direction(x, suffix, tuple(h[len(last)] for h in state))
+                results.append(found)
+                last.append(end)
+            x = cat(results, -1) if len(results) > 1 else results[0]
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        ends = tuple(stack(list(part)) for part in zip(*last, strict=True))
+        if alone:
+            return x.squeeze(1), tuple(h.squeeze(1) for h in ends)
+        return x.transpose(0, 1) if self.batch_first else x, ends
+
+    def _direction(self, x: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
+        """One layer in one direction: all products with the input at once, then step by step."""
+        weight, bias, projection = (getattr(self, name + suffix, None)
+                                    for name in ("weight_hh", "bias_hh", "weight_hr"))
+        inputs = F.linear(x, getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None)).unbind(0)
+        backwards = suffix.endswith("reverse")
+        results = []
+        for from_input in reversed(inputs) if backwards else inputs:
+            assert weight is not None
+            state = step(self.mode, from_input, F.linear(state[0], weight, bias), state)
+            if projection is not None:
+                state = (F.linear(state[0], projection), *state[1:])
+            results.append(state[0])
+        return stack(results[::-1] if backwards else results), state
+
+    def extra_repr(self) -> str:
+        """The sizes, and what is not as usual."""
+        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+                 "bidirectional": False}
+        more = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([str(self.input_size), str(self.hidden_size), *more])
+
+
+class RNN(RNNBase):
+    """Elman's network; nonlinearity "tanh" or "relu", the other arguments as of `RNNBase`.
+
+    >>> import genesis
+    >>> results, last = RNN(3, 2)(genesis.ones(7, 5, 3))
+    >>> results.shape, last.shape
+    (genesis.Size([7, 5, 2]), genesis.Size([1, 5, 2]))
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+                 bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 device: Any = None, dtype: DType | None = None):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+                         bidirectional, device=device, dtype=dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(time, batch, input_size) and the first hidden state → (all results, the last hidden state)."""
+        results, state = self.run(input, None if hx is None else (hx,))
+        return results, state[0]
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997); arguments as of `RNNBase`."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+                 device: Any = None, dtype: DType | None = None):
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                         proj_size, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, State]:
+        """(time, batch, input_size) and the first (hidden, cell) → (all results, the last (hidden, cell))."""
+        return self.run(input, hx)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units (Cho et al. 2014); arguments as of `RNNBase`."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+                 dtype: DType | None = None):
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+                         device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(time, batch, input_size) and the first hidden state → (all results, the last hidden state)."""
+        results, state = self.run(input, None if hx is None else (hx,))
+        return results, state[0]
