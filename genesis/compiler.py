@@ -68,8 +68,8 @@ def compile_graph(graph: Graph, device: Device) -> Compiled:
     start = perf_counter()
     target = TARGETS[device.type]()
     stages, schedule, memory = run_passes(graph, target.backend)
-    steps, registers = target.lower(schedule, memory)
-    found = ready(plan_of(graph, device, steps, memory, registers), start, "compiled", lambda: graph)
+    plan = plan_of(graph, device, stages["prepared"], schedule, memory, target)
+    found = ready(plan, start, "compiled", lambda: graph)
     found.stages = stages
     return found
 
@@ -80,11 +80,35 @@ def ready(plan: Plan, start: float, origin: str, program: Callable[[], Graph]) -
     return Compiled(plan, executor, perf_counter() - start, origin, program)
 
 
-def plan_of(graph: Graph, device: Device, steps: tuple, memory: MemoryPlan, registers: tuple = ()) -> Plan:
-    """The plan of a program whose values are in these places."""
-    return Plan(device, tuple(x.type for x in graph.inputs), tuple(x.type for x in graph.outputs),
-                tuple(state["index"] for state, _ in graph.updates), _number_types(graph), steps, memory.arena_bytes,
-                memory.max_live_bytes, registers)
+def plan_of(graph: Graph, device: Device, prepared: Graph, schedule: Schedule, memory: MemoryPlan,
+            target: Target) -> Plan:
+    """The plan of a program.
+
+    Args:
+        graph: the program as captured.
+        prepared: what was grouped. Behind the program's own inputs it has those that the plan keeps.
+        schedule, memory: of that.
+    """
+    from genesis.passes.keep_copies import copied_from
+    steps, registers = target.lower(schedule, memory)
+    kept = copied_from(prepared, len(graph.inputs))
+    inputs = (*graph.inputs, *(copy for copy, _ in kept))
+    updated = (*(state for state, _ in graph.updates), *(copy for copy, _ in kept))
+    return Plan(device, tuple(x.type for x in inputs), tuple(x.type for x in graph.outputs),
+                tuple(state["index"] for state in updated), _number_types(graph), steps, memory.arena_bytes,
+                memory.max_live_bytes, registers, tuple(source["index"] for _, source in kept),
+                _refresh(device, prepared, len(graph.inputs), target))
+
+
+def _refresh(device: Device, prepared: Graph, given: int, target: Target) -> Plan | None:
+    """The plan that makes the kept copies anew."""
+    from genesis.passes.keep_copies import refreshing
+    from genesis.passes.pipeline import run_passes
+    graph = refreshing(prepared, given)
+    if graph is None:
+        return None
+    stages, schedule, memory = run_passes(graph, target.backend)
+    return plan_of(graph, device, stages["prepared"], schedule, memory, target)
 
 
 def backend_of(name: str) -> Backend:
@@ -94,7 +118,7 @@ def backend_of(name: str) -> Backend:
 
 @dataclass(frozen=True)
 class Target:
-    """What compiles for a device.
+    """What compiles for a kind of device.
 
     Attributes:
         backend: what the passes ask.
@@ -133,6 +157,9 @@ def _cpu_executor(plan: Plan) -> Any:
 
 
 def _cuda_executor(plan: Plan) -> Any:
+    if plan.kept:
+        from genesis.runtime.executor_keeping import KeepingExecutor
+        return KeepingExecutor(plan)
     from genesis.runtime.executor_cuda import CudaExecutor
     return CudaExecutor(plan)
 

@@ -19,6 +19,8 @@ class Config:
             bits are still computed where they are read.
         recompute: let fused CUDA kernels compute values again that are cheaper made than kept. What a user
             checkpoints is computed again whatever this says.
+        keep_copies: let an optimizer's kernel write the low-precision copies of the weights that the next step reads.
+            They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
             rows at equal indices may do so in any order (`use_deterministic_algorithms`).
 
@@ -36,6 +38,7 @@ class Config:
 
     fuse: bool = True
     recompute: bool = True
+    keep_copies: bool = True
     deterministic: bool = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -49,7 +52,7 @@ class Config:
 
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
-        return (self.fuse, self.recompute, self.deterministic)
+        return (self.fuse, self.recompute, self.keep_copies, self.deterministic)
 
 
 config = Config()

@@ -12,13 +12,12 @@ from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING, Any
 
-from genesis.compiler import plan_of
+from genesis.compiler import TARGETS, plan_of
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_open
 from genesis.ir.size import LEAST, Trace
 from genesis.ir.types import Device
 from genesis.leading import closed
-from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import Memory, PlanForm
 
@@ -42,17 +41,16 @@ class Family:
     """
 
     def __init__(self, graph: Graph, numbers: Sequence[Any], base: list[Any], trace: Trace, device: Device):
-        from genesis.codegen.lower_cuda import BACKEND, kernels_of, steps_of
         from genesis.codegen.plan_writer import write_form
         from genesis.passes.pipeline import run_passes
         self.graph, self.numbers, self._trace = graph, base, trace
         self.form: PlanForm
         try:
             with trace:
-                _, schedule, memory = run_passes(graph, BACKEND)
-                steps = steps_of(schedule, memory, kernels_of(schedule, KernelCache()))
+                target = TARGETS[device.type]()
+                stages, schedule, memory = run_passes(graph, target.backend)
                 moving = _moving(memory)
-                plan = plan_of(graph, device, steps, memory)
+                plan = plan_of(graph, device, stages["prepared"], schedule, memory, target)
                 self.form, moved, self._bytes = write_form(
                     plan, numbers, trace, tuple(trace.guards), moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])

@@ -189,7 +189,8 @@ def _save_all() -> None:
 def _save(structure: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> None:
     """Write a plan if its kernels are on disk."""
     stored = _stored()
-    if stored is not None and all(step.kernel.entry for step in plan.steps if isinstance(step, Launch)):
+    steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
+    if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
         from genesis.codegen.plan_writer import write_form
         stored.put(_name(structure, numbers, plan.device, base), write_form(plan, numbers, None, ())[0])
 

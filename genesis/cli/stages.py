@@ -165,6 +165,7 @@ STAGES = (
     graph_stage("canonical", "simplified"),
     graph_stage("matched", "with the forms that the backend has kernels for"),
     graph_stage("legal", "in ops that the backend can run"),
+    graph_stage("prepared", "with what the backend changes before it groups: reductions split, copies of weights kept"),
     graph_stage("recomputed", "with what is computed again instead of being kept"),
     Stage("groups", "what becomes one kernel, and why", groups_text, groups_data),
     Stage("kernels", "the kernels in order", kernels_text, kernels_data),

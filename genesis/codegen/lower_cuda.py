@@ -22,6 +22,7 @@ from genesis.ir.types import float32, int64, tensor_type
 from genesis.passes.channels_last import DOTS
 from genesis.passes.fuse import fuse
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.keep_copies import keep_copies
 from genesis.passes.memory_values import OPAQUE
 from genesis.passes.patterns import flash_refusal
 from genesis.passes.pipeline import Backend
@@ -81,7 +82,8 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
 
 def prepare(graph: Graph) -> Graph:
     """The last rewrites before grouping."""
-    return copy_while_updating(split_reductions(split_scans(graph)))
+    prepared = copy_while_updating(split_reductions(split_scans(graph)))
+    return keep_copies(prepared) if config.fuse and config.keep_copies else prepared
 
 
 def group(graph: Graph) -> Schedule:

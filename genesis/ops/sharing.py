@@ -13,6 +13,7 @@ from genesis.ir.types import Device, DType, cpu
 from genesis.ops.from_outside import our_stream
 from genesis.ops.shape import strides_of
 from genesis.recording import TensorBase
+from genesis.runtime import low_copies
 
 
 class UntypedStorage:
@@ -47,6 +48,7 @@ def _pinned_memory(tensor: Any) -> Any:
     memory = engine.memory_of(tensor)
     if tensor.is_cuda:
         memory.pinned = True
+        low_copies.overwritten((memory,))  # from now on others may write there
     return memory
 
 

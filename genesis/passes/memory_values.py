@@ -181,7 +181,7 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
     """Take out of `free` what must be in memory; returns the other names of memory."""
     name: dict[Node, Node] = {}
     for node in graph.nodes:
-        for operand in _memory_operands(node):
+        for operand in memory_operands(node):
             free.discard(stored_as(operand))
     for root in dict.fromkeys(graph.roots):
         base = stored_as(root)
@@ -196,7 +196,7 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
     return name
 
 
-def _memory_operands(node: Node) -> tuple[Node, ...]:
+def memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
     viewed = MATRICES.get(node.op.name)
     if viewed is not None:

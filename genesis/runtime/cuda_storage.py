@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from genesis.ir.types import Device
+from genesis.runtime import low_copies
 from genesis.runtime.cuda_driver import driver, forgotten_with_driver
 from genesis.runtime.cuda_order import ordered
 from genesis.runtime.cuda_stream import Stream, current_stream, when_switching
@@ -20,6 +21,7 @@ _lanes: Final[dict[Device, Lane]] = {}
 
 when_switching.append(_lanes.clear)
 forgotten_with_driver(_lanes.clear)
+forgotten_with_driver(low_copies.forget_all)
 
 
 def _lane(device: Device) -> Lane:
@@ -120,6 +122,7 @@ class CUDAStorage:
         """
         source = as_bytes(buffer, self.nbytes)
         if self.nbytes:
+            low_copies.overwritten((self,))
             gpu, index = driver(), self.device.index
             gpu.use(index)
             with ordered(current_stream(index), writes=[self]) as stream:
@@ -151,6 +154,7 @@ class CUDAStorage:
             raise ValueError(f"cannot copy {other.nbytes} bytes over {self.nbytes} bytes of CUDA memory")
         if not self.nbytes:
             return
+        low_copies.overwritten((self,))
         gpu, index = driver(), self.device.index
         gpu.use(index)
         with ordered(current_stream(index), reads=[other], writes=[self]) as stream:
@@ -175,6 +179,7 @@ class CUDAStorage:
         if self.pinned or other.pinned or self.nbytes != other.nbytes or self.device is not other.device:
             raise ValueError(f"cannot trade the memory of {self} and {other}")
         if self.nbytes:
+            low_copies.overwritten((self, other))
             self._block, other._block = other._block, self._block
             self.ptr, other.ptr = other.ptr, self.ptr
             self.source, other.source = other.source, self.source  # what they are for stays

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from genesis.ir.place import Memory
 from genesis.ir.types import TensorType
+from genesis.runtime import low_copies
 from genesis.runtime.bound_plan import BoundPlan, Steps
 from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_driver import driver
@@ -43,6 +44,7 @@ class CudaExecutor:
 
     Args:
         plan: its steps are launches and copies.
+        tells: whether it tells those who keep copies of memories which inputs it overwrites.
 
     Raises:
         TypeError: the plan is not for CUDA.
@@ -52,8 +54,9 @@ class CudaExecutor:
     >>> [sums] = executor.run([x, y], numbers=[0.5])             # doctest: +SKIP
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, tells: bool = True):
         self.plan = plan
+        self._tells = tells and bool(plan.updates)
         steps: list[Launch | Copy] = []
         for step in plan.steps:
             if not isinstance(step, Launch | Copy):
@@ -86,6 +89,8 @@ class CudaExecutor:
         found = self._on.get(stream.handle)
         if found is None:
             found = self._on[stream.handle] = _PlanOnStream(self.plan, self._steps, stream)
+        if self._tells and low_copies.copies:
+            low_copies.overwritten([inputs[at] for at in self.plan.updates])
         return found.run(inputs, packed)
 
     def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
@@ -111,6 +116,7 @@ class _PlanOnStream:
         self._written = b""  # the numbers on the device now
         self._numbers = CUDAStorage(0, plan.device)
         self._outputs: list[CUDAStorage] = []
+        self._output_ids: frozenset[int] = frozenset()
         self._unheld = [_UNHELD] * len(plan.outputs)
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
@@ -126,6 +132,8 @@ class _PlanOnStream:
             if (self._moved(inputs) or list(map(getrefcount, self._outputs)) != self._unheld
                     or self._arena.nbytes < self._plan.arena_bytes):
                 self._prepare(inputs)
+            if low_copies.copies and not self._output_ids.isdisjoint(low_copies.copies):
+                low_copies.overwritten(self._outputs)
             if self._order.noted:
                 reads, writes = [inputs[at] for at in self._read], [inputs[at] for at in self._plan.updates]
                 with ordered(self._stream, reads, [*writes, *self._outputs]):
@@ -189,12 +197,14 @@ class _PlanOnStream:
         types = self._plan.outputs
         if len(self._outputs) != len(types):
             self._outputs = [CUDAStorage(type.nbytes, self._device) for type in types]
+            self._output_ids = frozenset(map(id, self._outputs))
             return
         counts, sizes = list(map(getrefcount, self._outputs)), [memory.nbytes for memory in self._outputs]
         gone = [at for at, type in enumerate(types) if counts[at] > _UNHELD or sizes[at] != type.nbytes]
         fresh = [CUDAStorage(types[at].nbytes, self._device) for at in gone]
         for at, memory in zip(gone, fresh, strict=True):
             self._outputs[at] = memory
+        self._output_ids = frozenset(map(id, self._outputs))
 
     def let_go(self) -> None:
         """Give back the outputs that nobody holds, unless a run is under way; the next run takes others."""

@@ -169,6 +169,9 @@ class Plan:
         numbers: weak types of the numbers, in order.
         steps: launches and copies (CUDA) or calls (CPU), in order.
         registers: what the calls of a CPU plan read and write.
+        kept: the last inputs are copies, in another dtype, that are kept from run to run: of the inputs at these
+            positions. The plan overwrites both.
+        refresh: makes the copies anew; its inputs are the sources, then the copies. None if there are none.
         arena_bytes: scratch memory, shared by all plans of a device.
         max_live_bytes: the least any plan of this order would need, for the planner's report.
         larger: a plan of the same steps whose values start at the same places and are no smaller.
@@ -183,6 +186,8 @@ class Plan:
     arena_bytes: int
     max_live_bytes: int = 0
     registers: tuple[Register, ...] = ()
+    kept: tuple[int, ...] = ()
+    refresh: Plan | None = None
     larger: Plan | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -198,11 +203,13 @@ class Memories(list[Any]):
 
     Attributes:
         stamp: another object whenever one of them is another, so that whoever looked at all knows when not to.
+        extended: what the plan's executor made of them; it goes when they go.
     """
 
     def __init__(self, memories: Iterable[Any]):
         super().__init__(memories)
         self.stamp = object()
+        self.extended: Any = None
 
     def changed(self) -> None:
         """Say that one of them is another."""

@@ -21,6 +21,7 @@ from genesis.codegen.source import KernelSource
 from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
+from tests.gpu.test_kept_copies import train
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,6 +86,16 @@ def test_the_second_process_reads_the_plan(compiler: Compiler, monkeypatch: pyte
     origin, again = run(7)
     assert origin == "disk"
     np.testing.assert_array_equal(first, again)
+
+
+def test_a_step_that_keeps_copies_of_its_weights(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(keep=True)
+    new_process()
+    monkeypatch.setattr(lower_cuda, "emit", None)
+    again = train(keep=True)
+    found = engine.last_plan()
+    assert found.origin == "disk" and len(found.plan.kept) == 2 and len(found.plan.refresh.steps) == 1
+    assert first == again
 
 
 def test_a_plan_from_disk_says_how_it_is_made(compiler: Compiler) -> None:

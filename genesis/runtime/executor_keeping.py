@@ -1,0 +1,110 @@
+"""Runs a plan that keeps low-precision copies of some of its inputs (`passes/keep_copies.py`).
+
+The plan reads the copies, overwrites their sources, and overwrites the copies to match. A copy that does not show its
+source's content (the first run; somebody else wrote to the source) is made anew before:
+
+    run 1                          refresh: weight → copy      plan: reads copy, writes weight and copy
+    run 2                                                      plan: reads copy, writes weight and copy
+    weight.copy_(checkpoint)
+    run 3                          refresh: weight → copy      plan: reads copy, writes weight and copy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from genesis.ir.types import TensorType
+from genesis.runtime import low_copies
+from genesis.runtime.cuda_storage import CUDAStorage
+from genesis.runtime.executor_cuda import CudaExecutor
+from genesis.runtime.low_copies import LowCopy
+from genesis.runtime.plan import Memories, Plan
+
+
+class _Bound(NamedTuple):
+    """Inputs with their copies.
+
+    Attributes:
+        executor: whose they are.
+        stamp: of the inputs, None if they have none.
+        version: of the table of copies.
+        copies: those of the inputs at `plan.kept`.
+        memories: the inputs, then the copies' memories.
+    """
+
+    executor: KeepingExecutor
+    stamp: object
+    version: int
+    copies: tuple[LowCopy, ...]
+    memories: Memories
+
+
+class KeepingExecutor:
+    """A plan with copies of inputs, ready to run on its GPU.
+
+    Args:
+        plan: behind the inputs that `run` is given it has the copies; `plan.kept` are their sources' positions.
+
+    Raises:
+        DriverError: a kernel cannot be loaded.
+    """
+
+    def __init__(self, plan: Plan):
+        assert plan.refresh is not None
+        self.plan = plan
+        self._body = CudaExecutor(plan, tells=False)
+        self._refresh = CudaExecutor(plan.refresh, tells=False)
+        given = len(plan.inputs) - len(plan.kept)
+        self._kept = list(zip(plan.kept, plan.inputs[given:], strict=True))
+        self._written = [at for at in plan.updates if at < given]
+
+    def run(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> list[CUDAStorage]:
+        """See `CudaExecutor.run`. A run that fails leaves copies that the next run makes anew."""
+        bound, as_before = self._bind(inputs)
+        valid = all(copy.valid for copy in bound.copies)
+        alone = valid and as_before  # the last run made the copies valid, and nobody wrote to these memories since
+        if not alone:
+            low_copies.overwritten([inputs[at] for at in self._written])
+        try:
+            if not valid:
+                sources = [inputs[at] for at in self.plan.kept]
+                self._refresh.run([*sources, *(copy.memory for copy in bound.copies)])
+            found = self._body.run(bound.memories, numbers)
+        except BaseException:
+            low_copies.overwritten([inputs[at] for at in self._written])
+            raise
+        if not alone:
+            for at, copy in zip(self.plan.kept, bound.copies, strict=True):
+                copy.valid = not inputs[at].pinned  # others may write to memory whose address they know
+        return found
+
+    def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
+        """See `CudaExecutor.launches`."""
+        return self._body.launches()
+
+    def release(self) -> None:
+        """Give back all memory and graphs; the next run makes them anew."""
+        self._body.release()
+        self._refresh.release()
+
+    def _bind(self, inputs: Sequence[CUDAStorage]) -> tuple[_Bound, bool]:
+        """The inputs with their copies, and whether they are those of the last run with this list."""
+        known = inputs.extended if isinstance(inputs, Memories) else None
+        if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
+                and known.version == low_copies.version[0]):
+            return known, True
+        copies = tuple([self._copy_of(inputs[at], kind) for at, kind in self._kept])
+        memories = Memories([*inputs, *(copy.memory for copy in copies)])
+        bound = _Bound(self, getattr(inputs, "stamp", None), low_copies.version[0], copies, memories)
+        if isinstance(inputs, Memories):
+            inputs.extended = bound  # there, and not here, so that no plan keeps a model's memory
+        return bound, False
+
+    def _copy_of(self, source: CUDAStorage, kind: TensorType) -> LowCopy:
+        """The source's copy; one that there is not yet gets memory."""
+        found = low_copies.find(source, kind.dtype)
+        if found is None:
+            memory = CUDAStorage(kind.nbytes, kind.device, "low-precision copy of a weight")
+            found = low_copies.add(source, kind.dtype, memory)
+        return found

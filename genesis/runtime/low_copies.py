@@ -1,0 +1,73 @@
+"""Low-precision copies of memories: which memory has one, and whether it still shows the content.
+
+A copy belongs to its source's memory and goes with it. All plans share it: a step at another batch size finds the copy
+that the last step wrote. It is valid until somebody writes to the source without writing to the copy.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Final
+
+from genesis.ir.types import DType
+
+
+class LowCopy:
+    """The copy of a memory in one dtype.
+
+    Attributes:
+        memory: the copy's memory.
+        valid: whether it is the source's content, cast.
+    """
+
+    __slots__ = ("memory", "valid")
+
+    def __init__(self, memory: Any):
+        self.memory = memory
+        self.valid = False
+
+
+copies: Final[dict[int, dict[DType, LowCopy]]] = {}
+"""Source (its id) → its copies. Empty in a process that trains nothing in mixed precision."""
+
+_sources: Final[dict[int, weakref.ref[Any]]] = {}
+
+version: Final = [0]
+"""Another number whenever `copies` has more or fewer."""
+
+
+def find(source: Any, dtype: DType) -> LowCopy | None:
+    """The copy of this memory, if there is one."""
+    return copies.get(id(source), {}).get(dtype)
+
+
+def add(source: Any, dtype: DType, memory: Any) -> LowCopy:
+    """Let this memory hold the source's copy; it is not written yet."""
+    key = id(source)
+    if key not in copies:
+        copies[key] = {}
+        _sources[key] = weakref.ref(source, lambda _: _forget(key))
+    version[0] += 1
+    made = copies[key][dtype] = LowCopy(memory)
+    return made
+
+
+def overwritten(memories: Iterable[Any]) -> None:
+    """These memories have, or will have, another content."""
+    for memory in memories:
+        for copy in copies.get(id(memory), {}).values():
+            copy.valid = False
+
+
+def forget_all() -> None:
+    """Let go of all copies."""
+    copies.clear()
+    _sources.clear()
+    version[0] += 1
+
+
+def _forget(key: int) -> None:
+    copies.pop(key, None)
+    _sources.pop(key, None)
+    version[0] += 1
