@@ -20,12 +20,10 @@ from genesis import (
     cosh,
     exp,
     expm1,
-    finfo,
     float32,
     float64,
     floor,
     from_dlpack,
-    iinfo,
     int8,
     int16,
     int32,
@@ -70,7 +68,7 @@ from genesis.array_api.creation import (
     zeros,
     zeros_like,
 )
-from genesis.array_api.dtypes import astype, can_cast, isdtype, result_type
+from genesis.array_api.dtypes import astype, can_cast, finfo, iinfo, isdtype, result_type
 from genesis.array_api.elementwise import (
     add,
     atan2,

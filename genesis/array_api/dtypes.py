@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import genesis
@@ -30,6 +31,17 @@ def can_cast(from_: Any, to: Any, /) -> bool:
         return False
 
 
+def of_kind(kind: str) -> tuple[Any, ...]:
+    """The dtypes of a kind.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no kind of dtype is called {kind!r}: {', '.join(map(repr, KINDS))}")
+    return KINDS[kind]
+
+
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind ("integral"), is another dtype, or is any of several.
 
@@ -39,9 +51,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str):
-        if kind not in KINDS:
-            raise ValueError(f"no kind of dtype is called {kind!r}: {', '.join(map(repr, KINDS))}")
-        return dtype in KINDS[kind]
+        return dtype in of_kind(kind)
     return bool(dtype is kind)
 
 
@@ -58,3 +68,53 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     if any(isinstance(x, float) for x in numbers) and found not in _FLOATING:
         return genesis.float32
     return found
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """What `finfo` tells; the dtype itself, where torch has its name."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """What `iinfo` tells."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: Any
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Limits of a floating-point dtype, or of an array's.
+
+    Raises:
+        TypeError: the dtype is no floating-point one.
+
+    >>> finfo(genesis.float32).smallest_normal == 2.0**-126
+    True
+    """
+    dtype = type.dtype if isinstance(type, Tensor) else type
+    found = genesis.finfo(dtype)
+    return FloatInfo(found.bits, found.eps, found.max, found.min, found.smallest_normal, dtype)
+
+
+def iinfo(type: Any, /) -> IntInfo:
+    """Limits of an integer dtype, or of an array's.
+
+    Raises:
+        TypeError: the dtype is no integer one.
+
+    >>> iinfo(genesis.int8)
+    IntInfo(bits=8, max=127, min=-128, dtype=genesis.int8)
+    """
+    dtype = type.dtype if isinstance(type, Tensor) else type
+    found = genesis.iinfo(dtype)
+    return IntInfo(found.bits, found.max, found.min, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import genesis
-from genesis.array_api.dtypes import KINDS
+from genesis.array_api.dtypes import KINDS, of_kind
 
 _DTYPES = {dtype.name: dtype for kind in ("bool", "numeric") for dtype in KINDS[kind]}
 
@@ -30,7 +30,11 @@ class __array_namespace_info__:
         return {"real floating": genesis.get_default_dtype(), "integral": genesis.int64, "indexing": genesis.int64}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
-        """The dtypes there are, of one kind or of several."""
-        kinds = (kind,) if isinstance(kind, str) else kind
-        return {name: dtype for name, dtype in _DTYPES.items()
-                if kinds is None or any(dtype in KINDS[one] for one in kinds)}
+        """The dtypes there are, of one kind or of several.
+
+        Raises:
+            ValueError: there is no such kind.
+        """
+        kinds = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
+        chosen = {dtype for one in kinds for dtype in of_kind(one)}
+        return {name: dtype for name, dtype in _DTYPES.items() if dtype in chosen}
