@@ -1,11 +1,12 @@
 """Host time of a training step: what Python spends beside the kernels.
 
-    python benchmarks/host_time.py [--device cuda] [--layers 12] [--dim 64] [--out benchmarks/results/host_time.json]
+    python benchmarks/host_time.py [--device cuda | idle] [--layers 12] [--dim 64] [--out FILE]
 
 A GPT with a context of 8 tokens trains one sequence. "whole" is a step as it runs, "host" the same with
 the executor replaced by one that returns the memories of its last real run: what is left is recording,
 keys, guards and bookkeeping. With `--device cuda` "host" is what a call takes, its launches included, while the
-GPU has room for more. The bars: 5 ms for a step that is not compiled, 50 µs for one that is, 20 µs for guards.
+GPU has room for more; with `--device idle` the same as processor time on a GPU that does nothing (`idle_gpu.py`), so
+without what CUDA's calls take. The bars: 5 ms for a step that is not compiled, 50 µs for one that is, 20 µs for guards.
 Times are the smallest of several rounds' means; torch's eager step is given beside.
 """
 
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, strftime, thread_time
 from typing import Any
 
 import genesis
@@ -47,7 +49,8 @@ def executor_stubbed() -> Iterator[None]:
 
 
 def mean_seconds(call: Callable[[], Any], budget: float = 1.0, rounds: int = 7,
-                 most: int = 1 << 30, settle: Callable[[], None] = lambda: None) -> float:
+                 most: int = 1 << 30, settle: Callable[[], None] = lambda: None,
+                 clock: Callable[[], float] = perf_counter) -> float:
     """The smallest mean of several rounds of calls, which together take about `budget` seconds.
 
     `most`: calls in a round; `settle` is called between rounds.
@@ -55,16 +58,16 @@ def mean_seconds(call: Callable[[], Any], budget: float = 1.0, rounds: int = 7,
     for _ in range(4):
         call()
     settle()
-    start = perf_counter()
+    start = clock()
     call()
-    count = min(most, max(3, int(budget / rounds / max(perf_counter() - start, 1e-7))))
+    count = min(most, max(3, int(budget / rounds / max(clock() - start, 1e-7))))
     found = []
     for _ in range(rounds):
         settle()
-        start = perf_counter()
+        start = clock()
         for _ in range(count):
             call()
-        found.append((perf_counter() - start) / count)
+        found.append((clock() - start) / count)
     return min(found)
 
 
@@ -153,6 +156,19 @@ def measure_cuda(layers: int, dim: int, context: int) -> list[dict[str, Any]]:
     return [*rows, row("torch's eager step", torch_step(layers, dim, context, "cuda"), torch.cuda.synchronize)]
 
 
+def measure_idle(layers: int, dim: int, context: int) -> list[dict[str, Any]]:
+    """Processor time on a GPU that does nothing."""
+    from idle_gpu import idle_gpu
+    with idle_gpu():
+        calls = programs(layers, dim, context, "cuda")
+        return [{"name": name, "whole": None, "bar": BARS.get(name),
+                 "host": mean_seconds(call, 3.0, 30, clock=thread_time)} for name, call in calls.items()]
+
+
+NOTES = {"cpu": "", "cuda": "", "idle": "host time only: no GPU, CUDA's calls answer at once; processor time"}
+MEASURES = {"cpu": measure, "cuda": measure_cuda, "idle": measure_idle}
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as text, in microseconds."""
     def shown(seconds: float | None) -> str:
@@ -171,16 +187,19 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--context", type=int, default=8)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", choices=sorted(MEASURES), default="cpu")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = (measure if options.device == "cpu" else measure_cuda)(options.layers, options.dim, options.context)
+    rows = MEASURES[options.device](options.layers, options.dim, options.context)
     print(table(rows))
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
+        shape = {name: getattr(options, name) for name in ("device", "layers", "dim", "context")}
+        command = " ".join(["python benchmarks/host_time.py", *(f"--{name} {value}" for name, value in shape.items())])
+        gpu = genesis.cuda.get_device_name() if options.device == "cuda" else None
         options.out.write_text(json.dumps({
-            "benchmark": "host_time", "device": options.device, "layers": options.layers, "dim": options.dim,
-            "context": options.context, "machine": platform.machine(),
+            "benchmark": "host_time", "date": strftime("%Y-%m-%d"), "command": command, **shape, "gpu": gpu,
+            "note": NOTES[options.device], "machine": f"{platform.machine()}, {os.cpu_count()} processors",
             "python": platform.python_version(), "seconds": rows}, indent=1) + "\n")
 
 
