@@ -10,6 +10,10 @@ import math
 
 from genesis.gradmode import no_grad
 from genesis.ir.errors import failure
+from genesis.ops.creation import zeros
+from genesis.ops.drawing import rand, randn
+from genesis.ops.ranges import eye
+from genesis.random import Generator
 from genesis.tensor import Tensor
 
 _GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
@@ -70,32 +74,42 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform in [a, b)."""
     with no_grad():
-        return tensor.uniform_(a, b)
+        return tensor.uniform_(a, b, generator=generator)
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal with this mean and standard deviation."""
     with no_grad():
-        return tensor.normal_(mean, std)
+        return tensor.normal_(mean, std, generator=generator)
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+                  generator: Generator | None = None) -> Tensor:
+    """Normal, of what lies within [a, b]: uniform draws through the inverse of the distribution function."""
+    low, high = (0.5 * math.erfc((mean - x) / (std * math.sqrt(2))) for x in (a, b))
+    with no_grad():
+        drawn = tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator).erfinv()
+        return tensor.copy_((drawn * (std * math.sqrt(2)) + mean).clamp(a, b))
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform with variance 2·gain² / (fan in + fan out) (Glorot and Bengio 2010)."""
     fan_in, fan_out = fan_in_and_fan_out(tensor)
     bound = gain * math.sqrt(6 / (fan_in + fan_out))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal with variance 2·gain² / (fan in + fan out) (Glorot and Bengio 2010)."""
     fan_in, fan_out = fan_in_and_fan_out(tensor)
-    return normal_(tensor, 0.0, gain * math.sqrt(2 / (fan_in + fan_out)))
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / (fan_in + fan_out)), generator)
 
 
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+                     generator: Generator | None = None) -> Tensor:
     """Uniform with variance gain² / fan (He et al. 2015).
 
     Args:
@@ -105,12 +119,13 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
         nonlinearity: what follows the layer.
     """
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+                    generator: Generator | None = None) -> Tensor:
     """Normal with variance gain² / fan; arguments as of `kaiming_uniform_`."""
-    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -118,3 +133,80 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
         raise failure("kaiming", f"mode {mode!r} is unknown", hint="'fan_in' or 'fan_out'", error=ValueError)
     fan_in, fan_out = fan_in_and_fan_out(tensor)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Ones on a matrix's diagonal, zeros elsewhere.
+
+    Raises:
+        ValueError: not two dimensions.
+    """
+    _matrix("eye_", tensor)
+    with no_grad():
+        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """A convolution's weight that passes as many channels on as it can: a one in the middle of their own windows.
+
+    Args:
+        tensor: (out, in, *window), of 3 to 5 dimensions.
+        groups: of channels.
+
+    Raises:
+        ValueError: other dimensions, or groups that do not divide `out`.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise failure("dirac_", "Only tensors with 3, 4, or 5 dimensions are supported", [("tensor", tensor)],
+                      error=ValueError)
+    out, inner, *window = tensor.shape
+    if out % groups:
+        raise failure("dirac_", "dim 0 must be divisible by groups", [("tensor", tensor)], error=ValueError)
+    middle = tuple(size // 2 for size in window)
+    with no_grad():
+        whole = zeros(*tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        for group in range(groups):
+            for channel in range(min(out // groups, inner)):
+                whole[(group * (out // groups) + channel, channel, *middle)] = 1.0
+        return tensor.copy_(whole)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Orthonormal rows or columns, whichever are fewer, times the gain (Saxe, McClelland and Ganguli 2014).
+
+    Args:
+        tensor: (rows, *columns).
+
+    Raises:
+        ValueError: fewer than two dimensions.
+    """
+    if tensor.ndim < 2:
+        raise failure("orthogonal_", "Only tensors with 2 or more dimensions are supported", [("tensor", tensor)],
+                      error=ValueError)
+    from genesis.linalg import qr
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    with no_grad():
+        drawn = randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
+        q, r = qr(drawn)
+        q = q * r.diagonal().sign()  # makes the distribution uniform
+        q = q.mT if rows < columns else q
+        return tensor.copy_(q.reshape(tensor.shape) * gain)
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normal, with this part of each column 0 (Martens 2010).
+
+    Raises:
+        ValueError: not two dimensions.
+    """
+    _matrix("sparse_", tensor)
+    nothing = math.ceil(sparsity * tensor.shape[0])
+    with no_grad():
+        order = rand(*tensor.shape, generator=generator, device=tensor.device).argsort(0).argsort(0)
+        drawn = tensor.normal_(0, std, generator=generator)
+        return tensor.copy_(drawn.masked_fill(order < nothing, 0.0))
+
+
+def _matrix(name: str, tensor: Tensor) -> None:
+    if tensor.ndim != 2:
+        raise failure(name, "Only tensors with 2 dimensions are supported", [("tensor", tensor)], error=ValueError)

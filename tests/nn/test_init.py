@@ -1,0 +1,65 @@
+"""Initial values: what torch's are, or distributed as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+from genesis.nn import init
+
+
+@pytest.mark.parametrize("shape, groups", [((4, 3, 3), 1), ((6, 2, 3, 5), 2), ((2, 4, 1, 2, 3), 1)])
+def test_dirac(shape: tuple[int, ...], groups: int) -> None:
+    found, wanted = init.dirac_(genesis.ones(*shape), groups), torch.nn.init.dirac_(torch.ones(*shape), groups)
+    assert found.tolist() == wanted.tolist()
+
+
+def test_eye() -> None:
+    assert init.eye_(genesis.ones(2, 3)).tolist() == torch.nn.init.eye_(torch.ones(2, 3)).tolist()
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (6, 2, 2)])
+def test_orthogonal(shape: tuple[int, ...]) -> None:
+    x = init.orthogonal_(genesis.empty(*shape), gain=2.0).reshape(shape[0], -1).numpy()
+    square = x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
+    np.testing.assert_allclose(square, 4 * np.eye(min(x.shape)), atol=1e-5)
+
+
+def test_sparse() -> None:
+    x = init.sparse_(genesis.empty(20, 7), 0.3, std=2.0).numpy()
+    assert ((x == 0).sum(0) == 6).all() and 1 < x[x != 0].std() < 3
+
+
+def test_truncated_normal() -> None:
+    genesis.manual_seed(0)
+    x = init.trunc_normal_(genesis.empty(20000), 1.0, 2.0, -1.0, 2.0).numpy()
+    assert x.min() >= -1 and x.max() <= 2
+    torch.manual_seed(0)
+    like = torch.nn.init.trunc_normal_(torch.empty(20000), 1.0, 2.0, -1.0, 2.0).numpy()
+    assert abs(x.mean() - like.mean()) < 0.03 and abs(x.std() - like.std()) < 0.03  # 4 standard errors of each
+
+
+@pytest.mark.parametrize("draw", [
+    lambda x, **how: init.uniform_(x, **how), lambda x, **how: init.normal_(x, **how),
+    lambda x, **how: init.trunc_normal_(x, **how), lambda x, **how: init.kaiming_normal_(x, **how),
+    lambda x, **how: init.xavier_uniform_(x, **how), lambda x, **how: init.orthogonal_(x, **how),
+    lambda x, **how: init.sparse_(x, 0.5, **how),
+])
+def test_a_generator_gives_the_same_numbers_again(draw: Any) -> None:
+    first, second = (draw(genesis.empty(4, 4), generator=genesis.Generator().manual_seed(5)) for _ in range(2))
+    assert first.tolist() == second.tolist() != draw(genesis.empty(4, 4)).tolist()
+
+
+@pytest.mark.parametrize("call", [
+    lambda lib: lib.nn.init.dirac_(lib.ones(2, 2)), lambda lib: lib.nn.init.dirac_(lib.ones(3, 2, 2), 2),
+    lambda lib: lib.nn.init.eye_(lib.ones(2)), lambda lib: lib.nn.init.orthogonal_(lib.ones(2)),
+    lambda lib: lib.nn.init.sparse_(lib.ones(2), 0.5),
+])
+def test_what_torch_refuses_is_refused(call: Any) -> None:
+    for lib in (genesis, torch):
+        with pytest.raises(ValueError):
+            call(lib)
