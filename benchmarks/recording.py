@@ -36,7 +36,8 @@ def operations() -> dict[str, Callable[[Any], Any]]:
     """The calls to measure, by how a user writes them."""
     y, weight, bias = inputs(1)[0], genesis.ones(16), genesis.zeros(16)
     parameter = genesis.ones(8, 16, requires_grad=True)
-    genesis.eval([weight, bias, parameter])
+    rows = genesis.tensor([3, 0, 2])
+    genesis.eval([weight, bias, parameter, rows])
     return {
         "x + y": lambda x: x + y,
         "x * 2.0": lambda x: x * 2.0,
@@ -50,6 +51,9 @@ def operations() -> dict[str, Callable[[Any], Any]]:
         "x @ y.mT": lambda x: x @ y.mT,
         "x.add_(1.0)": lambda x: x.add_(1.0),
         "x[2:4]": lambda x: x[2:4],
+        "x[rows]": lambda x: x[rows],
+        "x.tril()": lambda x: x.tril(),
+        "stack([x, y])": lambda x: genesis.stack([x, y]),
     }
 
 

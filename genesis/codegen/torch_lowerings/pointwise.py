@@ -75,8 +75,8 @@ def _isnan(outs: Outs, x: Tensor) -> None:
     torch.ne(x, x, out=outs[0])
 
 
-def _isinf(x: Tensor) -> Tensor:
-    return torch.isinf(x)
+def _isinf(outs: Outs, x: Tensor) -> None:
+    torch.eq(x.abs(), math.inf, out=outs[0])
 
 
 def _bitcast(outs: Outs, x: Tensor, dtype: DType) -> None:
@@ -222,7 +222,7 @@ POINTWISE: dict[str, Lowering] = {
     "where": Lowering(_where, in_place=(1, 2)),
     "cast": Lowering(_cast),
     "isnan": Lowering(_isnan),
-    "isinf": Lowering(_isinf, "fresh"),
+    "isinf": Lowering(_isinf),
     "relu": Lowering(_relu, in_place=(0,)),
     "silu": _unary(torch._C._nn.silu),
     "gelu": Lowering(_gelu, in_place=(0,)),
