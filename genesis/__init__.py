@@ -144,6 +144,7 @@ from genesis.ops.exponential import (
     square,
     xlogy,
 )
+from genesis.ops.formats import channels_last, channels_last_3d, contiguous_format, preserve_format, strided
 from genesis.ops.from_outside import from_dlpack, from_numpy
 from genesis.ops.histograms import histogram, histogramdd
 from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan

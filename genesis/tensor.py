@@ -30,6 +30,7 @@ from genesis.ops.covariance import CovarianceMethods
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
 from genesis.ops.diagonals import DiagonalMethods
 from genesis.ops.drawing import DrawingMethods
+from genesis.ops.formats import MemoryFormat, strided
 from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.inplace_views import InplaceViewMethods
@@ -150,6 +151,11 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def storage_offset(self) -> int:
         """Elements before the first one in the storage."""
         return 0 if self.part is None else self.part.offset
+
+    @property
+    def layout(self) -> MemoryFormat:
+        """`genesis.strided`: there are no other layouts."""
+        return strided
 
     # Gradients
 
@@ -323,7 +329,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     # Moving and casting
 
     def to(self, *args: Any, device: DeviceLike = None, dtype: DType | None = None, copy: bool = False,
-           non_blocking: bool = False) -> Any:
+           non_blocking: bool = False, memory_format: MemoryFormat | None = None) -> Any:
         """This tensor with another dtype, on another device, or like another tensor; itself when it is so already."""
         if len(args) == 1 and args[0].__class__ is DType and device is None and not copy:  # as autocast asks
             return to_dtype(self, args[0])

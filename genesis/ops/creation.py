@@ -10,6 +10,7 @@ from genesis.ir.node import number
 from genesis.ir.ops import composite, leaves
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, tensor_type
 from genesis.ops.common import default_dtype, shape_of
+from genesis.ops.formats import MemoryFormat
 from genesis.ops.from_outside import from_numpy
 from genesis.ops.out import into, made_like
 from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_memory
@@ -196,27 +197,27 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, de
 
 
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
-               requires_grad: bool = False) -> Tensor:
+               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Zeros with the input's shape, dtype and device."""
     return zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device,
                  requires_grad=requires_grad)
 
 
 def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
-              requires_grad: bool = False) -> Tensor:
+              requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Ones with the input's shape, dtype and device."""
     return ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device,
                 requires_grad=requires_grad)
 
 
 def empty_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
-               requires_grad: bool = False) -> Tensor:
+               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """A tensor like the input whose content is not specified."""
     return zeros_like(input, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
-              requires_grad: bool = False) -> Tensor:
+              requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """The value in every element, with the input's shape, dtype and device."""
     return full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device,
                 requires_grad=requires_grad)

@@ -12,6 +12,7 @@ from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
 from genesis.ir.types import tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
+from genesis.ops.formats import ORDERS, MemoryFormat
 from genesis.ops.out import into
 from genesis.recording import TensorBase, assign, emit, over, read, wrap
 from genesis.storage import Step, View, row_major
@@ -25,12 +26,18 @@ def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     return row_major(tensor.type.shape) if tensor.part is None else tensor.part.strides
 
 
-def is_contiguous(input: TensorBase) -> bool:
-    """True if the elements lie in row-major order without gaps."""
-    if input.part is None:
+def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = None) -> bool:
+    """True if the elements lie in row-major order (or in the format's) without gaps."""
+    order = ORDERS.get(memory_format, ()) if memory_format is not None else ()
+    if order:
+        if len(order) != input.type.ndim:
+            return False
+    elif input.part is None:
         return True
+    shape, strides = input.type.shape, strides_of(input)
     step = 1
-    for size, stride in zip(reversed(input.type.shape), reversed(input.part.strides), strict=True):
+    for dim in reversed(order or range(len(shape))):
+        size, stride = shape[dim], strides[dim]
         if size != 1 and stride != step:
             return input.type.numel == 0
         step *= size
@@ -430,13 +437,13 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
     return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
 
 
-def contiguous(input: Tensor) -> Tensor:
-    """Itself when contiguous, else a copy that is."""
+def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    """Itself when contiguous, else a copy that is: row-major, whatever the format."""
     return input if is_contiguous(input) else clone(input)
 
 
-def clone(input: Tensor) -> Tensor:
-    """A copy with memory of its own; gradients flow through."""
+def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    """A copy with memory of its own, row-major whatever the format; gradients flow through."""
     return wrap(read(input))
 
 

@@ -36,6 +36,20 @@ def test_the_rest():
     assert [row.tolist() for row in reversed(genesis.arange(3))] == [2, 1, 0]
 
 
+def test_memory_formats_are_accepted():
+    x, y = (lib.arange(24.0).reshape(2, 3, 2, 2) for lib in (genesis, torch))
+    for lib, z in ((genesis, x), (torch, y)):
+        moved = z.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+        for form in (lib.contiguous_format, lib.channels_last, lib.channels_last_3d):
+            assert z.is_contiguous(memory_format=form) is (form is lib.contiguous_format)
+            assert moved.is_contiguous(memory_format=form) is (form is lib.channels_last)
+        for found in (z.to(memory_format=lib.channels_last), z.contiguous(memory_format=lib.channels_last),
+                      z.clone(memory_format=lib.preserve_format)):
+            assert found.tolist() == z.tolist()
+        assert lib.zeros_like(z, memory_format=lib.preserve_format).shape == z.shape and z.layout is lib.strided
+        assert lib.nn.Conv2d(3, 3, 1).to(memory_format=lib.channels_last)(z).shape == (2, 3, 2, 2)
+
+
 def test_dtypes_have_torchs_short_names():
     for name in ("float", "double", "half", "int", "long", "short"):
         assert getattr(genesis, name).name == str(getattr(torch, name)).removeprefix("torch.")

@@ -13,6 +13,7 @@ from genesis.nn.modules.hooks import RemovableHandle
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch
 from genesis.ops.creation import device_from
+from genesis.ops.formats import MemoryFormat
 from genesis.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -96,11 +97,13 @@ class Module(Tree):
 
     # Devices and dtypes
 
-    def to(self: Self, *args: Any, device: Any = None, dtype: DType | None = None) -> Self:
+    def to(self: Self, *args: Any, device: Any = None, dtype: DType | None = None, non_blocking: bool = False,
+           memory_format: MemoryFormat | None = None) -> Self:
         """Move to a device, cast what is floating point to a dtype, or both.
 
         Takes `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)` and the keywords. The
-        parameters stay the same objects: an optimizer over them goes on working.
+        parameters stay the same objects: an optimizer over them goes on working. `non_blocking` and
+        `memory_format` change nothing here.
         """
         for argument in args:
             if isinstance(argument, DType):
