@@ -93,6 +93,7 @@ from genesis.ops.creation import (
     fill,
     full,
     full_like,
+    get_default_device,
     ones,
     ones_like,
     scalar_tensor,
@@ -535,6 +536,7 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
         unsqueeze_copy,
         view_copy,
     )
+    from genesis.printing import get_printoptions, printoptions, set_printoptions
     from genesis.signal.older import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
@@ -555,6 +557,7 @@ LATER: Final[dict[str, str]] = {
         "permute_copy", "select_copy", "split_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
         "unfold_copy", "unsqueeze_copy", "view_copy"
     ), "genesis.ops.view_copies"),
+    **dict.fromkeys(("get_printoptions", "printoptions", "set_printoptions"), "genesis.printing"),
     **dict.fromkeys((
         "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"
     ), "genesis.signal.older"),

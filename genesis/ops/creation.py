@@ -48,6 +48,11 @@ def _gpu_from(device: Device | str | int) -> Device:
     return Device(device)
 
 
+def get_default_device() -> Device:
+    """Where tensors are made when nothing else is said."""
+    return _default_device
+
+
 def set_default_device(device: DeviceLike) -> None:
     """Where tensors are made when nothing else is said."""
     global _default_device

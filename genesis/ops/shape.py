@@ -488,6 +488,7 @@ class ShapeMethods(TensorBase):
     split = split
     split_with_sizes = split_with_sizes
     unsafe_split = unsafe_split
+    unsafe_split_with_sizes = split_with_sizes
     chunk = chunk
     unsafe_chunk = unsafe_chunk
     unbind = unbind

@@ -50,6 +50,10 @@ def test_memory_formats_are_accepted():
         assert lib.nn.Conv2d(3, 3, 1).to(memory_format=lib.channels_last)(z).shape == (2, 3, 2, 2)
 
 
+def test_the_default_device_is_told():
+    assert genesis.get_default_device().type == torch.get_default_device().type == "cpu"
+
+
 def test_dtypes_have_torchs_short_names():
     for name in ("float", "double", "half", "int", "long", "short"):
         assert getattr(genesis, name).name == str(getattr(torch, name)).removeprefix("torch.")
