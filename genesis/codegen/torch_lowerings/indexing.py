@@ -5,6 +5,8 @@ Adding rows up in float16 or bfloat16 would round after every row; they add up i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -79,7 +81,20 @@ def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int)
     out.scatter_(axis, index.long(), source)
 
 
+def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int, reduce: str,
+                    include_self: bool) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out.scatter_reduce_(axis, index.long(), source, reduce, include_self=include_self)
+
+
+def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """Torch rounds after every element: what is narrow adds up in the decomposition, in float32."""
+    return types[0].dtype.itemsize >= 4
+
+
 INDEXING: dict[str, Lowering] = {
+    "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
     "row_number": Lowering(_row_number),
     "take": Lowering(_take),
     "index_add": Lowering(_index_add, in_place=(0,)),
