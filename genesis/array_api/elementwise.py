@@ -76,7 +76,8 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Sum of products over x1's last and x2's first `axes` axes, or over axes that are named for each."""
-    return genesis.tensordot(*promoted(x1, x2), axes)
+    one, other = promoted(x1, x2)
+    return genesis.tensordot(one, other, axes)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
