@@ -1,69 +1,183 @@
-"""How a tensor prints: like torch, four digits, long dimensions summarised."""
+"""How a tensor prints: as PyTorch prints it, with the options of `set_printoptions`.
+
+All elements of a tensor that are shown have one format: whole numbers, digits behind the point, or exponents where
+the largest and the smallest are far apart. A tensor of more than `threshold` elements shows the first and the last of
+each dimension.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-_THRESHOLD, _EDGE, _PRECISION = 1000, 3, 4
+from genesis.ir.errors import failure
+
+PREFIX: Final = "tensor("
+FAR_APART: Final = 1000.0  # ratios of sizes beyond which exponents are printed
+LARGE: Final = 1e8  # a size beyond which they are
+SMALL: Final = 1e-4  # and one below which, if not all numbers are whole
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """See `set_printoptions`."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+PROFILES: Final = {"default": PrintOptions(), "short": PrintOptions(precision=2, edgeitems=2),
+                   "full": PrintOptions(threshold=math.inf)}
+
+_options = [PROFILES["default"]]
+
+
+def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+                     linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
+    """How tensors print from now on; what is None stays as it is.
+
+    Args:
+        precision: digits behind the point.
+        threshold: elements beyond which only the edges are shown.
+        edgeitems: how many at each end of a dimension.
+        linewidth: characters of a line.
+        profile: "default", "short" or "full": all of the above at once, before the others.
+        sci_mode: True for exponents, False for none; None (also where it is not given) as the numbers demand.
+
+    Raises:
+        ValueError: there is no such profile.
+
+    >>> import genesis
+    >>> genesis.set_printoptions(precision=2)
+    >>> genesis.tensor([3.14159, 2.71828])
+    tensor([3.14, 2.72])
+    >>> genesis.set_printoptions(profile="default")
+    """
+    if profile is not None and profile not in PROFILES:
+        raise failure("set_printoptions", f"there is no profile {profile!r}",
+                      hint=f"the profiles are {', '.join(PROFILES)}", error=ValueError)
+    given: dict[str, Any] = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems,
+                             "linewidth": linewidth}
+    start = _options[0] if profile is None else PROFILES[profile]
+    _options[0] = replace(start, sci_mode=sci_mode, **{name: x for name, x in given.items() if x is not None})
+
+
+def get_printoptions() -> dict[str, Any]:
+    """The options by name."""
+    options = _options[0]
+    return {name: getattr(options, name) for name in PrintOptions.__dataclass_fields__}
+
+
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """`set_printoptions` for the time of the context.
+
+    >>> import genesis
+    >>> with genesis.printoptions(sci_mode=True):
+    ...     print(genesis.tensor([1.0, 2.0]))
+    tensor([1.0000e+00, 2.0000e+00])
+    """
+    before = _options[0]
+    set_printoptions(**{"sci_mode": before.sci_mode, **options})
+    try:
+        yield
+    finally:
+        _options[0] = before
 
 
 def tensor_text(tensor: Any) -> str:
     """The text of `repr(tensor)`. Computes the tensor."""
     from genesis.engine import host_copy
-    array = host_copy(tensor)
-    body = _body(array, tensor.dtype.kind)
-    notes = []
-    if tensor.dtype.name not in ("float32", "int64", "bool"):
-        notes.append(f"dtype={tensor.dtype!r}")
-    if tensor.is_cuda:
-        notes.insert(0, f"device='{tensor.device}'")
-    if array.size == 0 and array.ndim != 1:
-        notes.insert(0, f"size={tuple(tensor.shape)}")
+    from genesis.ops.common import get_default_dtype
+    array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
+    notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []
+    if not array.size:
+        body = "[]"
+        if array.ndim != 1:
+            notes.append(f"size={tuple(tensor.shape)}")
+        if tensor.dtype is not usual:
+            notes.append(f"dtype={tensor.dtype!r}")
+    else:
+        body = _body(array, tensor.dtype.kind, options)
+        if tensor.dtype is not usual and tensor.dtype.name not in ("int64", "bool"):
+            notes.append(f"dtype={tensor.dtype!r}")
     if tensor.requires_grad:
         notes.append("requires_grad=True" if tensor.is_leaf else f"grad_fn={tensor.grad_fn!r}")
-    return f"tensor({', '.join([body, *notes])})"
+    return _with_notes(PREFIX + body, notes, options)
 
 
-def _body(array: Any, kind: str) -> str:
+def _with_notes(text: str, notes: list[str], options: PrintOptions) -> str:
+    """The notes behind the elements, on a new line where the last one is full."""
+    used = len(text) - text.rfind("\n") + 1
+    for note in notes:
+        fits = used + len(note) + 2 <= options.linewidth
+        text += f", {note}" if fits else f",\n{' ' * len(PREFIX)}{note}"
+        used = used + len(note) + 2 if fits else len(PREFIX) + len(note)
+    return text + ")"
+
+
+def _body(array: Any, kind: str, options: PrintOptions) -> str:
+    """The elements in brackets."""
     import numpy as np
+    summarized = array.size > options.threshold
     if kind == "float":
         array = array.astype(np.float64)
-        formatter: Any = _float_format(array)
-    elif kind == "bool":
-        formatter = str
-    else:
-        width = max((len(str(x)) for x in _shown(array)), default=1)
-        formatter = lambda x: str(x).rjust(width if array.ndim else 0)  # noqa: E731
-    text = np.array2string(array, separator=", ", prefix="tensor(", threshold=_THRESHOLD, edgeitems=_EDGE,
-                           max_line_width=80, formatter={"all": formatter})
-    return text.replace("\n\n\n", "\n\n")
+    shown = _edges(array, options.edgeitems) if summarized else array
+    text, width = _float_format(shown, options) if kind == "float" else (str, max(len(str(x)) for x in shown.flat))
+    return _nested(array, len(PREFIX), summarized, lambda x: text(x).rjust(width), width, options)
 
 
-def _shown(array: Any) -> Any:
+def _nested(array: Any, indent: int, summarized: bool, text: Callable[[Any], str], width: int,
+            options: PrintOptions) -> str:
+    """Rows in brackets, each dimension on lines of its own; `indent`: where its bracket is."""
+    edge = options.edgeitems
+    if not array.ndim:
+        return text(array.item())
+    cut = summarized and len(array) > 2 * edge
+    whole = [*range(edge), *range(len(array) - edge, len(array))] if cut else range(len(array))
+    if array.ndim == 1:
+        parts = [text(x) for x in array[list(whole)].tolist()]
+        parts[edge:edge] = [" ..."] if cut else []
+        each = max(1, (options.linewidth - indent) // (width + 2))
+        lines = [", ".join(parts[i:i + each]) for i in range(0, len(parts), each)]
+        return f"[{f',{chr(10)}{chr(32) * (indent + 1)}'.join(lines)}]"
+    parts = [_nested(array[i], indent + 1, summarized, text, width, options) for i in whole]
+    parts[edge:edge] = ["..."] if cut else []
+    return f"[{(',' + chr(10) * (array.ndim - 1) + ' ' * (indent + 1)).join(parts)}]"
+
+
+def _edges(array: Any, edge: int) -> Any:
     """The elements that a summary shows."""
-    import numpy as np
-    if array.size > _THRESHOLD:
-        for axis in range(array.ndim):
-            if array.shape[axis] > 2 * _EDGE:
-                array = np.concatenate([array.take(range(_EDGE), axis), array.take(range(-_EDGE, 0), axis)], axis)
-    return array.ravel()
+    for axis in range(array.ndim):
+        if array.shape[axis] > 2 * edge:
+            array = array.take([*range(edge), *range(array.shape[axis] - edge, array.shape[axis])], axis)
+    return array
 
 
-def _float_format(array: Any) -> Any:
+def _float_format(shown: Any, options: PrintOptions) -> tuple[Callable[[float], str], int]:
+    """The one format of all numbers, and how wide the widest that is finite and not 0 is in it."""
     import numpy as np
-    values = np.array(_shown(array))
-    finite = np.abs(values[np.isfinite(values) & (values != 0)])
-    whole = not finite.size or bool((finite == np.ceil(finite)).all())
-    large, small = (finite.max(), finite.min()) if finite.size else (1.0, 1.0)
-    if large / small > 1000 or large > 1e8 or small < 1e-4:
-        exponent = large > 1e8 or small < 1e-4 or (large / small > 1000 and not whole)
-    else:
-        exponent = False
-    if exponent:
-        text = lambda x: f"{x:.{_PRECISION}e}"  # noqa: E731
-    elif whole:
-        text = lambda x: f"{x:.0f}." if np.isfinite(x) else str(x)  # noqa: E731
-    else:
-        text = lambda x: f"{x:.{_PRECISION}f}" if np.isfinite(x) else str(x)  # noqa: E731
-    width = max((len(text(x)) for x in values), default=0) if array.ndim else 0
-    return lambda x: text(x).rjust(width)
+    values = shown[np.isfinite(shown) & (shown != 0)]
+    sizes = np.abs(values)
+    whole = bool((values == np.ceil(values)).all())
+    far = bool(values.size) and bool(sizes.max() / sizes.min() > FAR_APART or sizes.max() > LARGE
+                                     or (sizes.min() < SMALL and not whole))
+    digits = options.precision
+
+    def exponent(x: float) -> str:
+        return f"{x:.{digits}e}"
+
+    def integer(x: float) -> str:
+        return f"{x:.0f}." if math.isfinite(x) else f"{x:.0f}"
+
+    def point(x: float) -> str:
+        return f"{x:.{digits}f}"
+    wanted = far if options.sci_mode is None or not values.size else options.sci_mode
+    text = exponent if wanted else integer if whole else point
+    return text, max(map(len, map(text, values.tolist())), default=1)
