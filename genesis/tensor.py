@@ -74,6 +74,8 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
 
     _hooks: Any = None
     """Of a leaf: what its gradient goes through (`genesis.autograd.hooks`)."""
+    _hooked: Any = None
+    """Of a computed tensor: the node that its hooks belong to."""
     _after_hooks: Any = None
     """Of a leaf: what is called after its gradient was accumulated."""
 

@@ -50,6 +50,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
                     ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
     "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
     "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
+    "genesis.autograd.stages": ("genesis.ir", "genesis.capture", "genesis.passes", *TENSORS),  # and so does this
     "genesis.amp": ("genesis.ir",),
 }
 # Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.

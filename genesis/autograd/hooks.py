@@ -24,6 +24,7 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
     node = content(tensor)
     if node.hooks is None:
         node.hooks = Hooks()
+    tensor._hooked = node  # which a view does not hold
     return RemovableHandle(node.hooks, hook)
 
 

@@ -20,6 +20,7 @@ from genesis.autograd.borders import Border
 from genesis.capture import computed
 from genesis.gradmode import enable_grad, set_grad_enabled
 from genesis.ir.errors import failure
+from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.recording import FREED, crossings, emit, read, watched, wrap
@@ -176,6 +177,12 @@ class _Walk:
             stops = [node for node in stops if node in self._useful]
             watches = {number: several for number, several in watches.items()
                        if number not in crossings or several[0] in self._useful}
+        if (stops or not crossings.keys().isdisjoint(watches)) and any(node.op is control.grad for node in reached):
+            asked = [*stops, *(node for number in watches if number in crossings for node in watches[number])]
+            really = _derivatives_reach(starts, asked)
+            stops = [node for node in stops if node in really]
+            watches = {number: several for number, several in watches.items()
+                       if number not in crossings or not really.isdisjoint(several)}
         below = {number: several for number, several in watches.items() if number in crossings or self._wanted(number)}
         inside = [node for node in self._others if node in reached and node not in stops]
         if not below and not inside and not stops:
@@ -222,6 +229,23 @@ class _Walk:
             else:
                 stack.extend(node.inputs)
         return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}, hooked, seen
+
+
+def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Node]:
+    """Which of the asked nodes gradients of derivatives reach: what a derivative is made of, not what it was asked of.
+
+    The derivative of a sum does not depend on what was summed: its gradient calls no hook there.
+    """
+    from genesis.passes.autodiff import autodiff
+    expanded = autodiff(Graph((), (*starts, *asked))).roots
+    seen: set[Node] = set()
+    stack = list(expanded[:len(starts)])
+    while stack:
+        node = stack.pop()
+        if node not in seen and node.needs_grad:
+            seen.add(node)
+            stack.extend(node.inputs)
+    return {node for node, found in zip(asked, expanded[len(starts):], strict=True) if found in seen}
 
 
 def reaches_outside(node: Node, own: Collection[int]) -> bool:

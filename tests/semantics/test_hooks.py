@@ -91,6 +91,28 @@ def on_a_view(T, nn, optim, np):
 
 
 @program
+def on_a_view_that_nothing_was_made_of_yet(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0], requires_grad=True)
+    y = x.view(2, 1).t()
+    seen = []
+    y.register_hook(lambda g: (seen.append(g.clone()), g * 3)[1])
+    (y * 2).sum().backward()
+    return seen, x.grad
+
+
+@program
+def a_second_derivative_that_does_not_depend_on_a_value_calls_no_hook_there(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0], requires_grad=True)
+    y = x.sin()
+    seen = []
+    y.register_hook(lambda g: seen.append(g.detach().clone()))
+    (g,) = T.autograd.grad((y * 2).sum() + (x ** 3).sum(), x, create_graph=True)
+    (x * 0 + g.detach()).sum().backward()
+    g.sum().backward()
+    return seen, x.grad
+
+
+@program
 def users_before_what_they_were_made_of(T, nn, optim, np):
     x = T.tensor([0.5, 2.0], requires_grad=True)
     a = x.exp()
