@@ -121,18 +121,18 @@ class PlanForm:
             memory: planned for these sizes; None for those that the form was made with.
         """
         fixed = self._fixed
-        types, objects = fixed.types.copy(), fixed.objects.copy()
-        made = _Maker(values, types, objects, self.kernels)
+        types = fixed.types.copy()
+        made = _Maker(values, types, fixed.objects, self.kernels)
         for number in fixed.open_types:
             types[number] = made.type(self.types[number])
-        if memory is not None:
-            for number, offset in zip(self.moving, memory.offsets, strict=True):
-                _, where, index, _, type = self.objects[number]
-                objects[number] = Place(where, index, offset, made.field(type))
-        for number in fixed.open_objects:
-            if objects[number] is None:
-                objects[number] = made.object(self.objects[number])
-        plan = objects[-1]
+        table = [*fixed.objects, *types, *values, *self.kernels, *fixed.constants]
+        offsets = [None] * len(self.moving) if memory is None else memory.offsets
+        for (number, make), offset in zip(fixed.moving, offsets, strict=True):
+            place = make(table)
+            table[number] = place if offset is None else Place(place.where, place.index, offset, place.type)
+        for number, make in fixed.open_objects:
+            table[number] = make(table)
+        plan = table[len(self.objects) - 1]
         return plan if memory is None else replace(plan, arena_bytes=memory.arena_bytes,
                                                    max_live_bytes=memory.max_live_bytes, larger=memory.larger)
 
@@ -160,7 +160,11 @@ class PlanForm:
             if number in open_objects or any(map(is_open, entry[1:])):
                 open_objects[number] = None
             objects.append(None if number in open_objects else made.object(entry))
-        return _Fixed(types, objects, tuple(open_types), tuple(sorted(open_objects)))
+        recipes = _Recipes(len(objects), len(types), len(self.values), len(self.kernels))
+        moving = [(number, recipes.object(self.objects[number])) for number in self.moving]
+        others = [(number, recipes.object(self.objects[number])) for number in sorted(
+            open_objects.keys() - set(self.moving))]
+        return _Fixed(types, objects, tuple(open_types), moving, others, recipes.constants)
 
     def as_json(self) -> dict[str, Any]:
         """The form without its kernels, for a file."""
@@ -187,12 +191,60 @@ def from_json(stored: dict[str, Any], kernels: Callable[[str], KernelImage | Non
 
 @dataclass(frozen=True)
 class _Fixed:
-    """Types and objects that are the same for all sizes (None for others), and the numbers of the others."""
+    """Types and objects that are the same for all sizes (None for others), and how the others are made.
+
+    Attributes:
+        open_types: numbers of the types that are not.
+        moving, open_objects: (number, recipe) of the places that memory planning moves, and of all else.
+        constants: what recipes look up besides.
+    """
 
     types: list[Any]
     objects: list[Any]
     open_types: tuple[int, ...]
-    open_objects: tuple[int, ...]
+    moving: list[tuple[int, Recipe]]
+    open_objects: list[tuple[int, Recipe]]
+    constants: list[Any]
+
+
+Recipe = Callable[[list[Any]], Any]
+"""Makes an object, or a part of one, of a table: the form's objects, types, values and kernels, then constants."""
+
+
+class _Recipes:
+    """Entries read once, for filling in again and again: a field is a look-up, a tuple several in one call.
+
+    Args:
+        objects, types, values, kernels: how many there are of each.
+    """
+
+    def __init__(self, objects: int, types: int, values: int, kernels: int):
+        self._start = {"o": 0, "t": objects, "$": objects + types, "k": objects + types + values}
+        self._end = objects + types + values + kernels
+        self.constants: list[Any] = []
+
+    def object(self, entry: list[Any]) -> Recipe:
+        """The recipe of an object."""
+        cls, fields = CLASSES[entry[0]], [self._field(x) for x in entry[1:]]
+        return lambda table: cls(*[field(table) for field in fields])
+
+    def _field(self, x: Any) -> Recipe:
+        if x.__class__ is not list or x[0] != "()":
+            return operator.itemgetter(self._position(x))
+        if any(y.__class__ is list and y[0] == "()" for y in x[1:]):
+            parts = [self._field(y) for y in x[1:]]
+            return lambda table: tuple([part(table) for part in parts])
+        positions = [self._position(y) for y in x[1:]]
+        if len(positions) > 1:
+            return operator.itemgetter(*positions)
+        return lambda table: tuple([table[position] for position in positions])
+
+    def _position(self, x: Any) -> int:
+        """Where in the table a field's value is."""
+        if x.__class__ is list and x[0] in self._start:
+            return self._start[x[0]] + x[1]
+        self.constants.append(Device(x[1]) if x.__class__ is list else x)
+        return self._end + len(self.constants) - 1
 
 
 class _Maker:
