@@ -2,7 +2,7 @@
 
     python benchmarks/ops.py                    everything; about ten minutes
     python benchmarks/ops.py --only softmax     names that contain this
-    python benchmarks/ops.py --out              also writes benchmarks/results/ops_cpu.json
+    python benchmarks/ops.py --out              also writes benchmarks/results/ops_cpu.json (with --only: these rows)
 
 `op_cases.py` holds the calls. Both frameworks run the same call. `ratio` is torch's time over Genesis's, which records,
 looks its plan up, runs and allocates. Rounds of the two alternate, and the least of each is compared, in time of this
@@ -74,8 +74,43 @@ READS = ("nonzero", "masked_select", "unique", "bincount", "unique_consecutive",
          "repeat_interleave", "isin", "multinomial", "bernoulli", "normal", "kthvalue", "F.one_hot", "masked_scatter")
 """Calls that read values: their recording computes."""
 
-COMPOSED: dict[str, str] = {}
-"""Calls of more than one op, which may cost more than one op's limit to record, with how they are composed."""
+COMPOSED = {why: names.split() for why, names in {
+    "a formula of several ops": """
+        corrcoef cov renorm mvlgamma dist addbmm baddbmm addmm addmv addr kron cdist cumulative_trapezoid trapezoid diff
+        gradient logspace vander linalg.vecdot F.softsign F.tanhshrink F.cosine_similarity F.local_response_norm F.prelu
+        F.lp_pool2d F.normalize F.glu F.gumbel_softmax F.dropout2d F.softmin""",
+    "a loss: a formula, then a mean": """
+        F.nll_loss F.cross_entropy F.triplet_margin_loss F.hinge_embedding_loss F.binary_cross_entropy F.kl_div
+        F.binary_cross_entropy_with_logits F.poisson_nll_loss F.soft_margin_loss F.l1_loss F.huber_loss F.mse_loss
+        F.smooth_l1_loss F.pairwise_distance""",
+    "views, and what is made of them": """
+        einsum tensordot inner outer bmm dot mv cartesian_prod meshgrid block_diag diag_embed diagonal diagonal_scatter
+        slice_scatter select_scatter trace roll rot90 flipud fliplr repeat tile dstack movedim unbind chunk narrow ravel
+        select unflatten unsqueeze broadcast_to x[1:-1] F.linear gather F.fold F.unfold F.pixel_shuffle F.conv1d
+        F.channel_shuffle F.conv2d F.conv3d F.conv_transpose2d F.avg_pool2d F.max_pool2d""",
+    "a sort or a comparison with all, then picks": """
+        quantile nanquantile median nanmedian mode histc randperm tril_indices eye bucketize searchsorted""",
+    "indices are made, then used": """
+        index_reduce scatter_reduce index_put index_fill index_copy put take take_along_dim scatter scatter_add
+        F.embedding_bag""",
+    "two results: two nodes, two tensors": """
+        max(-1) min(-1) aminmax std_mean var_mean sort topk cummax cummin msort argsort F.batch_norm
+        F.adaptive_max_pool2d""",
+    "a node for each number of the draw": "rand randn randint rand_like randn_like randint_like F.dropout",
+    "the matrix is made in the call": """
+        linalg.lu linalg.solve linalg.det linalg.svd linalg.eigh linalg.eigvalsh linalg.svdvals linalg.qr linalg.slogdet
+        linalg.cholesky linalg.matrix_exp linalg.pinv linalg.inv cross""",
+}.items()}
+"""Why a call costs more than one op's limit to record: it is more than one op."""
+
+
+def reason(name: str) -> str:
+    """Why a call may cost more than one op's limit; '' where it should not.
+
+    >>> reason("median")
+    'sort or counts, then picks'
+    """
+    return next((why for why, names in COMPOSED.items() if name in names), "")
 
 
 def measure(only: str = "") -> dict[str, dict[str, float]]:
@@ -112,7 +147,7 @@ def main() -> None:
     """Measure, print, and with --out write the table as JSON."""
     parser = argparse.ArgumentParser(description="Each function beside torch's on the CPU.")
     parser.add_argument("--only", default="", help="names that contain this")
-    parser.add_argument("--out", action="store_true", help="write benchmarks/results/ops.json as well")
+    parser.add_argument("--out", action="store_true", help="write benchmarks/results/ops_cpu.json as well")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for both (default: %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -125,7 +160,9 @@ def main() -> None:
                  "machine": f"{platform.machine()}, {processor()}", "threads": torch.get_num_threads(),
                  "elements": 1 << 20, "wanted_ratio": WANTED_RATIO, "limit_ns": LIMIT_NS}
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "ops_cpu.json").write_text(json.dumps({**about, "ops": table}, indent=1) + "\n", encoding="utf-8")
+        file = RESULTS / "ops_cpu.json"
+        kept = json.loads(file.read_text(encoding="utf-8"))["ops"] if options.only and file.exists() else {}
+        file.write_text(json.dumps({**about, "ops": {**kept, **table}}, indent=1) + "\n", encoding="utf-8")
 
 
 def summary(table: dict[str, dict[str, float]]) -> str:
@@ -140,7 +177,7 @@ def summary(table: dict[str, dict[str, float]]) -> str:
         f"{sum(x < WANTED_RATIO for x in ratios)} below {WANTED_RATIO}; the worst:",
         *(line(name, table[name]) for name in worst),
         f"recording: median {statistics.median(records.values()):.0f} ns, {len(slow)} above {LIMIT_NS}:",
-        *(f"{name:24} {slow[name]:6.0f} ns  {COMPOSED.get(name, '')}" for name in slowest)])
+        *(f"{name:24} {slow[name]:6.0f} ns  {reason(name)}" for name in slowest)])
 
 
 def processor() -> str:

@@ -82,7 +82,7 @@ MOVEMENT: dict[str, Lowering] = {
     "slice": Lowering(_slice, "view"),
     "pad": Lowering(_pad),
     "triangle": Lowering(_triangle),
-    "flip": Lowering(lambda outs, x, axes: torch.ops.aten.flip.out(x, axes, out=outs[0])),
+    "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
     "concat": Lowering(_concat),
     "assign": Lowering(_assign, in_place=(0,)),
     "recompute": Lowering(lambda x, after=None: x.view(x.shape), "view"),
