@@ -52,6 +52,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
     "genesis.autograd.stages": ("genesis.ir", "genesis.capture", "genesis.passes", *TENSORS),  # and so does this
     "genesis.amp": ("genesis.ir",),
+    "genesis.amp.grad_scaler": ("genesis.ir", *TENSORS),  # `genesis.amp` imports it when it is asked for
 }
 # Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.
 

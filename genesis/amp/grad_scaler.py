@@ -1,0 +1,185 @@
+"""`GradScaler`: a scaled loss keeps float16 gradients from vanishing (Micikevicius et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from genesis.gradmode import no_grad
+from genesis.ir.errors import failure
+from genesis.ir.types import float16
+from genesis.ops.shape import stack
+from genesis.recording import TensorBase
+
+
+@dataclass
+class _Seen:
+    """What happened to an optimizer since the last `update`.
+
+    Attributes:
+        overflow: a 0-d tensor that says whether a gradient was infinite or NaN, once they are unscaled.
+        stepped: `step` was called.
+    """
+
+    overflow: Any = None
+    stepped: bool = False
+
+
+class GradScaler:
+    """Scales losses up, and gradients down again before a step; a step with overflown gradients is left out.
+
+    The scale is an input of the plan, so a new one compiles nothing. Whether gradients overflowed is read before the
+    step, which computes them: forward and backward are then one plan and the update another.
+
+    Args:
+        device: accepted for torch's sake.
+        init_scale: what losses are multiplied by at first.
+        growth_factor, growth_interval: the scale grows by this after so many steps without overflow.
+        backoff_factor: and shrinks by this after one with.
+        enabled: False does nothing but step.
+
+    >>> import genesis
+    >>> w = genesis.ones(1, requires_grad=True)
+    >>> optimizer, scaler = genesis.optim.SGD([w], lr=0.5), genesis.amp.GradScaler()
+    >>> scaler.scale((w * w).sum()).backward()
+    >>> scaler.step(optimizer)
+    >>> scaler.update()
+    >>> w.item(), scaler.get_scale()
+    (0.0, 65536.0)
+    """
+
+    def __init__(self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True):
+        if enabled and (growth_factor <= 1.0 or backoff_factor >= 1.0):
+            raise failure("GradScaler", f"growth_factor {growth_factor} must be above 1 and backoff_factor "
+                          f"{backoff_factor} below", error=AssertionError)
+        self._enabled, self._scale, self._growth_tracker = enabled, float(init_scale), 0
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval = growth_interval
+        self._seen: dict[int, _Seen] = {}
+
+    def scale(self, outputs: Any) -> Any:
+        """The tensor, or each of several, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, TensorBase):
+            return outputs * self._scale  # type: ignore[operator]
+        if isinstance(outputs, Iterable):
+            return type(outputs)(self.scale(x) for x in outputs)  # type: ignore[call-arg]
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divide the gradients of the optimizer's parameters by the scale, to clip or look at them before `step`.
+
+        Raises:
+            RuntimeError: it was done already, or after `step`.
+            ValueError: a gradient is float16, which the division would lose bits of.
+        """
+        if not self._enabled:
+            return
+        seen = self._seen.setdefault(id(optimizer), _Seen())
+        if seen.overflow is not None:
+            raise failure("unscale_", "unscale_() has already been called on this optimizer since the last update().")
+        if seen.stepped:
+            raise failure("unscale_", "unscale_() is being called after step().")
+        found = []
+        with no_grad():
+            for group in optimizer.param_groups:
+                for gradient in (p.grad for p in group["params"] if p.grad is not None):
+                    if gradient.dtype is float16:
+                        raise failure("unscale_", "Attempting to unscale FP16 gradients.", [("gradient", gradient)],
+                                      hint="keep parameters in float32", error=ValueError)
+                    gradient.mul_(1.0 / self._scale)
+                    found.append(gradient.isfinite().all().logical_not())
+            if not found:
+                raise failure("unscale_", "No inf checks were recorded for this optimizer.", error=AssertionError)
+            seen.overflow = stack(found).any()
+
+    def step(self, optimizer: Any, *args: Any, **how: Any) -> Any:
+        """The optimizer's step, unless gradients overflowed. Unscales them first if that was not done.
+
+        Raises:
+            RuntimeError: it was called already since the last `update`.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **how)
+        seen = self._seen.setdefault(id(optimizer), _Seen())
+        if seen.stepped:
+            raise failure("GradScaler.step", "step() has already been called since the last update().")
+        if seen.overflow is None:
+            self.unscale_(optimizer)
+        seen.stepped = True
+        return None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Grow or shrink the scale by what happened in this iteration, or set it."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        else:
+            overflows = [bool(seen.overflow.item()) for seen in self._seen.values() if seen.overflow is not None]
+            if not overflows:
+                raise failure("GradScaler.update", "No inf checks were recorded prior to update.",
+                              error=AssertionError)
+            self._growth_tracker = 0 if any(overflows) else self._growth_tracker + 1
+            if any(overflows):
+                self._scale *= self._backoff_factor
+            elif self._growth_tracker == self._growth_interval:
+                self._scale, self._growth_tracker = self._scale * self._growth_factor, 0
+        self._seen.clear()
+
+    def get_scale(self) -> float:
+        """What losses are multiplied by now; 1 where it is not enabled."""
+        return self._scale if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """The factor of growth."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Another factor of growth."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """The factor after an overflow."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Another factor after an overflow."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """Steps without overflow until the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Another number of steps until the scale grows."""
+        self._growth_interval = new_interval
+
+    def is_enabled(self) -> bool:
+        """Whether it does anything."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, how it changes, and the steps without overflow."""
+        if not self._enabled:
+            return {}
+        return {"scale": self._scale, "growth_factor": self._growth_factor, "backoff_factor": self._backoff_factor,
+                "growth_interval": self._growth_interval, "_growth_tracker": self._growth_tracker}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the state was taken.
+
+        Raises:
+            RuntimeError: it is empty: of a scaler that was not enabled.
+        """
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise failure("GradScaler.load_state_dict", "The source state dict is empty, possibly because it was saved "
+                          "from a disabled instance of GradScaler.")
+        self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
+        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]

@@ -1,0 +1,75 @@
+"""GradScaler beside torch's: scales, steps that are left out, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+
+HOW = {"init_scale": 8.0, "growth_interval": 2, "growth_factor": 4.0, "backoff_factor": 0.25}
+
+
+def trained(lib: Any, factors: list[float], **how: Any) -> tuple[list[float], list[float], Any]:
+    """(parameters, scales) after steps whose losses have these factors."""
+    w = lib.ones(2, requires_grad=True)
+    optimizer, scaler = lib.optim.SGD([w], lr=0.125), lib.amp.GradScaler("cpu", **how)
+    scales = []
+    for factor in factors:
+        optimizer.zero_grad()
+        scaler.scale((w * w).sum() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return w.tolist(), scales, scaler
+
+
+@pytest.mark.parametrize("how", [HOW, {"enabled": False}])
+def test_steps_and_scales_are_torchs(how: dict[str, Any]) -> None:
+    factors = [1.0, 1.0, 0.5, float("inf") if how.get("enabled", True) else 2.0, 1.0, 1.0]
+    (found, scales, ours), (wanted, other, theirs) = (trained(lib, factors, **how) for lib in (genesis, torch))
+    assert found == pytest.approx(wanted) and scales == other
+    assert ours.state_dict() == theirs.state_dict() and ours.is_enabled() == theirs.is_enabled()
+
+
+def test_gradients_can_be_looked_at_before_the_step() -> None:
+    for lib in (genesis, torch):
+        w = lib.ones(2, requires_grad=True)
+        optimizer, scaler = lib.optim.SGD([w], lr=1.0), lib.amp.GradScaler("cpu", **HOW)
+        scaler.scale([w.sum() * 3])[0].backward()
+        assert w.grad.tolist() == [24.0, 24.0]
+        scaler.unscale_(optimizer)
+        assert w.grad.tolist() == [3.0, 3.0]
+        with pytest.raises(RuntimeError, match="already been called"):
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        with pytest.raises(RuntimeError, match="already been called"):
+            scaler.step(optimizer)
+        assert w.tolist() == [-2.0, -2.0]
+
+
+def test_a_state_goes_from_one_to_another() -> None:
+    _, _, first = trained(genesis, [1.0, 1.0, 1.0], **HOW)
+    second = genesis.amp.GradScaler()
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+    second.update(2.0)
+    assert second.get_scale() == 2.0
+
+
+def test_what_is_refused() -> None:
+    for lib in (genesis, torch):
+        with pytest.raises(AssertionError):
+            lib.amp.GradScaler("cpu", growth_factor=0.5)
+        with pytest.raises(AssertionError):
+            lib.amp.GradScaler("cpu").update()
+        with pytest.raises(RuntimeError, match="empty"):
+            lib.amp.GradScaler("cpu").load_state_dict({})
+        w = lib.ones(2, dtype=lib.float16, requires_grad=True)
+        w.sum().backward()
+        with pytest.raises(ValueError, match="FP16"):
+            scaler = lib.amp.GradScaler("cpu")
+            scaler.scale(lib.ones(1))
+            scaler.unscale_(lib.optim.SGD([w], lr=1.0))
