@@ -171,6 +171,7 @@ from genesis.ops.logic import (
     logical_or,
     logical_xor,
 )
+from genesis.ops.mantissa import frexp
 from genesis.ops.products import (
     addbmm,
     addmv,
@@ -399,6 +400,7 @@ from genesis.inplace import (  # isort: skip  (torch has these as functions too)
     cos_,
     cosh_,
     deg2rad_,
+    detach,
     detach_,
     erf_,
     erfc_,

@@ -1,4 +1,4 @@
-"""In-place methods as functions: torch has `torch.relu_(x)` beside `x.relu_()`. Each is the method itself."""
+"""Methods that torch has as functions too: `torch.relu_(x)` beside `x.relu_()`. Each is the method itself."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ conj_physical_ = Tensor.conj_physical_
 cos_ = Tensor.cos_
 cosh_ = Tensor.cosh_
 deg2rad_ = Tensor.deg2rad_
+detach = Tensor.detach
 detach_ = Tensor.detach_
 erf_ = Tensor.erf_
 erfc_ = Tensor.erfc_

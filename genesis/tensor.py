@@ -35,6 +35,7 @@ from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.inplace_views import InplaceViewMethods
 from genesis.ops.linalg import LinalgMethods
+from genesis.ops.mantissa import MantissaMethods
 from genesis.ops.matrix_methods import MatrixMethods
 from genesis.ops.operators import MathMethods
 from genesis.ops.products import ProductMethods
@@ -60,7 +61,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
              SearchMethods, SetMethods, ShapeMethods,
              RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
              ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods, QueryMethods, RealMethods,
-             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods, MatrixMethods):
+             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods, MatrixMethods, MantissaMethods):
     """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
 
     Called directly it makes a floating-point tensor from data, as torch.Tensor does:
