@@ -106,7 +106,7 @@ def agree(cuda: CudaUnderTest, seeds: range) -> None:
 
 
 def test_a_few_programs(cuda: CudaUnderTest) -> None:
-    agree(cuda, range(40))
+    agree(cuda, range(24))
 
 
 @pytest.mark.sweep

@@ -29,7 +29,7 @@ REDUCTIONS: dict[str, tuple[Any, float, bool]] = {
                        if x.dtype != lib.float64 else x.sum(axes, keepdim=keep), 4, True),
 }
 
-# Of certain values.
+# Of certain values. Which of equal elements topk, kthvalue and median choose is open, and so where the gradient goes.
 CHOICES: dict[str, Any] = {
     "argmax": lambda lib, x, axis, keep: lib.argmax(x, axis, keepdim=keep),
     "argmin": lambda lib, x, axis, keep: lib.argmin(x, axis, keepdim=keep),
@@ -41,9 +41,9 @@ CHOICES: dict[str, Any] = {
     "count_nonzero": lambda lib, x, axis, keep: lib.count_nonzero(x, axis),
     "sort": lambda lib, x, axis, keep: lib.sort(x, dim=axis, stable=True, descending=keep)[0],
     "argsort": lambda lib, x, axis, keep: lib.sort(x, dim=axis, stable=True, descending=keep)[1],
-    "topk": lambda lib, x, axis, keep: lib.topk(x, (x.shape[axis] + 1) // 2, dim=axis, largest=keep)[0],
-    "kthvalue": lambda lib, x, axis, keep: lib.kthvalue(x, (x.shape[axis] + 1) // 2, axis, keepdim=keep)[0],
-    "median": lambda lib, x, axis, keep: lib.median(x, axis, keepdim=keep)[0],
+    "topk": lambda lib, x, axis, keep: lib.topk(x.detach(), (x.shape[axis] + 1) // 2, dim=axis, largest=keep)[0],
+    "kthvalue": lambda lib, x, axis, keep: lib.kthvalue(x.detach(), (x.shape[axis] + 1) // 2, axis, keepdim=keep)[0],
+    "median": lambda lib, x, axis, keep: lib.median(x.detach(), axis, keepdim=keep)[0],
     "cummax": lambda lib, x, axis, keep: lib.cummax(x, axis)[0],
     "cummin": lambda lib, x, axis, keep: lib.cummin(x, axis)[1],
     "searchsorted": lambda lib, x, axis, keep: lib.searchsorted(
@@ -93,8 +93,8 @@ INDEXED: dict[str, tuple[Any, float]] = {
     "index_add to zeros": (lambda lib, x, i, part: lib.index_add(lib.zeros_like(x), 0, i, part), 8),
     "scatter_add": (lambda lib, x, i, part: lib.scatter_add(x, 0, spread(i, part), part), 8),
     "scatter amax": (lambda lib, x, i, part: lib.scatter_reduce(x, 0, spread(i, part), part * 2, "amax"), 0),
-    "scatter amin": (lambda lib, x, i, part: lib.scatter_reduce(
-        x, 0, spread(i, part), part * 2, "amin", include_self=False), 0),
+    "scatter amin": (lambda lib, x, i, part: lib.scatter_reduce(  # equal to no x: of these torch loses gradient
+        x, 0, spread(i, part), part * 2 + 0.28125, "amin", include_self=False), 1),
     "scatter sum": (lambda lib, x, i, part: lib.scatter_reduce(x, 0, spread(i, part), part, "sum"), 8),
     "scatter mean": (lambda lib, x, i, part: lib.scatter_reduce(
         x, 0, spread(i, part), part, "mean", include_self=False), 8),

@@ -138,7 +138,7 @@ def extended(step: Step, operands: list[Value], random: torch.Generator) -> Valu
         dtype = step.run(torch, *(x.rounded for x in operands)).dtype
         with in_float64():
             found = step.run(torch, *(x.tensor for x in operands))
-            copies = [step.run(torch, *(x.shaken[i] for x in operands)) for i in range(COPIES)]
+            copies = [step.run(torch, *(_nudged(x, i, step, random) for x in operands)) for i in range(COPIES)]
     except (RuntimeError, IndexError, ValueError, ZeroDivisionError):  # a size or a dtype that torch does not take
         return None
     if not _small(found, dtype):
@@ -153,6 +153,13 @@ def extended(step: Step, operands: list[Value], random: torch.Generator) -> Valu
     back = unit * (step.ulp + 1)
     value = Value(dtype, found, tuple(Shake.apply(copy, by, back, random) for copy in copies), exact)
     return value if value.error <= 0.1 * max(largest(found), 2.0**-6) or not found.numel() else None
+
+
+def _nudged(x: Value, copy: int, step: Step, random: torch.Generator) -> torch.Tensor:
+    """A shaken copy, moved by one more rounding where the step rounds: so its derivative, too, is taken elsewhere."""
+    if step.exact or not x.real:
+        return x.shaken[copy]
+    return Shake.apply(x.shaken[copy], torch.finfo(x.dtype).eps / 2 * largest(x.tensor), 0.0, random)
 
 
 def _small(x: torch.Tensor, dtype: torch.dtype) -> bool:
