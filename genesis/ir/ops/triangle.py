@@ -28,9 +28,9 @@ def _samples() -> Samples:
                    for upper in (False, True)), kinds=ANY)
 
 
-triangle = Op("triangle", "composite", _type, attrs=("upper",), decompose=_decompose,
-              vjp=lambda g, x, diagonal, y, upper: (triangle(g, diagonal, upper=upper), None),
-              doc="The elements of the last two dimensions on one side of a diagonal (0 is the main one, 1 the one "
-                  "above), zeros on the other.",
-              samples=_samples(),
-              reference=lambda x, diagonal, upper: (np.triu if upper else np.tril)(x, int(diagonal)))
+triangle: Op = Op("triangle", "composite", _type, attrs=("upper",), decompose=_decompose,
+                  vjp=lambda g, x, diagonal, y, upper: (triangle(g, diagonal, upper=upper), None),
+                  doc="The elements of the last two dimensions on one side of a diagonal (0 is the main one, 1 the one "
+                      "above), zeros on the other.",
+                  samples=_samples(),
+                  reference=lambda x, diagonal, upper: (np.triu if upper else np.tril)(x, int(diagonal)))
