@@ -134,7 +134,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
     >>> import genesis
     >>> genesis.isin(genesis.tensor([1, 2, 3]), genesis.tensor([2, 3]))
-    tensor([False, True, True])
+    tensor([False,  True,  True])
     """
     from genesis.ops.creation import tensor
     if not isinstance(elements, TensorBase) and not isinstance(test_elements, TensorBase):
