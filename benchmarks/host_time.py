@@ -1,6 +1,6 @@
 """Host time of a training step: what Python spends beside the kernels.
 
-    python benchmarks/host_time.py [--device cuda | idle] [--layers 12] [--dim 64] [--out FILE]
+    python benchmarks/host_time.py [--device cuda | idle] [--layers 12] [--dim 64] [--out]
 
 A GPT with a context of 8 tokens trains one sequence. "whole" is a step as it runs, "host" the same with
 the executor replaced by one that returns the memories of its last real run: what is left is recording,
@@ -13,14 +13,12 @@ Times are the smallest of several rounds' means; torch's eager step is given bes
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from time import perf_counter, strftime, thread_time
+from time import perf_counter, thread_time
 from typing import Any
+
+import record
 
 import genesis
 from genesis import compiled as compiling
@@ -166,6 +164,7 @@ def measure_idle(layers: int, dim: int, context: int) -> list[dict[str, Any]]:
 
 
 NOTES = {"cpu": "", "cuda": "", "idle": "host time only: no GPU, CUDA's calls answer at once; processor time"}
+FILES = {"cpu": "host_time", "cuda": "host_time_cuda", "idle": "host_time_host"}
 MEASURES = {"cpu": measure, "cuda": measure_cuda, "idle": measure_idle}
 
 
@@ -188,19 +187,13 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--context", type=int, default=8)
     parser.add_argument("--device", choices=sorted(MEASURES), default="cpu")
-    parser.add_argument("--out", type=Path)
+    record.add_out(parser)
     options = parser.parse_args()
     rows = MEASURES[options.device](options.layers, options.dim, options.context)
     print(table(rows))
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
         shape = {name: getattr(options, name) for name in ("device", "layers", "dim", "context")}
-        command = " ".join(["python benchmarks/host_time.py", *(f"--{name} {value}" for name, value in shape.items())])
-        gpu = genesis.cuda.get_device_name() if options.device == "cuda" else None
-        options.out.write_text(json.dumps({
-            "benchmark": "host_time", "date": strftime("%Y-%m-%d"), "command": command, **shape, "gpu": gpu,
-            "note": NOTES[options.device], "machine": f"{platform.machine()}, {os.cpu_count()} processors",
-            "python": platform.python_version(), "seconds": rows}, indent=1) + "\n")
+        record.write(options.out, FILES[options.device], note=NOTES[options.device], **shape, seconds=rows)
 
 
 if __name__ == "__main__":

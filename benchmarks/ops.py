@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import platform
 import statistics
 from pathlib import Path
-from time import process_time_ns, strftime
+from time import process_time_ns
 
+import record
 import torch
 from op_cases import Call, Inputs, cases, inputs
 
@@ -147,7 +147,7 @@ def main() -> None:
     """Measure, print, and with --out write the table as JSON."""
     parser = argparse.ArgumentParser(description="Each function beside torch's on the CPU.")
     parser.add_argument("--only", default="", help="names that contain this")
-    parser.add_argument("--out", action="store_true", help="write benchmarks/results/ops_cpu.json as well")
+    record.add_out(parser)
     parser.add_argument("--threads", type=int, default=1, help="of torch, for both (default: %(default)s)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -155,14 +155,10 @@ def main() -> None:
         table = measure(options.only)
     print(summary(table))
     if options.out:
-        about = {"when": strftime("%Y-%m-%d"), "command": "python benchmarks/ops.py --out",
-                 "python": platform.python_version(), "genesis": genesis.__version__, "torch": torch.__version__,
-                 "machine": f"{platform.machine()}, {processor()}", "threads": torch.get_num_threads(),
-                 "elements": 1 << 20, "wanted_ratio": WANTED_RATIO, "limit_ns": LIMIT_NS}
-        RESULTS.mkdir(exist_ok=True)
-        file = RESULTS / "ops_cpu.json"
+        file = options.out / "ops_cpu.json"
         kept = json.loads(file.read_text(encoding="utf-8"))["ops"] if options.only and file.exists() else {}
-        file.write_text(json.dumps({**about, "ops": {**kept, **table}}, indent=1) + "\n", encoding="utf-8")
+        record.write(options.out, "ops_cpu", threads=torch.get_num_threads(), elements=1 << 20,
+                     wanted_ratio=WANTED_RATIO, limit_ns=LIMIT_NS, ops={**kept, **table})
 
 
 def summary(table: dict[str, dict[str, float]]) -> str:
@@ -178,15 +174,6 @@ def summary(table: dict[str, dict[str, float]]) -> str:
         *(line(name, table[name]) for name in worst),
         f"recording: median {statistics.median(records.values()):.0f} ns, {len(slow)} above {LIMIT_NS}:",
         *(f"{name:24} {slow[name]:6.0f} ns  {reason(name)}" for name in slowest)])
-
-
-def processor() -> str:
-    """The CPU's name, as Linux gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 
 
 if __name__ == "__main__":

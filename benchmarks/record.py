@@ -42,7 +42,8 @@ def write(folder: Path, name: str, **results: Any) -> Path:
 def origin() -> dict[str, Any]:
     """Date, command, versions and hardware of this run. The command has no `--out`: the file is there."""
     found = {"date": time.strftime("%Y-%m-%d"), "command": _command(sys.argv), "python": platform.python_version()}
-    return {**found, **{name: _version(name) for name in PACKAGES}, "gpu": _gpu(), "cpus": os.cpu_count()}
+    return {**found, **{name: _version(name) for name in PACKAGES}, "gpu": _gpu(), "cpus": os.cpu_count(),
+            "processor": _processor()}
 
 
 def _command(words: list[str]) -> str:
@@ -74,3 +75,13 @@ def _gpu() -> str | None:
     except OSError:
         return None
     return done.stdout.strip() or None
+
+
+def _processor() -> str:
+    """The CPU's name, as Linux gives it; elsewhere as Python does."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

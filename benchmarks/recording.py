@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter_ns, strftime
+from time import perf_counter_ns
 from typing import Any
+
+import record
 
 import genesis
 from genesis.nn import functional as F
@@ -75,7 +75,7 @@ def measure(call: Callable[[Any], Any], batch: int, rounds: int) -> dict[str, fl
 def main() -> None:
     """Measure, print a table, and with --out write it as JSON."""
     parser = argparse.ArgumentParser(description="What recording one op costs.")
-    parser.add_argument("--out", action="store_true", help="write benchmarks/results/recording.json as well")
+    record.add_out(parser)
     parser.add_argument("--batch", type=int, default=500, help="calls in a round (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="rounds (default: %(default)s)")
     options = parser.parse_args()
@@ -85,10 +85,7 @@ def main() -> None:
         mark = "" if row["median_ns"] <= LIMIT_NS else f"   above {LIMIT_NS} ns"
         print(f"{name:32} {row['median_ns']:7.0f} ns {row['least_ns']:7.0f} ns{mark}")
     if options.out:
-        RESULTS.mkdir(exist_ok=True)
-        about = {"when": strftime("%Y-%m-%d"), "python": platform.python_version(), "machine": platform.machine(),
-                 "limit_ns": LIMIT_NS}
-        (RESULTS / "recording.json").write_text(json.dumps({**about, "ops": table}, indent=1) + "\n", encoding="utf-8")
+        record.write(options.out, "recording", limit_ns=LIMIT_NS, ops=table)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What another batch size costs the host: a training step of GPT-2 124M on a GPU that does nothing (`idle_gpu.py`).
 
-    python benchmarks/second_size_host.py [--layers 12] [--out benchmarks/results/second_size_host.json]
+    python benchmarks/second_size_host.py [--layers 12] [--out]
 
 The step is compiled at one batch size; then come sizes that fit into the memory planned for it ("smaller") and sizes
 for which memory is planned anew ("larger"). Of each the first call binds the plan and launches its kernels one by
@@ -17,16 +17,13 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import json
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from time import strftime, thread_time
+from time import thread_time
 from typing import Any, Final
 
 import numpy as np
+import record
 from idle_gpu import idle_gpu
 
 import genesis
@@ -192,7 +189,7 @@ def main() -> None:
     """Measure, print, and write with --out."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--out", type=Path)
+    record.add_out(parser)
     options = parser.parse_args()
     found = measure(options.layers)
     print(table(found))
@@ -202,21 +199,8 @@ def main() -> None:
         print(f"a {kind} size costs {beyond['first call']} ms at its first call and {beyond['second call']} ms at its "
               f"second; the bar is {BAR:.0f} ms")
     if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        command = f"python benchmarks/second_size_host.py --layers {options.layers}"
-        options.out.write_text(json.dumps({
-            "benchmark": "second_size_host", "date": strftime("%Y-%m-%d"), "gpu": None,
-            "note": "host time only: no GPU, CUDA's calls answer at once", "command": command,
-            "machine": f"{platform.machine()}, {cpus()}", "python": platform.python_version(),
-            "numpy": np.__version__, "layers": options.layers, "first_size": FIRST, "milliseconds": found},
-            indent=1) + "\n")
-
-
-def cpus() -> str:
-    """The host's processors."""
-    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-             if line.startswith("model name")] if Path("/proc/cpuinfo").exists() else []
-    return f"{os.cpu_count()} x {names[0] if names else platform.processor()}"
+        record.write(options.out, "second_size_host", note="host time only: no GPU, CUDA's calls answer at once",
+                     layers=options.layers, first_size=FIRST, milliseconds=found)
 
 
 if __name__ == "__main__":
