@@ -133,7 +133,8 @@ def _cpu() -> Target:
     from genesis.codegen import lower_cpu
     from genesis.passes.pipeline import Backend
     from genesis.passes.single_nodes import single_nodes
-    backend = Backend("cpu", lower_cpu.supports, lambda graph: graph,
+    from genesis.passes.straighten import straighten
+    backend = Backend("cpu", lower_cpu.supports, straighten,
                       lambda graph: single_nodes(graph, lower_cpu.is_view), lower_cpu.may_overwrite)
     return Target(backend, lower_cpu.lower)
 

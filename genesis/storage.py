@@ -379,16 +379,3 @@ def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
         shape, strides, offset = attrs
         return _put(parent, part, _places(shape, strides, offset, part.type.device))
     raise RuntimeError(f"cannot write through {op.name}")
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, in elements.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size if size else 1
-    return tuple(reversed(strides))

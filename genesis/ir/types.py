@@ -223,3 +223,16 @@ def parse_type(text: str) -> TensorType:
     weak = name.endswith("~")
     shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
     return tensor_type(shape, dtype_named(name.rstrip("~")), Device(place or "cpu"), weak)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor, in elements.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size else 1
+    return tuple(reversed(strides))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
-from genesis.ir.types import Device, cpu, dtype_of_numpy, tensor_type
+from genesis.ir.types import Device, cpu, dtype_of_numpy, row_major, tensor_type
 from genesis.recording import TensorBase, over
-from genesis.storage import STRIDED, Cell, Step, Storage, View, row_major
+from genesis.storage import STRIDED, Cell, Step, Storage, View
 
 if TYPE_CHECKING:
     from genesis.runtime.dlpack import Described

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from genesis import session
 from genesis.gradmode import mode
 from genesis.ir.errors import failure
+from genesis.ir.types import row_major
 from genesis.ops.common import Axis, shape_of
 from genesis.ops.creation import zeros
 from genesis.ops.diagonals import as_strided
 from genesis.ops.shape import cat, clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
 from genesis.recording import TensorBase
-from genesis.storage import row_major
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor

@@ -10,12 +10,12 @@ from genesis.ir.errors import failure
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
-from genesis.ir.types import tensor_type
+from genesis.ir.types import row_major, tensor_type
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat
 from genesis.ops.out import into
 from genesis.recording import TensorBase, assign, emit, over, read, wrap
-from genesis.storage import Step, View, row_major
+from genesis.storage import Step, View
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor

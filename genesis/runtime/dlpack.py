@@ -26,6 +26,7 @@ from genesis.ir.types import (
     int16,
     int32,
     int64,
+    row_major,
     uint8,
 )
 
@@ -180,7 +181,7 @@ def take_in(capsule: Any) -> Described:
     tensor = managed.tensor
     dtype, device = _dtype(tensor.dtype), _device(tensor.device)
     shape = tuple(tensor.shape[:tensor.ndim])
-    strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else _row_major(shape)
+    strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else row_major(shape)
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), _USED[name])
     return Described((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device,
                      versioned and bool(managed.flags & READ_ONLY), _Owner(managed, address))
@@ -200,14 +201,6 @@ def _device(given: _Device) -> Device:
     if given.type in (CUDA, CUDA_MANAGED):
         return Device("cuda", given.index)
     raise BufferError(f"from_dlpack: memory of DLPack's device type {given.type} is on no device of Genesis")
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 # Python's C functions. A capsule goes by its address where it may be dying: no reference may be made to it then.

