@@ -61,9 +61,9 @@ def strides_of(x: Node) -> tuple[int, ...] | None:
         return None if inner is None else tuple([a * step for a, step in zip(inner, x["steps"], strict=True)])
     if x.op is movement.expand:
         inner = strides_of(x.inputs[0])
-        before = x.inputs[0].shape
-        return None if inner is None else tuple([
-            stride if size == old else 0 for stride, size, old in zip(inner, x.shape, before, strict=True)])
+        before, new = x.inputs[0].shape, x.type.ndim - x.inputs[0].type.ndim  # dimensions in front
+        return None if inner is None else (*[0] * new, *[
+            stride if size == old else 0 for stride, size, old in zip(inner, x.shape[new:], before, strict=True)])
     if x.op is movement.reshape and strides_of(x.inputs[0]) != row_major(x.inputs[0].shape):
         return None
     return row_major(x.shape)  # memory of its own, or a reshape of such

@@ -54,6 +54,7 @@ def test_strides() -> None:
                           steps=(2, 1, 1))
     assert strides_of(part) == (2, 12, 4)
     assert strides_of(movement.expand(array(1, 4), shape=(3, 4))) == (0, 1)
+    assert strides_of(movement.expand(array(1, 4), shape=(2, 3, 4))) == (0, 0, 1)
     assert strides_of(movement.reshape(array(2, 6), shape=(3, 4))) == (4, 1)
     assert strides_of(movement.reshape(turned, shape=(LARGE * LARGE,))) is None
 
