@@ -13,6 +13,8 @@ Who runs the plan passes a copy that fits the weight as it is (`runtime/executor
 
 from __future__ import annotations
 
+from collections import Counter
+
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves
@@ -23,7 +25,9 @@ from genesis.passes.views import stored_as
 
 def keep_copies(graph: Graph) -> Graph:
     """The graph with an input for each narrower copy of an updated input that a kernel reads from memory."""
-    new = {state: value for state, value in graph.updates if value is not state and value.op is not leaves.input}
+    written = Counter(value for _, value in graph.updates)
+    new = {state: value for state, value in graph.updates
+           if value is not state and value.op is not leaves.input and written[value] == 1}  # it tells whose a copy is
     if not new:
         return graph
     wanted = dict.fromkeys(stored_as(x) for node in graph.nodes for x in memory_operands(node))

@@ -30,6 +30,7 @@ class _Bound(NamedTuple):
         stamp: of the inputs, None if they have none.
         version: of the table of copies.
         copies: those of the inputs at `plan.kept`.
+        others: of what the plan overwrites the copies that it does not: other plans'.
         memories: the inputs, then the copies' memories.
     """
 
@@ -37,6 +38,7 @@ class _Bound(NamedTuple):
     stamp: object
     version: int
     copies: tuple[LowCopy, ...]
+    others: tuple[LowCopy, ...]
     memories: Memories
 
 
@@ -61,20 +63,20 @@ class KeepingExecutor:
 
     def run(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> list[CUDAStorage]:
         """See `CudaExecutor.run`. A run that fails leaves copies that the next run makes anew."""
-        bound, as_before = self._bind(inputs)
+        bound = self._bind(inputs)
+        for copy in bound.others:
+            copy.valid = False
         valid = all(copy.valid for copy in bound.copies)
-        alone = valid and as_before  # the last run made the copies valid, and nobody wrote to these memories since
-        if not alone:
-            low_copies.overwritten([inputs[at] for at in self._written])
         try:
             if not valid:
                 sources = [inputs[at] for at in self.plan.kept]
                 self._refresh.run([*sources, *(copy.memory for copy in bound.copies)])
             found = self._body.run(bound.memories, numbers)
         except BaseException:
-            low_copies.overwritten([inputs[at] for at in self._written])
+            for copy in bound.copies:
+                copy.valid = False
             raise
-        if not alone:
+        if not valid:
             for at, copy in zip(self.plan.kept, bound.copies, strict=True):
                 copy.valid = not inputs[at].pinned  # others may write to memory whose address they know
         return found
@@ -88,18 +90,19 @@ class KeepingExecutor:
         self._body.release()
         self._refresh.release()
 
-    def _bind(self, inputs: Sequence[CUDAStorage]) -> tuple[_Bound, bool]:
-        """The inputs with their copies, and whether they are those of the last run with this list."""
+    def _bind(self, inputs: Sequence[CUDAStorage]) -> _Bound:
+        """The inputs with their copies; what the last run with this list had, while that holds."""
         known = inputs.extended if isinstance(inputs, Memories) else None
         if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
                 and known.version == low_copies.version[0]):
-            return known, True
+            return known
         copies = tuple([self._copy_of(inputs[at], kind) for at, kind in self._kept])
+        others = low_copies.all_of(inputs[at] for at in self._written) - set(copies)
         memories = Memories([*inputs, *(copy.memory for copy in copies)])
-        bound = _Bound(self, getattr(inputs, "stamp", None), low_copies.version[0], copies, memories)
+        bound = _Bound(self, getattr(inputs, "stamp", None), low_copies.version[0], copies, tuple(others), memories)
         if isinstance(inputs, Memories):
             inputs.extended = bound  # there, and not here, so that no plan keeps a model's memory
-        return bound, False
+        return bound
 
     def _copy_of(self, source: CUDAStorage, kind: TensorType) -> LowCopy:
         """The source's copy; one that there is not yet gets memory."""

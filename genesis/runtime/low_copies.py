@@ -53,11 +53,15 @@ def add(source: Any, dtype: DType, memory: Any) -> LowCopy:
     return made
 
 
+def all_of(memories: Iterable[Any]) -> set[LowCopy]:
+    """The copies of these memories."""
+    return {copy for memory in memories for copy in copies.get(id(memory), {}).values()}
+
+
 def overwritten(memories: Iterable[Any]) -> None:
     """These memories have, or will have, another content."""
-    for memory in memories:
-        for copy in copies.get(id(memory), {}).values():
-            copy.valid = False
+    for copy in all_of(memories):
+        copy.valid = False
 
 
 def forget_all() -> None:

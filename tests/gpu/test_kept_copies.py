@@ -169,6 +169,55 @@ def test_two_models_of_one_structure(cuda: Any) -> None:
     assert losses(True) == losses(False)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_plan_that_writes_a_weight_that_only_another_reads_in_low_precision(cuda: Any, compiled: bool) -> None:
+    """A tied embedding: one step looks rows up, in float32, the other multiplies by the table."""
+    def losses(keep: bool) -> list[float]:
+        genesis.config.keep_copies = keep
+        genesis.manual_seed(0)
+        table = nn.Parameter(genesis.randn(7, 6, device="cuda"))
+        head = nn.Linear(6, 5).to("cuda")
+        optimizer = genesis.optim.AdamW([table, *head.parameters()], lr=0.05)
+        ids = genesis.tensor([1, 3, 5, 1], device="cuda")
+
+        def look_up(x: Any) -> Any:
+            with genesis.autocast("cuda"):
+                loss = head(table[ids]).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def multiply(x: Any) -> Any:
+            with genesis.autocast("cuda"):
+                loss = nn.functional.linear(x, table).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+        steps = [genesis.compile(step) if compiled else step for step in (look_up, multiply)]
+        return [step(batch(number)).item() for number in range(4) for step in steps]
+    assert losses(True) == losses(False)
+
+
+def test_two_weights_that_get_one_value(cuda: Any) -> None:
+    def results(keep: bool) -> list[Any]:
+        genesis.config.keep_copies = keep
+        genesis.manual_seed(0)
+        a, b, new = (genesis.randn(8, 6, device="cuda") for _ in range(3))
+        genesis.eval(a, b, new)
+        found = []
+        for number in range(3):
+            with genesis.autocast("cuda"):
+                y = nn.functional.linear(batch(number), a), nn.functional.linear(batch(number), b)
+            value = new * 0.5 + number
+            a.copy_(value)
+            b.copy_(value)
+            found += [array(part.float()).tolist() for part in y]
+        return found
+    assert results(True) == results(False)
+
+
 def test_the_copies_go_with_the_model(cuda: Any) -> None:
     model = model_of()
     step, optimizer = stepping(model)
