@@ -11,8 +11,8 @@ from genesis.amp.policy import state as autocast
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
-from genesis.ir.ops import movement, pointwise
-from genesis.ir.types import DType, TensorType, bool_, float32, int64, promote_types, tensor_type
+from genesis.ir.ops import composite, movement, pointwise
+from genesis.ir.types import Device, DType, TensorType, bool_, cpu, float32, int64, promote_types, tensor_type
 from genesis.recording import TensorBase, emit, operand, read, wrap
 from genesis.storage import Cell
 
@@ -106,10 +106,11 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     return _broadcast_shapes(*((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes))
 
 
-def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None) -> tuple[Node, ...]:
+def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DType | None = None,
+             home: Device | None = None) -> tuple[Node, ...]:
     """Nodes for tensors and numbers of a pointwise op: promoted, on one device, broadcast.
 
-    `floating` turns integers into the default floating-point dtype first, `dtype` fixes it.
+    `floating` turns integers into the default floating-point dtype first, `dtype` fixes it; `home` fixes the device.
     """
     first = values[0]
     if dtype is None:
@@ -125,15 +126,14 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
             dtype = _defaults["float"]
     tensors = [v for v in values if isinstance(v, TensorBase)]
     nodes = []
-    home = device_of(op, tensors)
+    home = home or device_of(op, tensors)
     for value in values:
         if isinstance(value, TensorBase):
-            node = read(value) if home is value.type.device else scalar_on(value, home)
-            nodes.append(cast(node, dtype))
+            nodes.append(cast(on_device(value, home), dtype))
         elif tensors:
             nodes.append(operand(value))
         else:
-            nodes.append(make(pointwise.cast, (operand(value),), (dtype,)))
+            nodes.append(make(composite.fill, (operand(value),), (tensor_type((), dtype, home or cpu),)))
     shapes = {node.type.shape for node in nodes if not node.type.weak}
     if len(shapes) > 1:
         try:
@@ -180,9 +180,9 @@ def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
     return home
 
 
-def scalar_on(tensor: TensorBase, device: Any) -> Node:
-    """A 0-d CPU tensor as an operand on another device: its value, moved there."""
-    return read(tensor.to(device))  # type: ignore[attr-defined]
+def on_device(tensor: TensorBase, device: Any) -> Node:
+    """A tensor as an operand on this device; a 0-d CPU tensor's value is moved there."""
+    return read(tensor if tensor.type.device is device else tensor.to(device))  # type: ignore[attr-defined]
 
 
 def both_tensors(op: str, input: Any, other: Any) -> tuple[Any, Any]:

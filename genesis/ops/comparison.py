@@ -9,7 +9,7 @@ from genesis.ir.node import broadcast_shapes, number
 from genesis.ir.ops import floats as f
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
-from genesis.ops.common import alike, both_tensors, expand, operands, pointwise_op, result_type
+from genesis.ops.common import alike, both_tensors, device_of, expand, on_device, operands, pointwise_op, result_type
 from genesis.ops.inplace import write
 from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
@@ -112,13 +112,14 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     if condition.type.dtype is not bool_:
         raise failure("where", "expected condition to be a boolean tensor", [("condition", condition)],
                       hint="compare it: condition != 0")
-    c = read(condition)
     ready = alike((input, other))
     if ready is not None:
         branch = (ready[1] if ready[0].type.weak else ready[0]).type
-        if branch.shape == c.type.shape and branch.device is c.type.device:
-            return into(out, wrap(emit(p.where, (c, *ready))))
-    a, b = operands("where", (input, other), dtype=result_type(input, other))
+        if branch.shape == condition.type.shape and branch.device is condition.type.device:
+            return into(out, wrap(emit(p.where, (read(condition), *ready))))
+    home = device_of("where", [x for x in (condition, input, other) if isinstance(x, TensorBase)])
+    c = on_device(condition, home)
+    a, b = operands("where", (input, other), dtype=result_type(input, other), home=home)
     try:
         shape = broadcast_shapes(c.type.shape, *(n.type.shape for n in (a, b) if not n.type.weak))
     except RuntimeError as error:

@@ -80,6 +80,25 @@ def test_numbers_on_either_side(cuda):
     check(program, numbers(5), np.array([-3, 0, 4]))
 
 
+def test_where_between_numbers_and_scalars_of_the_cpu(cuda):
+    """They go to the device of whichever operand is not on the CPU, the condition or a branch."""
+    one, two = genesis.tensor(1.5), genesis.tensor(2)
+
+    def program(x):
+        condition = x > 0
+        return [genesis.where(condition, 1.0, 0.0), genesis.where(condition, 2, True), x.where(condition, 0.5),
+                genesis.where(condition, one, two), genesis.where(condition, one, 0), condition.where(condition, False),
+                genesis.where(one > 1, x, 0.0), genesis.where(one > 2, x, two), genesis.where(x[0] > 0, one, two)]
+    check(program, numbers(2, 3))
+
+
+def test_where_of_vectors_on_two_devices_is_refused(cuda):
+    x = genesis.tensor(numbers(3), device="cuda")
+    for condition, branch in ((x > 0, genesis.ones(3)), (genesis.ones(3) > 0, x)):
+        with pytest.raises(RuntimeError, match="where: expected all tensors on one device"):
+            genesis.where(condition, branch, 0.0)
+
+
 def test_numbers_change_without_another_plan(cuda):
     x = genesis.tensor([1.0, 2.0], device="cuda")
     for value in (2.0, 3.5, 0.0, -0.0, float("inf"), 5):
