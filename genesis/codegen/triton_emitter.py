@@ -31,7 +31,7 @@ from genesis.codegen.kernel_ir import (
 )
 from genesis.codegen.rounded import rounded_values
 from genesis.ir.size import Size
-from genesis.ir.types import DType, bool_, float32, int32, int64
+from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
 from genesis.passes.index_map import Bound, Expr, atoms
 
 _INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
@@ -364,7 +364,7 @@ REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "
 
 
 def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:
-    """A number in a dtype, typed unless the other operand gives the type.
+    """A number in a dtype, typed unless the other operand gives the type. In uint8 -1 is 255.
 
     >>> literal(0.5, float32), literal(0.5, float32, inline=True)
     ('tl.full((), 0.5, tl.float32)', '0.5')
@@ -375,7 +375,7 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
         value = float(number)
         text = repr(value) if math.isfinite(value) else f'float("{value}")'
     else:
-        text = repr(int(number))
+        text = repr(int(number) % 2**8 if dtype is uint8 else int(number))
     if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):
         return text if not text.startswith("-") else f"({text})"
     return f"tl.full((), {text}, {table.triton_type(dtype)})"

@@ -76,6 +76,12 @@ def test_python_dash_m_lists_the_commands() -> None:
     assert "demo" in listed.stdout and "dump" in listed.stdout
 
 
+def test_the_command_line_loads_no_torch() -> None:
+    """Only what computes on the CPU does."""
+    code = "import sys; from genesis.cli.main import make_parser; make_parser(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 @pytest.mark.gpu
 def test_cuda_run_loads_no_torch(tmp_path: Path) -> None:
     words = ["demo", *TINY, "--device", "cuda", "--out", str(tmp_path)]

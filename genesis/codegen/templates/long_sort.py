@@ -87,13 +87,19 @@ def _block_lines(node: Node, size: int) -> list[str]:
 
 
 def _counts(group: Group, node: Node) -> KernelSource:
-    """digit_counts: a program counts the digits of a block."""
+    """digit_counts: a program counts the digits of a block.
+
+    Places past the row's end are counted with the largest digit and taken off again. (`tl.histogram` has a mask, but
+    Triton 3.6 lets it lie among the threads in another way than the digits and so leaves out others.)
+    """
     words, out = node.inputs[0], group.outputs[0]
     rows, length = words.shape
     blocks = -(-length // BLOCK)
     lines = [*_block_lines(node, words.type.numel),
-             "there = tl.reshape(inside, [BLOCK])",
-             f"tl.store(out + slot, tl.histogram(tl.reshape(digit, [BLOCK]), {1 << DIGIT}, mask=there))"]
+             f"counts = tl.histogram(tl.reshape(digit, [BLOCK]), {1 << DIGIT})",
+             "past = tl.maximum((block + 1) * BLOCK - length, 0)",
+             f"counts -= tl.where(tl.arange(0, {1 << DIGIT}) == {(1 << DIGIT) - 1}, past, 0)",
+             "tl.store(out + slot, counts.to(tl.int32))"]
     return _kernel(group, "digit_counts", lines, {"words": words}, {"out": out}, {"length": length, "blocks": blocks},
                    {"BLOCK": BLOCK}, rows * blocks, 8)
 

@@ -109,7 +109,7 @@ def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr):
     if straight < kept:
         h = g_levels(h, straight + 1, kept, size, registers)
     for bits in tl.static_range(kept + 1, size + 1):
-        h = tl.min(h, g_log2(h.numel) - 1 - kept)
+        h = tl.min(h, g_log2(h.numel) - 1 - kept, keep_dims=h.numel == 2)
         h = g_merge(h, kept, bits == size, registers)
     return tl.reshape(h, [x.shape[0], KEPT])
 ''',
