@@ -248,9 +248,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
             raise failure("tensordot", f"contracted dimensions need to match, but first has size {m} in dim {i} and "
                           f"second has size {n} in dim {j}", [("a", a), ("b", b)])
         if m == 1 != n:
-            b = b.sum(j, keepdim=True)
+            b = b.sum(j, keepdim=True, dtype=b.type.dtype)
         elif n == 1 != m:
-            a = a.sum(i, keepdim=True)
+            a = a.sum(i, keepdim=True, dtype=a.type.dtype)
     left_a = [i for i in range(a.type.ndim) if i not in of_a]
     left_b = [i for i in range(b.type.ndim) if i not in of_b]
     shape = (*(a.type.shape[i] for i in left_a), *(b.type.shape[i] for i in left_b))

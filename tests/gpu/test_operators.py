@@ -14,9 +14,10 @@ import torch
 
 import genesis
 from tests.opinfo.differences import known
+from tests.opinfo.judging import disagreement
 from tests.opinfo.operators import OPERATORS
-from tests.opinfo.test_operators import described, exact, in_short, report, samples, translated
-from tests.opinfo.values import Translation, Untranslatable, differs, parts
+from tests.opinfo.test_operators import described, in_short, report, samples, translated
+from tests.opinfo.values import Translation, Untranslatable, parts
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 FEW = 3
@@ -26,11 +27,10 @@ FEW = 3
 @pytest.mark.parametrize("operator", OPERATORS, ids=repr)
 def test_forward(cuda, operator):
     problems: list[str] = []
-    pending: list[tuple[str, list[Any], list[Any], list[Any]]] = []
+    pending: list[tuple[torch.dtype, Any, list[Any], list[Any]]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for dtype, sample in samples(operator, DTYPES, FEW, grad=False):
-            about = f"{str(dtype).removeprefix('torch.')} {described(sample)}"
             if known(operator.name, "forward", sample, dtype) or operator.random or sample.kwargs.get("dropout_p"):
                 continue
             theirs = list(parts(operator.info.op(sample.input, *sample.args, **sample.kwargs)))
@@ -42,14 +42,17 @@ def test_forward(cuda, operator):
             except Untranslatable:
                 continue
             except Exception as error:
-                problems.append(f"{about}: {in_short(error)}")
+                problems.append(f"{about(dtype, sample)}: {in_short(error)}")
                 continue
-            wide = exact(operator, sample, dtype) or [None] * len(ours)
-            pending.append((about, ours, theirs, wide))
-        genesis.eval([x for _, ours, _, _ in pending for x in ours if isinstance(x, genesis.Tensor)])
-        for about, ours, theirs, wide in pending:
-            for x, y, z in zip(ours, theirs, wide, strict=True):
-                if isinstance(x, genesis.Tensor) and isinstance(y, torch.Tensor):
-                    found = differs(x.cpu(), y, z if isinstance(z, torch.Tensor) else None)
-                    problems += [f"{about}: {found}"] if found else []
+            pending.append((dtype, sample, ours, theirs))
+        genesis.eval([x for _, _, ours, _ in pending for x in ours if isinstance(x, genesis.Tensor)])
+        for dtype, sample, ours, theirs in pending:
+            here = [x.cpu() if isinstance(x, genesis.Tensor) else x for x in ours]
+            found = disagreement(operator, sample, dtype, here, theirs)
+            problems += [f"{about(dtype, sample)}: {found}"] if found else []
     report(operator, problems)
+
+
+def about(dtype: torch.dtype, sample: Any) -> str:
+    """The sample in a line."""
+    return f"{str(dtype).removeprefix('torch.')} {described(sample)}"

@@ -24,6 +24,7 @@ import torch
 
 import genesis
 from tests.opinfo.differences import known
+from tests.opinfo.judging import disagreement
 from tests.opinfo.operators import OPERATORS, Operator
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, differs, parts, shown
 
@@ -179,27 +180,8 @@ def forward(operator: Operator, sample: Any, dtype: torch.dtype) -> str:
     args, kwargs = translated(Translation(), sample)
     theirs = list(parts(operator.info.op(sample.input, *sample.args, **sample.kwargs)))
     ours = list(parts(operator.function(*args, **kwargs)))
-    if len(ours) != len(theirs):
-        return f"{len(ours)} results, not {len(theirs)}"
-    wide = exact(operator, sample, dtype)
-    for x, y, z in zip(ours, theirs, wide or [None] * len(ours), strict=True):
-        drawn = operator.random or sample.kwargs.get("dropout_p")
-        if problem := differs(x, y, z if isinstance(z, torch.Tensor) else None, not drawn):
-            return problem
-    return ""
-
-
-def exact(operator: Operator, sample: Any, dtype: torch.dtype) -> list[Any] | None:
-    """torch's results in float64, for a floating dtype: between two roundings the exact value decides."""
-    if not dtype.is_floating_point or dtype is torch.float64 or operator.random:
-        return None
-    def widened(x: Any) -> Any:
-        return x.double() if isinstance(x, torch.Tensor) and x.dtype is dtype else x
-    try:
-        wide = sample.transform(widened)
-        return list(parts(operator.info.op(wide.input, *wide.args, **wide.kwargs)))
-    except Exception:  # a second opinion is not always to be had
-        return None
+    drawn = operator.random or sample.kwargs.get("dropout_p")
+    return disagreement(operator, sample, dtype, ours, theirs, not drawn)
 
 
 def gradients(operator: Operator, sample: Any, create_graph: bool = False) -> tuple[list[Any], list[Any], Translation]:
@@ -301,5 +283,4 @@ def in_place(operator: Operator, sample: Any, dtype: torch.dtype) -> str:
         return f"written, where torch raises {refused}"[:200]
     if returned is not ours:
         return "another tensor is returned"
-    wide = exact(operator, sample, dtype)
-    return differs(ours, target, wide[0] if wide else None, values=not operator.random)
+    return disagreement(operator, sample, dtype, [ours], [target], not operator.random)

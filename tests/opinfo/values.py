@@ -99,7 +99,8 @@ TOLERANCE = {"float64": (1e-7, 1e-7), "float32": (1.3e-6, 1e-5), "bfloat16": (1.
 """Relative and absolute: what torch's own tests allow between two of its implementations."""
 
 
-def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loose: float = 1.0) -> str:
+def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loose: float = 1.0,
+            size: Any = None) -> str:
     """Why two results are not the same, '' when they are.
 
     Args:
@@ -107,6 +108,7 @@ def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loos
         exact: torch's result in float64 from the same inputs: as good a reason to be right.
         values: False compares shapes and dtypes only.
         loose: factor on the tolerance.
+        size: the elements that the tolerance is relative to, where those are larger than the results.
     """
     if not isinstance(theirs, torch.Tensor):
         if isinstance(theirs, torch.dtype):
@@ -129,6 +131,7 @@ def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loos
     else:
         rtol, atol = (loose * x for x in TOLERANCE[ours.dtype.name])
         got, want = got.astype(np.float64), want.astype(np.float64)
+        atol = atol if size is None else atol + rtol * array(size)
         wrong = ~np.isclose(got, want, rtol, atol, equal_nan=True)
         if exact is not None and wrong.any():
             wrong &= ~np.isclose(got, array(exact).astype(np.float64), rtol, atol, equal_nan=True)
