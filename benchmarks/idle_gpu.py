@@ -54,7 +54,9 @@ class _IdleBindings:
     CUgraphDependencyType = SimpleNamespace(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC=1)
     CUresult = SimpleNamespace(CUDA_ERROR_NOT_READY=600, CUDA_ERROR_OUT_OF_MEMORY=2)
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP, CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1, 2, 1
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION=6)
     CUDA_KERNEL_NODE_PARAMS = CUDA_MEMCPY3D = CUgraphEdgeData = SimpleNamespace
+    CUlaunchAttribute = CUlaunchAttributeValue = CUlaunchConfig = SimpleNamespace
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from genesis.codegen.blocks import Blocks, choose_blocks
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
-from genesis.codegen.source import HEADER, WAIT, KernelSource, TensorTable
+from genesis.codegen.source import HEADER, RELEASE, WAIT, KernelSource, TensorTable
 from genesis.codegen.tiles import tile
 from genesis.codegen.triton_emitter import Body
 from genesis.codegen.triton_lowerings import POINTER, prelude_for, triton_type
@@ -73,7 +73,7 @@ def multiples_of_16(sizes: dict[str, int]) -> list[str]:
 def module(name: str, signature: dict[str, str], lines: list[str], more: str = "") -> str:
     """A module's text: the imports, the helpers that the lines use, the kernel."""
     parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in (WAIT, *lines))
+    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in (WAIT, RELEASE, *lines))
     return "\n\n".join(part.strip("\n") + "\n" for part in (HEADER, prelude_for(text + more), more, text) if part)
 
 

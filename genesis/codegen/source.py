@@ -15,6 +15,8 @@ from triton.language.extra import cuda, libdevice
 """
 WAIT = "cuda.gdc_wait()"
 """A kernel's first line: it may be started while the kernels before it end, and waits here until they have."""
+RELEASE = "cuda.gdc_launch_dependents()"
+"""Its second: from when its last programs run, those of the kernels after it may take the places that are left."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class PackedLaunch(NamedTuple):
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
+    early: bool  # it may be started while the kernel before it on its stream ends, and waits for that itself
     addresses: int  # of the array of pointers to the arguments
     arguments: LaunchArguments  # what those addresses point to; only kept alive
 
@@ -279,15 +280,32 @@ class CudaDriver:
                        arguments: LaunchArguments) -> PackedLaunch:
         """A launch of a Triton kernel. CUDA reads as many bytes of each value as the kernel declares: a number that
         fits 32 bits is an i32 there, and its value's first four bytes."""
-        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, arguments.address,
-                            arguments)
+        return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, image.waits,
+                            arguments.address, arguments)
 
     def launch(self, prepared: PackedLaunch, stream: Any) -> None:
         """Start the kernel; does not wait for it."""
-        function, grid, threads, shared_bytes, addresses, _ = prepared
-        status, = self._cuda.cuLaunchKernel(function, *grid, threads, 1, 1, shared_bytes, stream, addresses, 0)
+        function, grid, threads, shared_bytes, early, addresses, _ = prepared
+        config = self._launch_config()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.sharedMemBytes, config.hStream, config.numAttrs = threads, shared_bytes, stream, early
+        status, = self._cuda.cuLaunchKernelEx(config, function, addresses, 0)
         if status:
-            self._fail("cuLaunchKernel", status)
+            self._fail("cuLaunchKernelEx", status)
+
+    def _launch_config(self) -> Any:
+        """The thread's, for every launch; with its one attribute a launch is early (programmatic dependent launch)."""
+        try:
+            return self._thread.config
+        except AttributeError:
+            attribute, value = self._cuda.CUlaunchAttribute(), self._cuda.CUlaunchAttributeValue()
+            value.programmaticStreamSerializationAllowed = 1
+            attribute.id = self._cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value = value
+            config = self._thread.config = self._cuda.CUlaunchConfig()
+            config.blockDimY = config.blockDimZ = 1
+            config.attrs = [attribute]
+            return config
 
     def build_graph(self, nodes: Sequence[GraphNode]) -> CudaGraph:
         """An executable graph. The arguments of its launches are those of now."""

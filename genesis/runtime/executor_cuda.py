@@ -102,6 +102,11 @@ class CudaExecutor:
         self._on = {}
 
 
+SHORT: Final = 4
+"""So few steps are started one by one: that takes the host no longer than a graph, and what comes after may start while
+the last of them ends, where a graph is waited for as a whole."""
+
+
 class _PlanOnStream:
     """A plan with the memory that it has on one stream: each stream's runs have their own, so that they may overlap."""
 
@@ -121,6 +126,7 @@ class _PlanOnStream:
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
         self._stamp: object = None  # that of the `Memories` that have these addresses
+        self._is_short = len(steps.steps) <= SHORT
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
@@ -150,7 +156,7 @@ class _PlanOnStream:
             gpu.copy_to_device(self._numbers.ptr, self._packed_ptr, len(packed), stream)
             self._written = packed
         bound.uses += 1
-        if bound.uses == 1 or self._blocking:
+        if bound.uses == 1 or self._blocking or self._is_short:
             bound.launch_each(stream, self._blocking)
         else:
             bound.launch_graph(stream)

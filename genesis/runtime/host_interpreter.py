@@ -7,7 +7,7 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * libdevice cannot be called: numpy computes it, in float64, rounded once.
  * A scalar repeated over a block takes the dtype that it says it has: a comparison of floats becomes a float.
  * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
- * `gdc_wait` is an instruction of the GPU: there is nothing to wait for.
+ * `gdc_wait` and `gdc_launch_dependents` are instructions of the GPU: nothing runs beside a kernel here.
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
    The way back adds to subnormal numbers: their bits are moved up instead.
  * It reduces with a function of the kernel's own element by element: numpy does it for those that it knows.
@@ -182,7 +182,7 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, replaced[id(value)])
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
-        cuda.gdc_wait = lambda: None  # kernels run one after the other here
+        cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None  # kernels run one after the other here
         # A third of the time would go into looking for overflows that nobody is told of.
         interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
         InterpreterBuilder.create_dot = _dot

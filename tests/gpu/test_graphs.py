@@ -11,9 +11,16 @@ import genesis
 from genesis import engine
 from genesis.models import GPT, GPTConfig
 from genesis.nn import functional as F
+from genesis.runtime import executor_cuda
 
 from .compare import array, numbers
 from .conftest import forget_plans
+
+
+@pytest.fixture(autouse=True)
+def every_plan_as_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short."""
+    monkeypatch.setattr(executor_cuda, "SHORT", 0)
 
 
 def gpt_steps(count: int, compiled: bool) -> list[Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver
+from genesis.runtime import cuda_driver, executor_cuda
 from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_storage import CUDAStorage
@@ -130,7 +130,8 @@ def test_fill():
     assert np.unique(memory.to_numpy()).tolist() == [7]
 
 
-def test_direct_launches_then_graph(kernels):
+def test_direct_launches_then_graph(kernels, monkeypatch):
+    monkeypatch.setattr(executor_cuda, "SHORT", 0)
     executor = CudaExecutor(compiled(two_step_plan(), kernels))
     x, y = memory_of(X), memory_of(Y)
     for a, b in [(2, 3), (2, 3), (5.5, -1), (0, 0)]:

@@ -11,6 +11,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import bool_, tensor_type
+from genesis.runtime import executor_cuda
 from genesis.runtime.cuda_arena import arena_of
 from genesis.runtime.cuda_storage import CUDAStorage
 from genesis.runtime.executor_cuda import CudaExecutor
@@ -24,7 +25,9 @@ Y = np.ones(SIZE, np.float32)
 
 
 @pytest.fixture(autouse=True)
-def pretended_gpu(host_driver):
+def pretended_gpu(host_driver, monkeypatch):
+    """Where every plan is long enough for a graph."""
+    monkeypatch.setattr(executor_cuda, "SHORT", 0)
     return host_driver
 
 
@@ -49,6 +52,19 @@ def test_first_step_by_step_then_one_graph(host_driver):
     assert calls_of(host_driver, run) == {"copy_to_device": 1, "launch_graph": 1}
     for scale, values in enumerate(seen):
         assert np.array_equal(values, X + scale * Y)
+
+
+def test_few_steps_are_started_one_by_one(host_driver, monkeypatch):
+    monkeypatch.setattr(executor_cuda, "SHORT", 1)
+    for plan, wanted in ((add_plan(), {"launch": 3}), (two_step_plan(), {"build_graph": 1, "launch_graph": 2})):
+        executor = CudaExecutor(plan)
+        x, y = memory_of(X), memory_of(Y)
+
+        def three_runs(executor=executor, inputs=(x, y), numbers=[2] * len(plan.numbers)):
+            for _ in range(3):
+                executor.run(inputs, numbers)
+        found = calls_of(host_driver, three_runs)
+        assert {name: found.get(name) for name in wanted} == wanted, found
 
 
 def test_arena_numbers_and_copies(host_driver):
