@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -58,12 +59,8 @@ def test_few_steps_are_started_one_by_one(host_driver, monkeypatch):
     monkeypatch.setattr(executor_cuda, "SHORT", 1)
     for plan, wanted in ((add_plan(), {"launch": 3}), (two_step_plan(), {"build_graph": 1, "launch_graph": 2})):
         executor = CudaExecutor(plan)
-        x, y = memory_of(X), memory_of(Y)
-
-        def three_runs(executor=executor, inputs=(x, y), numbers=[2] * len(plan.numbers)):
-            for _ in range(3):
-                executor.run(inputs, numbers)
-        found = calls_of(host_driver, three_runs)
+        run = partial(executor.run, [memory_of(X), memory_of(Y)], [2] * len(plan.numbers))
+        found = calls_of(host_driver, lambda run=run: [run() for _ in range(3)])
         assert {name: found.get(name) for name in wanted} == wanted, found
 
 
