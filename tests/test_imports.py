@@ -34,6 +34,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
     "genesis.capture": ("genesis.ir", "genesis.storage"),
+    "genesis.reading": ("genesis.ir", "genesis.storage", "genesis.capture"),
     "genesis.structure": ("genesis.ir",),
     "genesis.family": ("genesis.ir", "genesis.leading", "genesis.compiler", "genesis.passes", "genesis.codegen",
                        "genesis.runtime"),
@@ -43,7 +44,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.plans", "genesis.runtime", "genesis.capture",
-                       "genesis.saving", *TENSORS),
+                       "genesis.reading", "genesis.saving", *TENSORS),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     **dict.fromkeys(("genesis.autograd", "genesis.transfer"),

@@ -131,14 +131,17 @@ class _Lowerer:
         if row.kind != "fresh":
             self.calls.append(Call(row.function, args, outs, row.kind, node.attributes, label))
             return
-        made = tuple(self._register(("fresh", output), None) for output in group.outputs)
+        # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
+        made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
+                     for output, register in zip(group.outputs, outs, strict=True))
         self.calls.append(Call(row.function, args, made, "fresh", node.attributes, label))
-        for output, register, fresh in zip(group.outputs, outs, made, strict=True):
-            place = self.memory.places.get(output)
-            if place is not None and place.where != "arena":
+        for register, fresh in zip(outs, made, strict=True):
+            if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy"))
-            else:
-                self.of[output] = fresh
+
+    def _updates(self, node: Node) -> bool:
+        place = self.memory.places.get(node)
+        return place is not None and place.where == "input"
 
     def _copy(self, source: int, target: Place) -> None:
         self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy"))

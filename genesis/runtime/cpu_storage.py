@@ -1,4 +1,7 @@
-"""Host memory of a tensor. Plain numpy: creating, printing and saving tensors needs no torch."""
+"""Host memory of a tensor. Plain numpy: creating, printing and saving tensors needs no torch.
+
+What a plan computed is memory that torch allocated. Its bytes are looked at as numpy's when somebody asks for them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 def allocate(nbytes: int) -> tuple[np.ndarray, int]:
     """Fresh memory: its bytes and its address, a multiple of `ALIGNMENT`. Its contents are undefined.
 
-    Every allocation of a `CPUStorage` goes through this name, looked up in this module each time:
+    Every allocation of a `CPUStorage` but a plan's outputs goes through this name, looked up in this module each time:
     a test replaces it to make the n-th allocation fail.
 
     Raises:
@@ -38,9 +41,9 @@ class CPUStorage:
     """A block of host memory.
 
     Attributes:
-        bytes: the memory, uint8[nbytes].
         nbytes: its size in bytes.
-        ptr: its address; 0 when it is empty.
+        tensor: a torch tensor that shows all of it; None until somebody has computed with it.
+        shown: the type of `tensor`.
         device: always `cpu`.
 
     >>> from genesis.ir.types import float32, tensor_type
@@ -51,13 +54,17 @@ class CPUStorage:
            [2.]], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "bytes", "nbytes", "ptr")
+    __slots__ = ("__weakref__", "_bytes", "_ptr", "nbytes", "shown", "tensor")
 
     device: Final[Device] = cpu
 
     def __init__(self, nbytes: int):
-        self.bytes, self.ptr = allocate(nbytes)
+        self._bytes: np.ndarray | None
+        self._ptr: int
+        self._bytes, self._ptr = allocate(nbytes)
         self.nbytes = nbytes
+        self.tensor: Any = None
+        self.shown: TensorType | None = None
 
     @classmethod
     def wrap(cls, array: np.ndarray) -> CPUStorage:
@@ -67,10 +74,33 @@ class CPUStorage:
             ValueError: the array is not C-contiguous.
         """
         self = object.__new__(cls)
-        self.bytes = as_bytes(array, array.nbytes)
+        self._bytes = as_bytes(array, array.nbytes)
         self.nbytes = array.nbytes
-        self.ptr = address_of(self.bytes)
+        self._ptr = address_of(self._bytes)
+        self.tensor = self.shown = None
         return self
+
+    @classmethod
+    def holding(cls, tensor: Any, type: TensorType) -> CPUStorage:
+        """The memory of a contiguous torch tensor of this type, which it has to itself."""
+        self = object.__new__(cls)
+        self._bytes, self._ptr = None, 0
+        self.nbytes, self.tensor, self.shown = type.nbytes, tensor, type
+        return self
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """The memory, uint8[nbytes]."""
+        if self._bytes is None:
+            import torch
+            self._bytes = self.tensor.view(-1).view(torch.uint8).numpy()
+            self._ptr = address_of(self._bytes)
+        return self._bytes
+
+    @property
+    def ptr(self) -> int:
+        """Its address; 0 when it is empty."""
+        return self._ptr if self._bytes is not None else address_of(self.bytes)
 
     def clone(self) -> CPUStorage:
         """Another storage with the same content."""

@@ -2,7 +2,8 @@
 
 Tensors over the arena are made once, when the executor is; views of inputs that did not change since
 the last run are kept, as long as somebody else keeps the inputs: a plan in the cache holds no memory.
-What remains for a run is the list of calls that compute.
+What remains for a run is the list of calls that compute. An output is memory that torch allocated: before
+the first call, or by the call that makes it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,43 @@ arena = _Arena()
 
 def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.Tensor:
     """A row-major torch tensor over a storage's memory."""
-    dtype = getattr(torch, type.dtype.name)
+    dtype = _dtype(type)
     if not type.numel:
         return torch.empty(type.shape, dtype=dtype)
     return torch.frombuffer(storage.bytes, dtype=dtype, count=type.numel, offset=offset).view(type.shape)
+
+
+def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Fresh memory for an output, its contents undefined.
+
+    Outputs go through this name, looked up in this module each time: a test makes the n-th allocation fail.
+
+    Raises:
+        MemoryError: the host has no such block.
+    """
+    try:
+        return torch.empty(shape, dtype=dtype)
+    except RuntimeError as error:
+        raise MemoryError(str(error)) from None
+
+
+def owned(result: torch.Tensor, type: TensorType, operands: Sequence[Any]) -> torch.Tensor:
+    """What a call allocated, as an output: itself if it is row-major and the only one in its memory, else a copy."""
+    memory = result.untyped_storage()
+    at = memory.data_ptr()
+    if (memory.nbytes() == type.nbytes and result.is_contiguous() and result.shape == type.shape
+            and result.dtype is _dtype(type)
+            and not any(x.untyped_storage().data_ptr() == at for x in operands if isinstance(x, torch.Tensor))):
+        return result
+    return allocate(type.shape, _dtype(type)).copy_(result)
+
+
+def _dtype(type: TensorType) -> torch.dtype:
+    return getattr(torch, type.dtype.name)
+
+
+Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[str, Any], str, tuple[int, ...]]
+"""(what to call, registers of operands, of results, attributes, kind, registers that nobody reads after it)."""
 
 
 class CPUExecutor:
@@ -58,41 +92,50 @@ class CPUExecutor:
                 self._at[start.where].append((index, start))
             else:
                 self._registers[index] = start
-        self._steps: list[tuple] = []
+        made = {index for call in plan.steps if call.kind == "fresh" for index in call.outs}  # type: ignore[union-attr]
+        self._adopted = {index: place.type for index, place in self._at["output"] if index in made}
+        self._reserved = [(index, place.type.shape, _dtype(place.type)) for index, place in self._at["output"]
+                          if index not in made]
+        self._outputs = [(index, place.type) for index, place in sorted(self._at["output"], key=lambda x: x[1].index)]
+        self._steps: list[Step] = []
         self._rebinds: list[tuple[frozenset[int], Call]] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
-        """Run over these memories; returns the outputs'. All memory is reserved before the first call."""
-        outputs = [CPUStorage(type.nbytes) for type in self.plan.outputs]
-        arena.reserve(self.plan.arena_bytes)
+        """Run over these memories; returns the outputs'. What is not adopted is reserved before the first call."""
+        if torch.is_inference_mode_enabled():  # what torch makes then nothing may write to later
+            with torch.inference_mode(False):
+                return self.run(inputs, numbers)
         registers = self._registers
-        with torch.no_grad():
-            changed = self._bind(inputs)
-            for index, place in self._at["output"]:
-                registers[index] = torch_view(outputs[place.index], place.type)
-            for index, place in self._at["numbers"]:
-                registers[index] = numbers[place.index]
-            if self._arena_version != arena.version:
-                self._prepare()
-            elif changed:
-                for depends, call in self._rebinds:
-                    if not depends.isdisjoint(changed):
-                        registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
-            for function, args, outs, attributes, kind, frees in self._steps:
-                operands = [registers[i] for i in args]
-                if kind == "out":
-                    function([registers[i] for i in outs], *operands, **attributes)
-                else:
-                    result = function(*operands, **attributes)
-                    if type(result) is tuple:
-                        for i, part in zip(outs, result, strict=False):
-                            registers[i] = part
-                    else:
-                        registers[outs[0]] = result
-                for i in frees:
-                    registers[i] = None
-            for index, _ in self._at["output"]:
-                registers[index] = None
+        for index, shape, dtype in self._reserved:
+            registers[index] = allocate(shape, dtype)
+        if self.plan.arena_bytes:
+            arena.reserve(self.plan.arena_bytes)
+        changed = self._bind(inputs)
+        for index, place in self._at["numbers"]:
+            registers[index] = numbers[place.index]
+        if self._arena_version != arena.version:
+            self._prepare()
+        elif changed:
+            for depends, call in self._rebinds:
+                if not depends.isdisjoint(changed):
+                    registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
+        for function, args, outs, attributes, kind, frees in self._steps:
+            operands = [registers[i] for i in args]
+            if kind == "out":
+                function([registers[i] for i in outs], *operands, **attributes)
+            else:
+                result = function(*operands, **attributes)
+                if type(result) is not tuple:
+                    result = (result,)
+                for i, part in zip(outs, result, strict=False):
+                    adopted = self._adopted.get(i)
+                    registers[i] = part if adopted is None else owned(part, adopted, operands)
+            for i in frees:
+                registers[i] = None
+        outputs = []
+        for index, kept in self._outputs:
+            outputs.append(CPUStorage.holding(registers[index], kept))
+            registers[index] = None
         return outputs
 
     def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
@@ -102,10 +145,17 @@ class CPUExecutor:
         for index, place in self._at["input"]:
             memory = inputs[place.index]
             if bound[index]() is not memory:
-                self._registers[index] = torch_view(memory, place.type)
+                self._registers[index] = self._tensor_over(memory, place.type)
                 bound[index] = weakref.ref(memory, self._forgets(index))
                 changed.add(index)
         return changed
+
+    @staticmethod
+    def _tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
+        """The tensor that shows this memory; it is kept with the memory."""
+        if memory.shown is not type:
+            memory.tensor, memory.shown = torch_view(memory, type), type
+        return memory.tensor
 
     def _forgets(self, index: int) -> Callable[[Any], None]:
         """Called when the memory that an input register shows is dropped: let go of it and of its views."""
@@ -137,13 +187,12 @@ class CPUExecutor:
             else:
                 remaining.append(call)
                 if call.kind != "out":
-                    made.update(call.outs)
+                    made.update(i for i in call.outs if i not in self._adopted)
         last = {index: at for at, call in enumerate(remaining) for index in (*call.args, *call.outs)}
         self._steps = []
         for at, call in enumerate(remaining):
             frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == at)
-            kind = "out" if call.kind == "out" else "value"
-            self._steps.append((call.function, call.args, call.outs, call.attributes, kind, frees))
+            self._steps.append((call.function, call.args, call.outs, call.attributes, call.kind, frees))
         self._arena_version = arena.version
 
     def _copies(self, call: Call) -> bool:

@@ -16,15 +16,17 @@ class Fault:
 
     def __init__(self, monkeypatch):
         self.count, self.at = 0, None
-        self.original = cpu_storage.allocate
-        monkeypatch.setattr(cpu_storage, "allocate", self)
+        for module in (cpu_storage, executor_cpu):
+            monkeypatch.setattr(module, "allocate", self.counting(module.allocate))
 
-    def __call__(self, nbytes):
-        self.count += 1
-        if self.at is not None and self.count > self.at:
-            self.at = None
-            raise MemoryError(f"injected: no {nbytes} bytes")
-        return self.original(nbytes)
+    def counting(self, original):
+        def allocate(*what):
+            self.count += 1
+            if self.at is not None and self.count > self.at:
+                self.at = None
+                raise MemoryError(f"injected: no {what}")
+            return original(*what)
+        return allocate
 
     def arm(self, at):
         """Fail the allocation with this number, from 0; the ones after it pass."""

@@ -12,7 +12,7 @@ from torch_programs import check
 import genesis
 from genesis import engine, nn, optim
 from genesis.ir import node
-from genesis.runtime import cpu_storage
+from genesis.runtime import cpu_storage, executor_cpu
 
 PROGRAMS = []
 
@@ -549,16 +549,20 @@ def live_nodes() -> int:
 def live_bytes(monkeypatch) -> types.SimpleNamespace:
     """Counts host memory that storages hold: `now` is a function."""
     alive = {}
-    original = cpu_storage.allocate
+    allocate, output = cpu_storage.allocate, executor_cpu.allocate
+
+    def counted(block):
+        key = len(alive)
+        alive[key] = block.nbytes
+        weakref.finalize(block, alive.__setitem__, key, 0)
+        return block
 
     def counting(nbytes):
-        block, address = original(nbytes)
-        key = len(alive)
-        alive[key] = nbytes
-        weakref.finalize(block, alive.__setitem__, key, 0)
-        return block, address
+        block, address = allocate(nbytes)
+        return counted(block), address
 
     monkeypatch.setattr(cpu_storage, "allocate", counting)
+    monkeypatch.setattr(executor_cpu, "allocate", lambda shape, dtype: counted(output(shape, dtype)))
     return types.SimpleNamespace(now=lambda: (gc.collect() and 0) or sum(alive.values()))
 
 

@@ -13,8 +13,7 @@ Supports = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 class Lowering:
     """How one op runs on the CPU.
 
-    Operands are torch tensors, with any strides, or Python numbers. Nothing requires grad, and the
-    executor calls under `torch.no_grad()`.
+    Operands are torch tensors, with any strides, or Python numbers. Nothing requires grad.
 
     Attributes:
         function: the call.
@@ -23,7 +22,8 @@ class Lowering:
             "view": `function(x, **attributes)` returns a view of x. `reshape` of an operand whose
                 strides have no such view returns a copy in memory of its own (`shares_memory` tells).
             "fresh": `function(*operands, **attributes)` returns a tensor, or a tuple of them, in
-                memory that torch allocated, with any strides. The executor adopts it.
+                memory that torch allocated, with any strides. The executor adopts it; what is
+                no row-major tensor with memory to itself is copied if it is an output.
         supports: (operand types, attributes) → whether torch has a kernel for them. The op is
             decomposed where not. None: always.
         in_place: positions of the operands whose memory may also be the result's, pairwise equal

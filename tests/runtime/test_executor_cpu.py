@@ -1,0 +1,83 @@
+"""What a CPU plan's calls allocate becomes the memory of its outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from genesis.compiler import compile_graph
+from genesis.ir.parser import parse
+from genesis.ir.types import bool_, cpu, float32, tensor_type
+from genesis.runtime.cpu_storage import CPUStorage
+from genesis.runtime.executor_cpu import allocate, owned
+
+TYPE = tensor_type((2, 3), float32)
+
+
+def test_a_row_major_result_is_kept_as_it_is() -> None:
+    result = torch.arange(6.0).view(2, 3)
+    assert owned(result, TYPE, [torch.zeros(2, 3), 1.5]) is result
+
+
+@pytest.mark.parametrize("result", [
+    pytest.param(torch.arange(6.0).view(3, 2).t(), id="turned"),
+    pytest.param(torch.arange(12.0)[:6].view(2, 3), id="a part of more memory"),
+    pytest.param(torch.arange(6).view(2, 3), id="another dtype"),
+    pytest.param(torch.arange(3.0), id="a row for all"),
+])
+def test_any_other_result_is_copied(result: torch.Tensor) -> None:
+    expected = result.float().expand(2, 3).clone()
+    kept = owned(result, TYPE, [])
+    assert kept.is_contiguous() and kept.dtype is torch.float32 and kept.untyped_storage().nbytes() == TYPE.nbytes
+    assert torch.equal(kept, expected)
+
+
+def test_a_result_that_shows_an_operand_is_copied() -> None:
+    operand = torch.arange(6.0).view(2, 3)
+    for result in (operand, operand.view(2, 3)):
+        kept = owned(result, TYPE, [operand])
+        kept.zero_()
+        assert operand.sum() == 15
+
+
+def test_results_that_torch_allocates_are_outputs_and_updates() -> None:
+    compiled = compile_graph(parse("graph(%x: f32[2,3]) { %y: f32[2,3] = flip(%x, axes=(1,)) %z: f32[2,3] = exp(%y) "
+                                   "update %x = %y return %y, %z }"), cpu)
+    memory = CPUStorage(TYPE.nbytes)
+    for _ in range(2):
+        memory.copy_from_host(np.arange(6, dtype=np.float32))
+        at = memory.ptr
+        y, z = compiled.run([memory], [])
+        expected = np.array([[2, 1, 0], [5, 4, 3]], np.float32)
+        np.testing.assert_array_equal(y.numpy(TYPE), expected)
+        np.testing.assert_array_equal(memory.numpy(TYPE), expected)
+        np.testing.assert_allclose(z.numpy(TYPE), np.exp(expected), rtol=1e-6)
+        assert memory.ptr == at and y.ptr != at
+        y.bytes[:] = 0
+        np.testing.assert_array_equal(memory.numpy(TYPE), expected)
+
+
+def test_memory_that_torch_allocated_is_bytes_too() -> None:
+    tensor = torch.arange(6.0).view(2, 3)
+    memory = CPUStorage.holding(tensor, TYPE)
+    assert memory.ptr == tensor.data_ptr() and memory.nbytes == memory.bytes.nbytes == 24
+    memory.bytes[:] = 0
+    assert not tensor.any()
+    assert CPUStorage.holding(torch.tensor(True), tensor_type((), bool_)).bytes[0] == 1
+
+
+def test_no_memory_is_python_s_error() -> None:
+    with pytest.raises(MemoryError):
+        allocate((1 << 60,), torch.float32)
+
+
+def test_results_of_inference_mode_can_be_written_to_later() -> None:
+    compiled = compile_graph(parse("graph(%x: f32[2,3]) { %y: f32[2,3] = exp(%x) %z: f32[2,3] = mul(%y, %y) "
+                                   "update %x = %z return %y }"), cpu)
+    memory = CPUStorage(TYPE.nbytes)
+    memory.bytes[:] = 0
+    with torch.inference_mode():
+        y, = compiled.run([memory], [])
+    compiled.run([y], [])
+    np.testing.assert_allclose(y.numpy(TYPE), np.full((2, 3), np.exp(2)), rtol=1e-6)
