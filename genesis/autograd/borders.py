@@ -64,7 +64,7 @@ class Hooks(dict[int, Callable[[Any], Any]]):
         """The gradient that they leave; one that returns None keeps it.
 
         Raises:
-            TypeError, RuntimeError: one returns something else than a tensor, or one of another shape.
+            TypeError, RuntimeError: one returns something else than a tensor, or one of another shape, dtype or device.
         """
         for hook in list(self.values()):
             changed = hook(gradient)
@@ -74,6 +74,10 @@ class Hooks(dict[int, Callable[[Any], Any]]):
             if not isinstance(changed, TensorBase):
                 raise failure("hook", f"expected Tensor, but hook '{name}' returned '{type(changed).__name__}'",
                               error=TypeError)
+            before, after = ((x.type.dtype, x.type.device) for x in (gradient, changed))
+            if before != after:
+                raise failure("hook", f"hook '{name}' has changed the type of value (was {before}, got {after})",
+                              [("before", gradient), ("after", changed)])
             if changed.type.shape != gradient.type.shape:
                 raise failure("hook", f"hook '{name}' has changed the size of value",
                               [("before", gradient), ("after", changed)])

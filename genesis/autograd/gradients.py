@@ -108,8 +108,11 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
     if gradient.type.shape != kind.shape:
         raise failure("backward", f"mismatch in shape: gradient {list(gradient.type.shape)}, tensor {list(kind.shape)}",
                       [("tensor", tensor), ("gradient", gradient)])
-    from genesis.ops.common import cast
-    return cast(read(gradient), kind.dtype)
+    if gradient.type.device is not kind.device and kind.shape:
+        raise failure("backward", f"invalid gradient - expected device {kind.device} but got {gradient.type.device}",
+                      [("tensor", tensor), ("gradient", gradient)], hint="move it with .to(device)")
+    from genesis.ops.common import cast, on_device
+    return cast(on_device(gradient, kind.device), kind.dtype)
 
 
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:

@@ -1,4 +1,4 @@
-"""torch's operator samples on CUDA: the first few of each operator, in float32, bfloat16 and int64, all in one plan.
+"""torch's operator samples on CUDA: the first few of each operator, all in one plan, and their gradients in float64.
 
 See `tests/opinfo` for where they come from and what is known to differ. One operator:
 `pytest tests/gpu/test_operators.py -m "" -k "host and cumsum"`.
@@ -16,7 +16,16 @@ import genesis
 from tests.opinfo.differences import known
 from tests.opinfo.judging import disagreement
 from tests.opinfo.operators import OPERATORS
-from tests.opinfo.test_operators import described, in_short, report, samples, translated
+from tests.opinfo.test_operators import (
+    compare,
+    described,
+    differentiable,
+    gradients,
+    in_short,
+    report,
+    samples,
+    translated,
+)
 from tests.opinfo.values import Translation, Untranslatable, parts
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
@@ -50,6 +59,29 @@ def test_forward(cuda, operator):
             here = [x.cpu() if isinstance(x, genesis.Tensor) else x for x in ours]
             found = disagreement(operator, sample, dtype, here, theirs)
             problems += [f"{about(dtype, sample)}: {found}"] if found else []
+    report(operator, problems)
+
+
+@pytest.mark.sweep
+@differentiable
+def test_gradient(cuda, operator):
+    problems: list[str] = []
+    pending: list[tuple[Any, list[Any], list[Any]]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype, sample in samples(operator, (torch.float64,), FEW, grad=True):
+            if known(operator.name, "gradient", sample, dtype) or sample.kwargs.get("dropout_p"):
+                continue
+            try:
+                pending.append((sample, *gradients(operator, sample, device="cuda")[:2]))
+            except Untranslatable:
+                continue
+            except Exception as error:
+                problems.append(f"{described(sample)}: {in_short(error)}")
+        genesis.eval([x for _, ours, _ in pending for x in ours if x is not None])
+        for sample, ours, theirs in pending:
+            found = compare([x if x is None else x.cpu() for x in ours], theirs)
+            problems += [f"{described(sample)}: {found}"] if found else []
     report(operator, problems)
 
 

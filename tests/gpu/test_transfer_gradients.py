@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 import numpy as np
+import pytest
 
 import genesis
 from genesis.recording import crossings
@@ -38,3 +39,20 @@ def test_without_gradients_nothing_is_remembered(cuda: Any) -> None:
     del y
     gc.collect()
     assert len(crossings) == before
+
+
+def test_a_gradient_that_is_given_is_where_its_tensor_is(cuda: Any) -> None:
+    """Only a number goes from device to device by itself."""
+    x = genesis.ones(2, device="cuda", requires_grad=True)
+    for y, given in ((x * 2, genesis.ones(2)), ((x * 2).cpu(), genesis.ones(2, device="cuda"))):
+        with pytest.raises(RuntimeError, match=f"expected device {y.device} but got {given.device}"):
+            y.backward(given)
+    (x * 2).sum().backward(genesis.tensor(3.0))
+    assert x.grad.tolist() == [6.0, 6.0] and x.grad.device == x.device
+
+
+def test_a_hook_keeps_the_device(cuda: Any) -> None:
+    x = genesis.ones(2, device="cuda", requires_grad=True)
+    x.register_hook(lambda gradient: gradient.cpu())
+    with pytest.raises(RuntimeError, match="has changed the type of value"):
+        x.sum().backward()

@@ -184,9 +184,10 @@ def forward(operator: Operator, sample: Any, dtype: torch.dtype) -> str:
     return disagreement(operator, sample, dtype, ours, theirs, not drawn)
 
 
-def gradients(operator: Operator, sample: Any, create_graph: bool = False) -> tuple[list[Any], list[Any], Translation]:
+def gradients(operator: Operator, sample: Any, create_graph: bool = False,
+              device: str = "cpu") -> tuple[list[Any], list[Any], Translation]:
     """(ours, torch's) gradients of the weighted results by every tensor that wants one."""
-    translate = Translation(grad=True)
+    translate = Translation(device, grad=True)
     args, kwargs = translated(translate, sample)
     theirs = flowing(operator.info.op(sample.input, *sample.args, **sample.kwargs), torch.Tensor)
     ours = flowing(operator.function(*args, **kwargs), genesis.Tensor)
@@ -199,7 +200,8 @@ def gradients(operator: Operator, sample: Any, create_graph: bool = False) -> tu
                                  [torch.tensor(w).to(x.dtype) for w, x in zip(weights, theirs, strict=True)],
                                  create_graph=create_graph, allow_unused=True)
     found = genesis.autograd.grad(ours, [x for _, x in translate.leaves],
-                                  [genesis.tensor(w).to(x.dtype) for w, x in zip(weights, ours, strict=True)],
+                                  [genesis.tensor(w, device=x.device).to(x.dtype)
+                                   for w, x in zip(weights, ours, strict=True)],
                                   create_graph=create_graph, allow_unused=True)
     return list(found), list(wanted), translate
 

@@ -245,7 +245,8 @@ def errors_of_hooks(T, nn, optim, np):
             action()
         said.append(word in str(error.value).splitlines()[0])
     for answer, kind, word in [(3, TypeError, "returned 'int'"),
-                               (T.ones(3), RuntimeError, "changed the size of value")]:
+                               (T.ones(3), RuntimeError, "changed the size of value"),
+                               (T.ones(2).double(), RuntimeError, "changed the type of value")]:
         x = T.ones(2, requires_grad=True)
         y = x * 2
         y.register_hook(lambda g, answer=answer: answer)
