@@ -1,11 +1,12 @@
-"""Ops indexed by integer tensors. All are deterministic: torch walks equal indices in order.
+"""Ops indexed by integer tensors. All are deterministic: equal indices are walked in order.
 
-Adding rows up in float16 or bfloat16 would round after every row; they add up in float32 here.
+torch does so itself but for index_copy_, whose threads write equal rows at once: there the rows that stay are found
+before. Adding rows up in float16 or bfloat16 would round after every row; they add up in float32 here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -56,10 +57,33 @@ def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: in
     out.index_add_(axis, _flat(index), rows)
 
 
+DIVIDED: Final = 32768
+"""Elements from which torch divides a copy among its threads (`at::internal::GRAIN_SIZE`)."""
+
+NARROW: Final = 16
+"""Elements of a row below which finding the rows that stay costs more than writing all of them."""
+
+
 def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
-    out = outs[0]
+    out, rows, index = outs[0], _rows(source, axis, index, base), _flat(index).long()
     copy_base(out, base)
-    out.index_copy_(axis, _flat(index).long(), _rows(source, axis, index, base))
+    if rows.numel() >= DIVIDED:
+        if rows.numel() < NARROW * index.numel():  # scatter_ has a line of the axis in one thread
+            along = [1] * rows.ndim
+            along[axis] = -1
+            out.scatter_(axis, index.reshape(along).expand(rows.shape), rows)
+            return
+        last = _last_of_equal(index, out.shape[axis])
+        if last.numel() < index.numel():
+            index, rows = index[last], rows.index_select(axis, last)
+    out.index_copy_(axis, index, rows)
+
+
+def _last_of_equal(index: Tensor, size: int) -> Tensor:
+    """Of each of an index's values (n,), all below `size`, the last position that has it; in order."""
+    places = torch.arange(index.numel(), device=index.device)
+    last = index.new_empty(size).scatter_(0, index, places)
+    return (last[index] == places).nonzero().view(-1)
 
 
 def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:

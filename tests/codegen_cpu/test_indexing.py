@@ -1,0 +1,41 @@
+"""Writes through an index by torch: of equal indices the last wins, whatever torch's threads do at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+
+
+@pytest.fixture(autouse=True)
+def many_threads() -> Iterator[None]:
+    """More threads than cores, so that they are interrupted anywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(8)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("shape", "axis", "count"), [
+    ((5000,), 0, 100_000), ((5000, 3), 0, 40_000), ((3, 5000), 1, 40_000), ((2000, 32), 0, 20_000),
+    ((4, 500, 40), 1, 5000), ((5000, 2), 0, 100)])
+def test_the_last_of_equal_indices_wins(shape: tuple[int, ...], axis: int, count: int) -> None:
+    """Copies that torch divides among its threads, of narrow rows and of wide ones, and one that it does not."""
+    random = np.random.default_rng(0)
+    index = np.minimum(random.zipf(1.3, count) - 1, shape[axis] - 1)
+    source = random.standard_normal((*shape[:axis], count, *shape[axis + 1:]), np.float32)
+    want = np.zeros(shape, np.float32)
+    np.moveaxis(want, axis, 0)[index] = np.moveaxis(source, axis, 0)  # numpy walks in order
+    for _ in range(8):
+        found = genesis.zeros(shape).index_copy(axis, genesis.tensor(index), genesis.tensor(source))
+        np.testing.assert_array_equal(found.numpy(), want)
+
+
+def test_indices_that_differ_are_all_written() -> None:
+    index, source = np.random.default_rng(0).permutation(3000), np.arange(3000 * 20, dtype=np.float32).reshape(3000, 20)
+    found = genesis.zeros(3000, 20).index_copy(0, genesis.tensor(index), genesis.tensor(source))
+    np.testing.assert_array_equal(found.numpy()[index], source)
