@@ -8,8 +8,10 @@ network, which is not stable, gives the stable order; and the values come back o
 The k smallest words of a tile take fewer steps than all of it (Shanbhag, Pirk, Madden, SIGMOD 2018): blocks of k are
 sorted, then halved by keeping the smaller of two and sorting again.
 
-Written out, a network is long: one of 4096 words takes 36 to 160 KB of code, and a multiprocessor that has 32 KB at
-hand waits for the rest (a third to a seventh of the speed on an H200). So its levels are a loop.
+A tile is a cube of two words along each bit of the place. The lowest bits lie in a thread's registers, then come the
+lanes and the warps. Neighbours in another warp come through shared memory, by a gather whose places are consecutive
+from lane to lane: a reduction's would be a thread's words apart, sixteen lanes to a bank. Written out, a network is
+long, 36 to 160 KB of code for 4096 words, so its levels are a loop.
 """
 
 from __future__ import annotations
@@ -41,51 +43,63 @@ def g_bit(x, bit: tl.constexpr):
     """0 and 1 along the dimension of a cube (2, 2, ...) that is this bit of the flat position."""
     return tl.reshape(tl.arange(0, 2), [1] * (g_log2(x.numel) - bit - 1) + [2] + [1] * bit)
 ''',
+    "g_from_warps": '''
+@triton.jit
+def g_from_warps(x, bit: tl.constexpr, REGISTERS: tl.constexpr):
+    """The neighbour along a bit, from another warp through shared memory: lanes last, so that no two meet in a bank."""
+    rest: tl.constexpr = x.numel >> (5 + REGISTERS)
+    words = tl.reshape(tl.permute(tl.reshape(x, [rest, 32, 1 << REGISTERS]), [0, 2, 1]), [x.numel])
+    words = tl.gather(words, tl.arange(0, x.numel) ^ (1 << bit), 0)
+    return tl.reshape(tl.permute(tl.reshape(words, [rest, 1 << REGISTERS, 32]), [0, 2, 1]), x.shape)
+''',
     "g_exchange": '''
 @triton.jit
-def g_exchange(x, flip, bit: tl.constexpr, REGISTERS: tl.constexpr):
+def g_exchange(x, flip, bit: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr):
     """Neighbours along a bit in order, or the other way round where flip is 1."""
     axis: tl.constexpr = g_log2(x.numel) - 1 - bit
     right = (g_bit(x, bit) ^ flip) != 0
     if bit < REGISTERS:  # one thread has both
         return tl.where(right, tl.max(x, axis, keep_dims=True), tl.min(x, axis, keep_dims=True))
     else:
-        y = x ^ tl.xor_sum(x, axis, True)
+        y = x ^ tl.xor_sum(x, axis, True) if bit < WARP else g_from_warps(x, bit, REGISTERS)
         return tl.where((x > y) != right, y, x)
 ''',
     "g_merge": '''
 @triton.jit
-def g_merge(x, BITS: tl.constexpr, LAST: tl.constexpr, REGISTERS: tl.constexpr):
+def g_merge(x, BITS: tl.constexpr, LAST: tl.constexpr, REGISTERS: tl.constexpr, WARP: tl.constexpr):
     """Bitonic blocks of 2^BITS words in order: by turns up and down, unless it is the last time."""
     if LAST:
         for i in tl.static_range(BITS):
-            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS)
+            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP)
     elif BITS < REGISTERS:
         flip = g_bit(x, BITS)
         for i in tl.static_range(BITS):
-            x = g_exchange(x, flip, BITS - 1 - i, REGISTERS)
+            x = g_exchange(x, flip, BITS - 1 - i, REGISTERS, WARP)
     else:  # the complement of a word is in the opposite order
         mask = 0 - g_bit(x, BITS).to(x.dtype)
         x = x ^ mask
         for i in tl.static_range(BITS):
-            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS)
+            x = g_exchange(x, 0, BITS - 1 - i, REGISTERS, WARP)
         x = x ^ mask
     return x
 ''',
     "g_levels": '''
 @triton.jit
-def g_levels(x, FIRST: tl.constexpr, LAST: tl.constexpr, SIZE: tl.constexpr, REGISTERS: tl.constexpr):
+def g_levels(x, FIRST: tl.constexpr, LAST: tl.constexpr, SIZE: tl.constexpr, REGISTERS: tl.constexpr,
+             WARP: tl.constexpr):
     """Sorted blocks of 2^(FIRST - 1) words become sorted blocks of 2^LAST, by turns up and down."""
-    place = tl.reshape(tl.arange(0, x.numel), [2] * g_log2(x.numel))
+    upper: tl.constexpr = g_log2(x.numel) - FIRST
+    block = tl.reshape(tl.arange(0, 1 << upper), [2] * upper + [1] * FIRST)
+    before = tl.zeros_like(block)
     for level in range(FIRST, LAST + 1):
         # Where the bit above a block is set, its complement is sorted; not at the last level of a row.
-        mask = ((place << (31 - level)) >> 31) & tl.where(level < SIZE, -1, 0)
-        x = x ^ mask.to(x.dtype)
+        mask = (0 - ((block >> (level - FIRST)) & 1)) & tl.where(level < SIZE, -1, 0)
+        x = x ^ (mask ^ before).to(x.dtype)
+        before = mask
         for i in tl.static_range(LAST):
             if level > LAST - 1 - i:
-                x = g_exchange(x, 0, LAST - 1 - i, REGISTERS)
-        x = x ^ mask.to(x.dtype)
-    return x
+                x = g_exchange(x, 0, LAST - 1 - i, REGISTERS, WARP)
+    return x ^ before.to(x.dtype)
 ''',
     "g_first": '''
 @triton.jit
@@ -98,6 +112,7 @@ def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr):
     vector: tl.constexpr = VECTOR if VECTOR < each else each
     h = x
     registers: tl.constexpr = g_log2(each) if x.shape[0] == 1 else g_log2(vector)
+    warp: tl.constexpr = registers + 5 if x.shape[0] == 1 and total >= 32 * WARPS else 32
     straight: tl.constexpr = registers if registers < kept else kept
     if x.shape[0] == 1 and each > vector:
         # What a thread has becomes neighbours: in which order the words start does not matter.
@@ -105,12 +120,12 @@ def g_first(x, KEPT: tl.constexpr, VECTOR: tl.constexpr, WARPS: tl.constexpr):
         h = tl.permute(h, [1, 2, 0, 3])
     h = tl.reshape(h, [2] * g_log2(total))
     for bits in tl.static_range(1, straight + 1):
-        h = g_merge(h, bits, bits == size, registers)
+        h = g_merge(h, bits, bits == size, registers, warp)
     if straight < kept:
-        h = g_levels(h, straight + 1, kept, size, registers)
+        h = g_levels(h, straight + 1, kept, size, registers, warp)
     for bits in tl.static_range(kept + 1, size + 1):
         h = tl.min(h, g_log2(h.numel) - 1 - kept, keep_dims=h.numel == 2)
-        h = g_merge(h, kept, bits == size, registers)
+        h = g_merge(h, kept, bits == size, registers, 32)
     return tl.reshape(h, [x.shape[0], KEPT])
 ''',
     "g_key32": '''
