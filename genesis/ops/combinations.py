@@ -24,11 +24,11 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if input.type.ndim != 1 or r < 0:
         raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
                       f"{list(input.type.shape)} and {r}", [("input", input)])
+    if not r:
+        return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = list(choose(range(input.type.numel), r))
-    if not rows or not r:
-        return input.new_empty(0)
-    return input[tensor(rows, dtype=int64, device=input.type.device)]
+    return input[tensor(rows, dtype=int64, device=input.type.device).reshape(len(rows), r)]
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import genesis
 from genesis.ir.types import DTYPES, DType
 
-from .compare import array, check, launches, numbers, same
+from .compare import array, check, check_gradients, launches, numbers, same
 
 FLOATS = [0.0, -0.0, 0.5, -0.5, 1.0, 1.5, 2.5, -2.5, 3.7, 100.0, -100.0, 127.0, 1e-3]
 SPECIAL = [*FLOATS, float("inf"), float("-inf"), float("nan"), 65504.0, 1e30, 1e-30, 1e-42]
@@ -97,6 +97,12 @@ def test_where_of_vectors_on_two_devices_is_refused(cuda):
     for condition, branch in ((x > 0, genesis.ones(3)), (genesis.ones(3) > 0, x)):
         with pytest.raises(RuntimeError, match="where: expected all tensors on one device"):
             genesis.where(condition, branch, 0.0)
+
+
+def test_the_sign_of_a_number(cuda):
+    def program(x):
+        return [y.copysign(number) for y in (x, x.bfloat16(), x.int()) for number in (2.0, -1e-300, -0.0, -3)]
+    check_gradients(program, np.array([1.5, -2.0, 0.0, -0.0], np.float32))
 
 
 def test_numbers_change_without_another_plan(cuda):

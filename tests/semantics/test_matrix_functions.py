@@ -80,3 +80,9 @@ def test_what_torch_refuses_is_refused(call):
 def test_second_derivative_of_the_exponential():
     x = matrices(3, 3)[0].mul(0.1).requires_grad_()
     assert genesis.autograd.gradgradcheck(genesis.matrix_exp, (x,))
+
+
+def test_small_integers_stay_small_where_a_size_of_1_is_stretched():
+    x, y = ([lib.ones(*shape, dtype=lib.int8) for lib in (genesis, torch)] for shape in ((1, 2), (3, 4)))
+    ours, theirs = (lib.tensordot(a, b, dims=([0], [0])) for lib, a, b in zip((genesis, torch), x, y, strict=True))
+    assert ours.dtype is genesis.int8 and ours.tolist() == theirs.tolist()

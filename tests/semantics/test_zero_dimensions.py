@@ -25,3 +25,11 @@ def test_a_softmax_of_nothing_is_nothing(function) -> None:  # type: ignore[no-u
         assert function(x, axis).shape == (2, 0)
     function(x, 1).sum().backward()
     assert x.grad.shape == (2, 0)
+
+
+def test_too_few_to_choose_from_are_no_choices() -> None:
+    x = genesis.ones(2, requires_grad=True)
+    choices = genesis.combinations(x, 3)
+    assert choices.shape == (0, 3) and genesis.combinations(x, 0).shape == (0,)
+    choices.sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]

@@ -14,6 +14,7 @@ from genesis.ir.ops.pointwise import (
     cast,
     common,
     eq,
+    full_like,
     gt,
     isinf,
     isnan,
@@ -21,6 +22,7 @@ from genesis.ir.ops.pointwise import (
     lt,
     ne,
     where_,
+    zero_like,
 )
 from genesis.ir.ops.samples import ANY, FLOAT, Array, Literal, Values, case, cases, each, np, reals
 from genesis.ir.types import DType, TensorType, bool_, float16, float32, float64, int16, int32, int64, tensor_type
@@ -75,12 +77,17 @@ signbit: Op = Op("signbit", "pointwise", _truth, decompose=_signbit, differentia
                  samples=each(reals(), kinds=ANY), reference=lambda x: np.signbit(x) if x.dtype != bool else ~x & x)
 
 
+def _signs_differ(a: Node, b: Node) -> Node:
+    """A number has no bits until it has a's dtype."""
+    return ne(signbit(a), signbit(where_(zero_like(a, True), b, full_like(a, 0)) if b.type.weak else b))
+
+
 def _copysign(a: Node, b: Node) -> Node:
-    return where_(ne(signbit(a), signbit(b)), -a, a)
+    return where_(_signs_differ(a, b), -a, a)
 
 
 def _copysign_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node, None]:
-    return where_(eq(a, literal(0)), 0.0, where_(ne(signbit(a), signbit(b)), -g, g)), None
+    return where_(eq(a, literal(0)), 0.0, where_(_signs_differ(a, b), -g, g)), None
 
 
 copysign: Op = Op("copysign", "pointwise", lambda a, b: common((a, b), FLOAT), decompose=_copysign, vjp=_copysign_vjp,
