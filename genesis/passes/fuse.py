@@ -50,7 +50,10 @@ RECOMPUTED_WEIGHT = 16
 """Weighted ops for each of its elements that a value may cost when it is computed at a second set of points."""
 
 REPEATED_WEIGHT = 4
-"""The dearest values that are computed again for every element they are broadcast to."""
+"""The dearest values that are computed again for every element they are broadcast to; one that only the row decides is
+computed for each block of a row, which has up to `ROW_BLOCK` elements."""
+
+ROW_BLOCK = 256
 
 
 MOST_BETWEEN = 8
@@ -302,7 +305,7 @@ class _Fuser:
         self.wandering = False
         if any(reader.wanders and source.space is not None for _, _, source, _, reader in edges):
             return "it reads the reduction's result of another row"
-        repeats = 0.0
+        repeats, shared = 0.0, ROW_BLOCK
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
             if producer not in self.reads[consumer]:  # it only waits for it
@@ -328,7 +331,8 @@ class _Fuser:
                     self.wandering = True
                 points = prod(n for n, kind in space if kind == "x") if where == "kept" else prod(n for n, _ in space)
                 repeats += points / max(producer.type.numel, 1)
-        if level_is_extra(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT:
+                shared = min(shared, _neighbours_with(e))
+        if level_is_extra(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT * shared:
             return "broadcasting it costs more to recompute than to store"
         if not level_is_extra(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
             return "its elements are needed at several places, and computing them again costs more than storing"
@@ -440,3 +444,8 @@ def _same_row(e: Expr, space: Space, kept: Expr) -> bool:
     point = unflatten(e, [size for size, _ in space])
     rows = [(c, size) for c, (size, kind) in zip(point, space, strict=True) if kind == "x"]
     return flatten([c for c, _ in rows], [size for _, size in rows]) == kept
+
+
+def _neighbours_with(e: Expr) -> int:
+    """So many points in a row, at least, lie at the same position e: those of x // 768 are 768."""
+    return min((atom.number if atom.kind == "div" else 1 for atom, _ in e.terms), default=ROW_BLOCK)

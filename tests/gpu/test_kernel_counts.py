@@ -25,6 +25,8 @@ X, W = numbers(6, 40), numbers(40, seed=1)
     "dropout and residual": lambda x, w: x + F.dropout(x * w, 0.5),
     "several reductions of one input": lambda x, w: (x.sum(1), x.amax(1), (x * x).mean(1)),
     "views between": lambda x, w: ((x.t() + 1).reshape(8, 30) * 2).permute(1, 0),
+    "embedding, with the check of its indices": lambda x, w: F.embedding(genesis.tensor([5, 0, 3], device="cuda"), x),
+    "a long row of weights": lambda x, w: x + (w * 2).exp().tanh().sigmoid()[:6, None],
     "concat and pad": lambda x, w: F.pad(genesis.cat([x, x * 2], 0), (1, 1)) + 1,
 }.items())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
