@@ -85,8 +85,19 @@ class Body:
 
     @staticmethod
     def stores_last(statements: Sequence[Statement]) -> list[Statement]:
-        """All loads come before the first store."""
-        return sorted(statements, key=lambda s: isinstance(s, END))
+        """All loads come before the first store, and what is computed last is stored first.
+
+        A store may want its value in another layout than the computation has it in. Triton 3.6 then takes the converted
+        value for whatever a later store needs of it, also for what is computed before the conversion, and refuses its
+        own code (triton-lang/triton#8257). So what is computed from a value is stored before the value is.
+        """
+        place = {s.out.name: number for number, s in enumerate(statements) if not isinstance(s, END)}
+
+        def order(s: Statement) -> int:
+            if not isinstance(s, END):
+                return -len(statements)
+            return -place[s.value.name if isinstance(s, Store) else s.operand.name]
+        return sorted(statements, key=order)
 
     # Statements
 
