@@ -1,12 +1,13 @@
 """What a user pays for device memory: allocation and release in pairs, beside torch's caching allocator.
 
     python benchmarks/allocator.py --out       # a GPU with torch
-    python benchmarks/allocator.py --pretend   # no GPU: Genesis alone, host memory
+    python benchmarks/allocator.py --pretend   # no GPU: Genesis alone, on a driver that does nothing
 
 Each workload is one list of requests, made from a seed; both sides run it in the same loop, in turns, through what
 their users hold: `CUDAStorage(nbytes, device)` and `torch.empty(nbytes, dtype=torch.uint8, device="cuda")`. A pair is
 one allocation and the release of it or of an earlier one. Times are means over a round, the median of the rounds; the
-floor is the same loop around an empty Python class with a constructor and a finalizer.
+floor is the same loop around an empty Python class with a constructor and a finalizer. Driver calls are segments taken
+and given back, each of which takes up to a millisecond on a GPU.
 
 The bars are ratios to torch's time in the same run.
 """
@@ -118,10 +119,12 @@ class Empty:
 
 
 def measure(workload: Callable[[int], Workload], makers: dict[str, Callable[[int], Any]],
-            settle: Callable[[], None]) -> dict[str, float]:
-    """Nanoseconds a pair for each maker: rounds in turns, the loop's own time taken off."""
+            settle: Callable[[], None], calls: Callable[[], dict[str, int]]) -> tuple[dict[str, float], dict[str, int]]:
+    """Nanoseconds a pair for each maker, the loop's own time taken off, and `calls` made since the first rounds."""
     found: dict[str, list[float]] = {name: [] for name in makers}
     for round_ in range(ROUNDS + 2):
+        if round_ == 2:
+            before = calls()
         steps = workload(round_)
         pairs = sum(1 for _, nbytes in steps if nbytes)
         own = min(run(steps, _nothing) for _ in range(3))
@@ -130,31 +133,42 @@ def measure(workload: Callable[[int], Workload], makers: dict[str, Callable[[int
             seconds = run(steps, make) - own
             if round_ >= 2:  # the first rounds fill the caches
                 found[name].append(seconds / pairs * 1e9)
-    return {name: median(times) for name, times in found.items()}
+    made = {name: count - before[name] for name, count in calls().items()}
+    return {name: median(times) for name, times in found.items()}, made
+
+
+def driver_calls(stats: dict[str, int]) -> int:
+    """Segments taken and given back so far, of the statistics that Genesis and torch both have."""
+    return stats["num_device_alloc"] + stats["num_device_free"]
 
 
 def main() -> None:
     """Run the workloads and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pretend", action="store_true", help="Genesis alone, over host memory")
+    parser.add_argument("--pretend", action="store_true", help="Genesis alone, on a driver that does nothing")
     record.add_out(parser)
     options = parser.parse_args()
 
     import genesis
     makers: dict[str, Callable[[int], Any]] = {"python": Empty}
+    statistics: dict[str, Callable[[], dict[str, int]]] = {"genesis": genesis.cuda.memory_stats}
     if options.pretend:
+        from idle_gpu import IdleDriver
+
         from genesis.runtime import cuda_driver
-        from genesis.runtime.host_driver import HostDriver
-        pretended = HostDriver(8 * GIB)
-        pretended.poisons = False
-        cuda_driver.install(pretended)
+        cuda_driver.install(IdleDriver())
     else:
         import torch
         makers["torch"] = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        statistics["torch"] = torch.cuda.memory_stats
     gpu, storage = genesis.device("cuda"), genesis.cuda.CUDAStorage
     makers["genesis"] = lambda nbytes: storage(nbytes, gpu)
 
+    def calls() -> dict[str, int]:
+        return {name: driver_calls(ask()) for name, ask in statistics.items()}
+
     found: dict[str, dict[str, float]] = {}
+    made: dict[str, dict[str, int]] = {}
     for name, workload in WORKLOADS.items():
         total = genesis.cuda.get_device_properties().total_memory
         fraction = PRESSURE_LIMIT / total if name == "under pressure" else 1.0
@@ -163,22 +177,22 @@ def main() -> None:
         if "torch" in makers:
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(fraction)
-        found[name] = measure(workload, makers, genesis.cuda.synchronize)
-    missed = report(found)
+        found[name], made[name] = measure(workload, makers, genesis.cuda.synchronize, calls)
+    missed = report(found, made)
     if options.out:
-        record.write(options.out, "allocator", bars=BARS, ns=found, missed=missed)
+        record.write(options.out, "allocator", bars=BARS, ns=found, driver_calls=made, missed=missed)
 
 
-def report(found: dict[str, dict[str, float]]) -> list[str]:
+def report(found: dict[str, dict[str, float]], made: dict[str, dict[str, int]]) -> list[str]:
     """Print the table; the workloads below their bar."""
-    print(f"{'ns a pair':20}{'genesis':>10}{'torch':>10}{'python':>10}{'ratio':>8}{'bar':>8}")
+    print(f"{'ns a pair':20}{'genesis':>10}{'torch':>10}{'python':>10}{'ratio':>8}{'bar':>8}{'driver calls':>16}")
     missed = []
     for name, times in found.items():
         ratio = times["torch"] / times["genesis"] if "torch" in times else float("nan")
         if ratio < BARS[name]:
             missed.append(name)
         print(f"{name:20}{times['genesis']:10.0f}{times.get('torch', float('nan')):10.0f}{times['python']:10.0f}"
-              f"{ratio:8.2f}{BARS[name]:8.2f}")
+              f"{ratio:8.2f}{BARS[name]:8.2f}{' / '.join(map(str, made[name].values())):>16}")
     return missed
 
 

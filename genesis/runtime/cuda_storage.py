@@ -14,7 +14,8 @@ from genesis.runtime.cuda_stream import Stream, current_stream, when_switching
 from genesis.runtime.device_checks import raise_failed
 from genesis.runtime.host_bytes import address_of, as_bytes
 from genesis.runtime.memory_blocks import Block
-from genesis.runtime.memory_pool import Lane, pool_of
+from genesis.runtime.memory_lanes import Lane
+from genesis.runtime.memory_pool import pool_of
 
 _lanes: Final[dict[Device, Lane]] = {}
 """Where memory of a GPU's current stream comes from; looked up anew when that changes."""
@@ -41,47 +42,41 @@ class CUDAStorage:
         ptr: its address; 0 when it is empty. It can change: `trade` moves a storage.
         nbytes: its size in bytes.
         device: the GPU.
-        pinned: whether the address is known outside (DLPack) and so must never change.
 
     Raises:
         OutOfMemoryError: the GPU has no such block left.
     """
 
-    __slots__ = ("__weakref__", "_block", "_pool", "device", "nbytes", "pinned", "ptr")
+    __slots__ = ("__weakref__", "_block", "_pinned", "device", "nbytes", "ptr")
 
     def __init__(self, nbytes: int, device: Device, source: Any = None):
         # Making and dropping a storage is what user code pays for each tensor, so the usual case is written out
-        # here: a block of this size is on the shelf. No calls but `pop`: see `MemoryPool.__init__` for why the
-        # sums need no lock.
+        # here: a block is on the shelf of its size, or of its class (`Lane.quick`). After `pop` there are no calls:
+        # see `MemoryPool.__init__` for why the sums need no lock.
         self.nbytes = nbytes
         self.device = device
-        self.pinned = False
-        lane = _lanes.get(device)
-        blocks = None if lane is None else lane.quick.get(nbytes)
-        if not blocks:
-            self._take(nbytes, device, source)
-            return
         try:
-            block = blocks.pop()
-        except IndexError:  # another thread was quicker
+            quick = _lanes[device].quick
+            block = (quick[nbytes] if nbytes in quick else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).pop()
+        except (KeyError, IndexError):  # nothing there, or another thread was quicker
+            block = None
+        self._block: Block | None = block
+        if block is None:
             self._take(nbytes, device, source)
             return
-        self._pool = pool = lane.pool  # type: ignore[union-attr]  # no lane, no blocks
-        self._block: Block | None = block
+        pool = block.pool
         self.ptr = block.address
         block.source = source
         pool.handed_out += 1
-        held = pool.held_bytes = pool.held_bytes + block.size
-        if held > pool.peak_bytes:
-            pool.peak_bytes = held
+        held = pool.held = pool.held + block.units
+        if held > pool.peak:
+            pool.peak = held
 
     def _take(self, nbytes: int, device: Device, source: Any) -> None:
         """The unusual cases: an empty storage, and whatever the pool has to look for."""
-        self._block = None  # first, for __del__ after a failure below
         self.ptr = 0
         if nbytes:
             lane = _lanes.get(device) or _lane(device)
-            self._pool = lane.pool
             self._block = block = lane.pool.allocate_in(lane, nbytes, source)
             self.ptr = block.address
 
@@ -89,8 +84,17 @@ class CUDAStorage:
         # Touches nothing global: at the interpreter's shutdown there may be none left.
         block = self._block
         if block is not None:
-            self._pool.held_bytes -= block.size
+            block.pool.held -= block.units
             block.home.append(block)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the address is known outside (DLPack) and so must never change."""
+        return getattr(self, "_pinned", False)  # not set by `__init__`: that would cost each storage what few need
+
+    @pinned.setter
+    def pinned(self, pinned: bool) -> None:
+        self._pinned = pinned
 
     @property
     def source(self) -> Any:
@@ -110,7 +114,7 @@ class CUDAStorage:
     def record_stream(self, stream: Stream) -> None:
         """Work on that stream uses the memory too: once dropped, it is not given out before that is done."""
         if self._block is not None:
-            self._pool.used_on(self._block, stream)
+            self._block.pool.used_on(self._block, stream)
 
     def copy_from_host(self, buffer: Any) -> None:
         """Overwrite all of the memory with a buffer of the same size in bytes.

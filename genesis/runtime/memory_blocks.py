@@ -36,17 +36,22 @@ class Block:
     Attributes:
         lane: the stream in whose order it may be used again.
         home: the list that it is put on when its holder gives it back.
+        pool: the `MemoryPool` that counts it.
         shelf: what counts it while it is held or on a shelf.
         free: whether it is in its lane's `FreeList`.
+        units: its size in units of `ALIGNMENT`, for `MemoryPool.held`.
         users: streams other than its lane's that its holder used it on, None for none.
         source: what it is for, as its holder says: a line of the user's program, or a text.
     """
 
-    __slots__ = ("address", "after", "before", "free", "home", "lane", "segment", "shelf", "size", "source", "users")
+    __slots__ = ("address", "after", "before", "free", "home", "lane", "pool", "segment", "shelf", "size", "source",
+                 "units", "users")
 
-    home: Any  # these three are set when it is handed out
+    home: Any  # these five are set when it is handed out
+    pool: Any
     shelf: Any
     source: Any
+    units: int
 
     def __init__(self, segment: Segment, address: int, size: int, lane: Any):
         self.segment, self.address, self.size, self.lane = segment, address, size, lane

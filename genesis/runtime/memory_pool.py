@@ -3,16 +3,18 @@
 cuMemAlloc and cuMemFree cost tens of microseconds and wait for the GPU, so memory that is given back is kept.
 A request looks for it in this order:
 
-1. The shelf of its exact size, a stack of blocks. A training step asks for the same sizes again and again, so
-   nearly every request ends here, at the address it had before. `CUDAStorage` looks here itself.
+1. The shelf of its size, a stack of blocks. A training step asks for the same sizes again and again, so
+   nearly every request ends here, at the address it had before. `CUDAStorage` looks here itself. Where sizes hardly
+   ever come again, large ones are rounded up to classes (`memory_sizes`), which do.
 2. The free blocks of its lane, and those that no work in flight can touch (`MemoryPool.idle`): best fit, split when
    larger, merged with free neighbours.
 3. A new segment from the driver, within `SLACK`: sizes that take turns then have a shelf each.
-4. The shelves, emptied into the free blocks; then the free blocks of other lanes.
-5. A new segment; if the driver has none left, cached segments go back to it and it is asked again.
+4. The shelves, emptied into the free blocks; then the free blocks of other lanes; then a new segment. Where there is
+   no class to be had, the same for the size itself.
+5. Cached segments go back to the driver, and it is asked again.
 
-A block that is given back may still be read by kernels in flight, so it belongs to a *lane*: the stream whose
-later work may use it without waiting. Taking it into another lane makes that stream wait for an event of this one.
+A block that is given back belongs to a *lane*: the stream whose later work may use it without waiting. Taking it
+into another lane makes that stream wait for an event of this one.
 """
 
 from __future__ import annotations
@@ -20,139 +22,24 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from genesis.runtime.cuda_driver import cached_per_driver, driver
 from genesis.runtime.driver import Driver, DriverOutOfMemory
-from genesis.runtime.memory_blocks import Block, FreeList, Segment
+from genesis.runtime.memory_blocks import Block, Segment
+from genesis.runtime.memory_lanes import Lane
 from genesis.runtime.memory_report import out_of_memory_message, size_text
+from genesis.runtime.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
 
-ALIGNMENT: Final = 512  # bytes: what cuMemAlloc's blocks keep too; enough for any vector load and TMA
-MIB: Final = 1 << 20
-SMALL_REQUEST: Final = MIB  # up to here blocks come from segments of their own, so that they do not cut up large ones
-SMALL_SEGMENT: Final = 2 * MIB  # the granularity of the GPU's page tables
-LARGE_SEGMENT: Final = 20 * MIB
 SLACK: Final = 256 * MIB  # what may be reserved beyond the most that was held before shelves are emptied, streams wait
-SIZES_KNOWN: Final = 1 << 16
 
 T = TypeVar("T")
 
 
 class OutOfMemoryError(RuntimeError):
     """The GPU's memory, or this process's share of it, is exhausted. `genesis.cuda.OutOfMemoryError`."""
-
-
-class Shelf:
-    """Blocks of one size that were given back: the last one is the first to go.
-
-    Attributes:
-        blocks: what is on it.
-        count: how many blocks are on it or will come back to it.
-        requests: the sizes as asked for, in bytes, that are looked for here.
-    """
-
-    __slots__ = ("blocks", "count", "requests")
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.count = 0
-        self.requests: set[int] = set()
-
-
-class Lane:
-    """The free memory of a pool that one stream's later work may use without waiting.
-
-    Attributes:
-        stream: the stream (with a `handle` for the driver); None for memory that all may use.
-        shelves: size of blocks → their shelf, while there are any that it is for.
-        quick: size in bytes, as asked for → what is on that shelf.
-        loose: blocks that were given back and have no shelf: theirs is a size that was asked for once.
-        free: the other free blocks, [small].
-    """
-
-    __slots__ = ("_asked", "free", "loose", "pool", "quick", "shelves", "stream")
-
-    def __init__(self, pool: MemoryPool, stream: Any):
-        self.pool, self.stream = pool, stream
-        self.shelves: dict[int, Shelf] = {}
-        self.quick: dict[int, list[Block]] = {}
-        self.loose: list[Block] = []
-        self.free = (FreeList(), FreeList())
-        self._asked: set[int] = set()  # sizes of blocks
-
-    def take(self, size: int, nbytes: int) -> Block | None:
-        """A block from the shelf of this size."""
-        shelf = self.shelves.get(size)
-        if shelf is None:
-            return None
-        if nbytes not in shelf.requests:
-            shelf.requests.add(nbytes)
-            self.quick[nbytes] = shelf.blocks
-        try:  # other threads take from it without the pool's lock
-            return shelf.blocks.pop()
-        except IndexError:
-            return None
-
-    def make_home(self, block: Block, nbytes: int) -> None:
-        """Let the block come back to the shelf of its size, if the size was asked for before."""
-        size, shelf = block.size, self.shelves.get(block.size)
-        if shelf is None:
-            if size not in self._asked:
-                if len(self._asked) >= SIZES_KNOWN:
-                    self._asked.clear()
-                self._asked.add(size)
-                block.shelf, block.home = None, self.loose
-                return
-            shelf = self.shelves[size] = Shelf()
-        shelf.count += 1
-        shelf.requests.add(nbytes)
-        self.quick[nbytes] = block.home = shelf.blocks
-        block.shelf = shelf
-
-    def merge_loose(self) -> None:
-        """Move the loose blocks to the free lists."""
-        if self.loose:
-            for block in _emptied(self.loose):
-                self.add_free(block)
-
-    def merge(self) -> bool:
-        """Empty the shelves into the free lists; whether there was anything on them."""
-        self.merge_loose()
-        moved = []
-        for size, shelf in list(self.shelves.items()):
-            found = _emptied(shelf.blocks)
-            moved += found
-            shelf.count -= len(found)
-            if not shelf.count:
-                del self.shelves[size]
-                for nbytes in shelf.requests:
-                    del self.quick[nbytes]
-        for block in moved:
-            self.add_free(block)
-        return bool(moved)
-
-    def add_free(self, block: Block) -> None:
-        """Put a block that is its own in the free list, as one with its free neighbours: its own and idle ones."""
-        small, idle = block.segment.small, self.pool.idle
-        after, before = block.after, block.before
-        if after is not None and after.free and (after.lane is self or after.lane is idle):
-            after.lane.free[small].remove(after)
-            block.absorb_next()
-        if before is not None and before.free and (before.lane is self or before.lane is idle):
-            before.lane.free[small].remove(before)
-            before.absorb_next()
-            before.lane, block = self, before
-        self.free[small].add(block)
-
-    def blocks(self) -> Iterator[Block]:
-        """All its free blocks."""
-        yield from tuple(self.loose)
-        for shelf in list(self.shelves.values()):
-            yield from tuple(shelf.blocks)
-        for free in self.free:
-            yield from free
 
 
 @dataclass
@@ -175,8 +62,9 @@ class MemoryPool:
     """The memory of one GPU.
 
     Attributes:
-        held_bytes: of blocks that somebody has.
-        peak_bytes: the most that was.
+        held: how much memory somebody has, in units of `ALIGNMENT` bytes: sums of numbers below 2**30 cost CPython
+            half of what sums of larger ones do.
+        peak: the most that was.
         handed_out: how many blocks were so far.
         idle: free memory that no work in flight can touch.
         keepers: who has blocks only to be quick the next time; their `let_go()` gives these back.
@@ -197,7 +85,7 @@ class MemoryPool:
         self._slack = slack
         # Blocks come and go without the lock: a list's `pop` and `append` are atomic, and so is a sum of two
         # attributes with no call between (CPython switches threads and collects garbage at calls and jumps back).
-        self.held_bytes = self.peak_bytes = self.handed_out = 0
+        self.held = self.peak = self.handed_out = 0
         self.idle = Lane(self, None)
         self.keepers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.outside: dict[int, tuple[int, Any]] = {}
@@ -232,28 +120,24 @@ class MemoryPool:
 
     def allocate_in(self, lane: Lane, nbytes: int, source: Any = None) -> Block:
         """`allocate` for the lane's stream."""
-        size = (nbytes + ALIGNMENT - 1) & -ALIGNMENT
         with self._lock:
             if self._returned:
                 self._take_in()
-            block = lane.take(size, nbytes)
-            if block is None:
-                block = self._find(lane, size, nbytes)
-                lane.make_home(block, nbytes)
+            block = lane.take(nbytes) or self._find(lane, nbytes)
             if self._poisons:
                 block.home = self._returned
             block.source = source
             self.handed_out += 1
-            held = self.held_bytes = self.held_bytes + size
-            if held > self.peak_bytes:
-                self.peak_bytes = held
+            held = self.held = self.held + block.units
+            if held > self.peak:
+                self.peak = held
         if self._poisons:
-            self._driver.fill(block.address, 0xFF, size, None if lane.stream is None else lane.stream.handle)
+            self._driver.fill(block.address, 0xFF, block.size, None if lane.stream is None else lane.stream.handle)
         return block
 
     def give_back(self, block: Block) -> None:
         """Whoever has the block needs it no more. Never waits; safe inside the collector."""
-        self.held_bytes -= block.size
+        self.held -= block.units
         block.home.append(block)
 
     def used_on(self, block: Block, stream: Any) -> None:
@@ -310,6 +194,8 @@ class MemoryPool:
     def take_outside(self, address: int, nbytes: int, action: Callable[[], T], source: Any = None) -> T:
         """`reclaiming(action)`, which takes memory that is in no segment: it counts, and the limit holds for it too.
 
+        `nbytes` is a multiple of `ALIGNMENT`.
+
         Raises:
             OutOfMemoryError: nothing was taken.
         """
@@ -321,9 +207,9 @@ class MemoryPool:
                 raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
             found = self.reclaiming(action)
             self.outside[address] = nbytes, source
-            self.held_bytes += nbytes
+            self.held += nbytes // ALIGNMENT
             self._reserved += nbytes
-            self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+            self.peak = max(self.peak, self.held)
             self._peak_reserved = max(self._peak_reserved, self._reserved)
             return found
 
@@ -332,8 +218,18 @@ class MemoryPool:
         with self._lock:
             for start in [start for start in self.outside if address <= start < address + nbytes]:
                 del self.outside[start]
-            self.held_bytes -= nbytes
+            self.held -= nbytes // ALIGNMENT
             self._reserved -= nbytes
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that somebody has."""
+        return self.held * ALIGNMENT
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that somebody had."""
+        return self.peak * ALIGNMENT
 
     @property
     def memory_fraction(self) -> float:
@@ -360,7 +256,7 @@ class MemoryPool:
     def reset_peaks(self) -> None:
         """Let the peaks start from what is allocated and reserved now."""
         with self._lock:
-            self.peak_bytes, self._peak_reserved = self.held_bytes, self._reserved
+            self.peak, self._peak_reserved = self.held, self._reserved
 
     def segments(self) -> list[Segment]:
         """The segments in order of address; free neighbours in them are merged."""
@@ -378,33 +274,47 @@ class MemoryPool:
     def _all_lanes(self) -> list[Lane]:
         return [self.idle, *self._lanes.values()]
 
-    def _find(self, lane: Lane, size: int, nbytes: int) -> Block:
-        """A block of exactly this size, now of this lane."""
+    def _find(self, lane: Lane, nbytes: int) -> Block:
+        """A block that no shelf for this request has, now of this lane.
+
+        Raises:
+            OutOfMemoryError: there is none.
+        """
+        size, exact = lane.size_for(nbytes), block_size(nbytes)
         small = size <= SMALL_REQUEST
-        free = lane.free[small]
         lane.merge_loose()
-        block = free.best_fit(size) or self.idle.free[small].best_fit(size)
-        if block is None and self._reserved + _segment_size(size, small) <= self.peak_bytes + self._slack:
-            block = self._new_segment(lane, _segment_size(size, small), small)
-        if block is None and lane.merge():
-            block = free.best_fit(size)
+        block = lane.free[small].best_fit(size) or self.idle.free[small].best_fit(size)
+        if block is None and self._reserved + segment_size(size) <= self.peak_bytes + self._slack:
+            block = self._new_segment(lane, segment_size(size), small)
         if block is None:
-            block = self._from_other_lane(lane, size, small)
+            block = self._regained(lane, size)
+        if block is None and size != exact:
+            size, block = exact, self._regained(lane, exact)
         if block is None:
-            block = self._make_room(lane, size, small, nbytes)
+            block = self._make_room(lane, size)
+        if block is None:
+            self._errors += 1
+            raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
         if block.size != size:
             rest = block.split(size)
-            rest.lane.free[small].add(rest)  # its neighbours are not free, or they were one with it
+            rest.lane.free[rest.segment.small].add(rest)  # its neighbours are not free, or they were one with it
         block.lane = lane
+        lane.make_home(block, nbytes)
         return block
 
-    def _from_other_lane(self, lane: Lane, size: int, small: bool) -> Block | None:
+    def _regained(self, lane: Lane, size: int) -> Block | None:
+        """A block of at least `size` bytes for which shelves are emptied, streams wait, or the driver is asked."""
+        lane.merge()
+        return (lane.cut(size) or self._from_other_lane(lane, size)
+                or self._new_segment(lane, segment_size(size), size <= SMALL_REQUEST))
+
+    def _from_other_lane(self, lane: Lane, size: int) -> Block | None:
         """A free block of another stream, whose work so far this lane's stream waits for."""
         for other in self._lanes.values():
             if other is lane:
                 continue
             other.merge()
-            block = other.free[small].best_fit(size)
+            block = other.cut(size)
             if block is not None:
                 self._wait(lane.stream, other.stream)
                 return block
@@ -419,14 +329,12 @@ class MemoryPool:
         self._driver.wait_event(stream.handle, event)
         self._driver.destroy_event(event)  # its pending wait stays
 
-    def _make_room(self, lane: Lane, size: int, small: bool, nbytes: int) -> Block:
-        """A new segment; cached segments are given up for it if need be."""
-        taken = _segment_size(size, small)
-        block = self._new_segment(lane, taken, small)
-        if block is None:
-            self._retries += 1
-            self._give_up(taken)
-            block = self.idle.free[small].best_fit(size)  # lanes are one now: neighbours may have merged
+    def _make_room(self, lane: Lane, size: int) -> Block | None:
+        """A block for which cached segments are given up."""
+        small, taken = size <= SMALL_REQUEST, segment_size(size)
+        self._retries += 1
+        self._give_up(taken)
+        block = self.idle.free[small].best_fit(size)  # lanes are one now: neighbours may have merged
         if block is None:
             block = self._new_segment(lane, taken, small)
         if block is None:
@@ -435,9 +343,6 @@ class MemoryPool:
         if block is None and taken > size:
             # The last bytes of a nearly full GPU: what was asked for may fit where a whole segment does not.
             block = self._new_segment(lane, size, small)
-        if block is None:
-            self._errors += 1
-            raise OutOfMemoryError(self._report(f"tried to allocate {size_text(nbytes)} ({nbytes} bytes)"))
         return block
 
     def _new_segment(self, lane: Lane, size: int, small: bool) -> Block | None:
@@ -477,7 +382,7 @@ class MemoryPool:
     def _idle_all(self) -> None:
         """The GPU has nothing to do: all free memory is everybody's."""
         for lane in self._lanes.values():
-            lane.merge()
+            lane.merge(everything=True)
             for free in lane.free:
                 for block in free:
                     if block.free and block.lane is lane:  # else it is part of a neighbour by now
@@ -490,21 +395,3 @@ class MemoryPool:
 def pool_of(device: int) -> MemoryPool:
     """The pool of GPU number `device`."""
     return MemoryPool(driver(), device)
-
-
-def _emptied(blocks: list[Block]) -> list[Block]:
-    """All blocks of a list, which other threads take from and put to without the pool's lock."""
-    found = []
-    while blocks:
-        try:
-            found.append(blocks.pop())
-        except IndexError:
-            break
-    return found
-
-
-def _segment_size(size: int, small: bool) -> int:
-    """How much to ask the driver for; huge requests get what they need, in whole pages."""
-    if small:
-        return SMALL_SEGMENT
-    return max(LARGE_SEGMENT, (size + SMALL_SEGMENT - 1) & -SMALL_SEGMENT)

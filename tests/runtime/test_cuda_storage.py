@@ -87,6 +87,22 @@ def test_trading_swaps_memories_and_pinned_ones_do_not_trade():
     assert cuda.memory_allocated() == 0
 
 
+def test_where_sizes_vary_memory_serves_another_size(host_driver):
+    """Without poison, as on a GPU: then storages take from the shelves themselves."""
+    host_driver.poisons = False
+    for nbytes in range(2 << 20, 4 << 20, 4096):
+        CUDAStorage(nbytes, GPU)
+    first = CUDAStorage(9 << 20, GPU)
+    address = first.ptr
+    assert cuda.memory_allocated() == 12 << 20, "the class of 9 MiB"
+    del first
+    second = CUDAStorage(10 << 20, GPU)
+    assert (second.ptr, second.nbytes) == (address, 10 << 20)
+    second.copy_from(CUDAStorage(10 << 20, GPU))
+    del second
+    assert cuda.memory_allocated() == 0
+
+
 def test_out_of_memory_is_torchs_kind_of_error(host_driver):
     cuda_driver.install(HostDriver(memory_bytes=1 << 20))
     with pytest.raises(cuda.OutOfMemoryError, match="tried to allocate 2 MiB"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import random
 import threading
 
 import pytest
@@ -16,6 +17,7 @@ from genesis.runtime.driver import DriverOutOfMemory
 from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.memory_pool import MIB, MemoryPool, OutOfMemoryError
 from genesis.runtime.memory_report import blocks_of
+from genesis.runtime.memory_sizes import SIZES_EXACT, class_size
 
 
 def quiet_driver(memory_bytes: int = 1 << 30) -> HostDriver:
@@ -29,6 +31,13 @@ def rounded(nbytes: int) -> int:
     return -(-nbytes // 512) * 512
 
 
+def let_sizes_vary(pool: MemoryPool, stream=None) -> None:
+    """Ask for so many large sizes that from now on they are rounded up to classes."""
+    for number in range(1, SIZES_EXACT + 2):
+        pool.give_back(pool.allocate(MIB + 512 * number, stream))
+    pool.reset_peaks()
+
+
 class PoolAgainstAList(RuleBasedStateMachine):
     """Whatever is asked of the pool, a plain list of the blocks in use must agree with it."""
 
@@ -39,6 +48,10 @@ class PoolAgainstAList(RuleBasedStateMachine):
         self.peak = 0
         self.asked = 0
 
+    def sizes_for(self, nbytes):
+        """What a block for such a request may have."""
+        return [rounded(nbytes)]
+
     @rule(nbytes=st.one_of(st.integers(1, 4096), st.integers(1, 3 * MIB), st.integers(1, 40 * MIB)))
     def allocate(self, nbytes):
         try:
@@ -47,7 +60,7 @@ class PoolAgainstAList(RuleBasedStateMachine):
             assert nbytes + self.pool.stats().allocated_bytes > 40 * MIB, "refused although most memory is unused"
             return
         assert block.address % 512 == 0
-        assert block.size == rounded(nbytes)
+        assert block.size in self.sizes_for(nbytes)
         self.asked += 1
         self.held.append(block)
         self.peak = max(self.peak, sum(block.size for block in self.held))
@@ -101,6 +114,25 @@ class PoolAgainstAList(RuleBasedStateMachine):
 
 TestPoolAgainstAList = PoolAgainstAList.TestCase
 TestPoolAgainstAList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+class PoolOfClasses(PoolAgainstAList):
+    """The same where sizes vary so much that large requests are rounded up."""
+
+    def __init__(self):
+        super().__init__()
+        let_sizes_vary(self.pool)
+        self.asked = self.pool.stats().allocations
+
+    def sizes_for(self, nbytes):
+        """A class, or what is larger; where memory runs out, what was asked for; or a small block."""
+        exact = rounded(nbytes)
+        return [exact] if nbytes < 2 * MIB // 3 else [exact, *(mib * MIB for mib in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+                                                              if nbytes <= mib * MIB <= max(2.25 * nbytes, 2 * MIB))]
+
+
+TestPoolOfClasses = PoolOfClasses.TestCase
+TestPoolOfClasses.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 class SameSizes(RuleBasedStateMachine):
@@ -230,6 +262,20 @@ TestStreams = Streams.TestCase
 TestStreams.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 
+class StreamsOfClasses(Streams):
+    """The same where sizes vary."""
+
+    def __init__(self):
+        super().__init__()
+        for stream in self.streams:
+            let_sizes_vary(self.pool, stream)
+        self.pool.empty_cache()
+
+
+TestStreamsOfClasses = StreamsOfClasses.TestCase
+TestStreamsOfClasses.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
+
+
 def test_a_block_of_another_stream_is_waited_for_rather_than_growing():
     a, b = (FakeStream(name) for name in "ab")
     driver = OrderedDriver("ab")
@@ -257,6 +303,47 @@ def test_beyond_the_slack_memory_is_used_again_before_more_is_taken():
     for size in (2, 4, 8, 16, 20) * 3:
         pool.give_back(pool.allocate(size * MIB))
     assert pool.stats().reserved_bytes == 20 * MIB
+
+
+def test_where_sizes_vary_a_block_serves_all_of_its_class():
+    pool = MemoryPool(quiet_driver(), 0)
+    exact = pool.allocate(9 * MIB)
+    let_sizes_vary(pool)
+    first = pool.allocate(9 * MIB)
+    assert (exact.size, first.size) == (9 * MIB, 12 * MIB)
+    pool.give_back(first)
+    assert pool.allocate(11 * MIB) is first
+    assert pool.allocate(5000).size == 5120, "small requests are as before"
+    assert pool.allocate(130 * MIB).size == 130 * MIB, "huge ones too"
+
+
+def test_an_empty_class_borrows_from_the_next():
+    pool = MemoryPool(quiet_driver(), 0)
+    let_sizes_vary(pool)
+    large = pool.allocate(16 * MIB)
+    pool.give_back(large)
+    assert pool.allocate(10 * MIB) is large and large.size == 16 * MIB
+    pool.give_back(large)
+    assert pool.allocate(16 * MIB) is large
+
+
+def test_where_a_class_does_not_fit_the_request_may():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    let_sizes_vary(pool)
+    assert class_size(70 * MIB) == 96 * MIB
+    assert pool.allocate(70 * MIB).size == 70 * MIB
+
+
+def test_sizes_that_vary_do_not_fragment_the_memory():
+    """With less than half of it held; cut to measure, the blocks of these requests left no hole of 16 MiB."""
+    draw, pool, held = random.Random(1), MemoryPool(quiet_driver(240 * MIB), 0), []
+    for _ in range(3000):
+        nbytes = int(MIB * 2 ** draw.uniform(0, 4))
+        while sum(block.size for block in held) + nbytes > 120 * MIB:
+            pool.give_back(held.pop(draw.randrange(len(held))))
+        held.append(pool.allocate(nbytes))
+    stats = pool.stats()
+    assert (stats.retries, stats.out_of_memory_errors) == (0, 0), "the driver was asked for what there was"
 
 
 @pytest.mark.parametrize(("nbytes", "reserved"), [

@@ -1,0 +1,218 @@
+"""The free memory of one stream: shelves of blocks for requests like those that were, and lists of the rest.
+
+A block that is given back may still be read by kernels in flight, so it belongs to a *lane*: the stream whose
+later work may use it without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.runtime.memory_blocks import Block, FreeList
+from genesis.runtime.memory_sizes import (
+    ALIGNMENT,
+    CLASSES,
+    SIZES_EXACT,
+    SMALL_REQUEST,
+    block_size,
+    class_keys,
+    class_size,
+)
+
+if TYPE_CHECKING:
+    from genesis.runtime.memory_pool import MemoryPool
+
+SIZES_KNOWN: Final = 1 << 16
+
+
+class Shelf:
+    """Blocks of one size that were given back: the last one is the first to go.
+
+    Attributes:
+        blocks: what is on it.
+        count: how many blocks are on it or will come back to it; one more for a shelf that stays when there are none.
+        keys: those of `Lane.quick` that lead here.
+    """
+
+    __slots__ = ("blocks", "count", "keys")
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.count = 0
+        self.keys: set[int] = set()
+
+
+class Lane:
+    """The free memory of a pool that one stream's later work may use without waiting.
+
+    Attributes:
+        stream: the stream (with a `handle` for the driver); None for memory that all may use.
+        varied: whether sizes hardly come again, so that large ones are rounded up to classes.
+        shelves: size of blocks → their shelf, while there are any that it is for.
+        quick: what is on those shelves, by request: a size in bytes as asked for → blocks of just that size; minus a
+            number of MiB (`-nbytes >> 20` of a request) → blocks of the class for up to that many.
+        loose: blocks that were given back and have no shelf: theirs is a size that was asked for once.
+        free: the other free blocks, [small].
+    """
+
+    __slots__ = ("_asked", "_large_sizes", "free", "loose", "pool", "quick", "shelves", "stream", "varied")
+
+    def __init__(self, pool: MemoryPool, stream: Any):
+        self.pool, self.stream = pool, stream
+        self.varied = False
+        self.shelves: dict[int, Shelf] = {}
+        self.quick: dict[int, list[Block]] = {}
+        self.loose: list[Block] = []
+        self.free = (FreeList(), FreeList())
+        self._asked: set[int] = set()  # sizes of blocks
+        self._large_sizes = 0  # how many large ones were asked for
+
+    def size_for(self, nbytes: int) -> int:
+        """The size that a block for this request should have."""
+        return class_size(nbytes) if self._has_class(nbytes) else block_size(nbytes)
+
+    def _has_class(self, nbytes: int) -> bool:
+        return self.varied and SMALL_REQUEST < nbytes <= CLASSES[-1]
+
+    def take(self, nbytes: int) -> Block | None:
+        """A block of the request's size, of its class, or of that of half as much again, as in `CUDAStorage`."""
+        shelf = self.shelves.get(block_size(nbytes))
+        if shelf is not None:
+            self._lead_to(shelf, (nbytes,))
+        for key in (nbytes, -nbytes >> 20, -3 * nbytes >> 21):
+            block = _pop(self.quick.get(key))
+            if block is not None:
+                return block
+        return None
+
+    def make_home(self, block: Block, nbytes: int) -> None:
+        """Let the block come back to the shelf of its size, unless the size is asked for the first time."""
+        size, shelf = block.size, self.shelves.get(block.size)
+        block.pool, block.units = self.pool, size // ALIGNMENT
+        if shelf is None:
+            if self._is_new(size):
+                block.shelf, block.home = None, self.loose
+                return
+            shelf = self.shelves[size] = Shelf()
+        shelf.count += 1
+        block.shelf, block.home = shelf, shelf.blocks
+        if size - nbytes < ALIGNMENT:
+            self._lead_to(shelf, (nbytes,))
+
+    def _is_new(self, size: int) -> bool:
+        """Whether a block is of a size of its own; from then on the size is known."""
+        large = size > SMALL_REQUEST
+        if size in self._asked or (large and self.varied):
+            return False
+        if len(self._asked) >= SIZES_KNOWN:
+            self._asked.clear()
+        self._asked.add(size)
+        self._large_sizes += large
+        if large and self._large_sizes > SIZES_EXACT:
+            self._use_classes()
+        return True
+
+    def _use_classes(self) -> None:
+        """From now on large requests are rounded up; each class has a shelf, which stays when it is empty."""
+        self.varied = True
+        for size, keys in class_keys():
+            shelf = self.shelves.setdefault(size, Shelf())
+            shelf.count += 1
+            self._lead_to(shelf, keys)
+
+    def _lead_to(self, shelf: Shelf, keys: Iterable[int]) -> None:
+        for key in keys:
+            shelf.keys.add(key)
+            self.quick[key] = shelf.blocks
+
+    def merge_loose(self) -> None:
+        """Move the loose blocks to the free lists."""
+        if self.loose:
+            for block in _emptied(self.loose):
+                self.add_free(block)
+
+    def merge(self, everything: bool = False) -> None:
+        """Empty the shelves into the free lists, where neighbours become one.
+
+        Where sizes vary, large blocks that have no free neighbour stay, unless it is for `everything`: they would be
+        cut for other classes, and missed.
+        """
+        self.merge_loose()
+        free = {block for shelf in self.shelves.values() for block in tuple(shelf.blocks)} if self.varied else set()
+        left = []
+        for size, shelf in list(self.shelves.items()):
+            stay = self.varied and size > SMALL_REQUEST and not everything
+            for block in _emptied(shelf.blocks):
+                if stay and not _beside(block, free):
+                    shelf.blocks.append(block)
+                else:
+                    left.append(block)
+                    self._leaves(shelf, size)
+        for block in left:
+            self.add_free(block)
+
+    def _leaves(self, shelf: Shelf, size: int) -> None:
+        """One block less is on the shelf or will come back to it."""
+        shelf.count -= 1
+        if not shelf.count:
+            del self.shelves[size]
+            for key in shelf.keys:
+                del self.quick[key]
+
+    def cut(self, size: int) -> Block | None:
+        """The smallest free block of at least `size` bytes; it belongs to no shelf any more."""
+        small = size <= SMALL_REQUEST
+        block = self.free[small].best_fit(size)
+        if block is None and not small:
+            for larger in sorted(other for other in self.shelves if other >= size):
+                block = _pop(self.shelves[larger].blocks)
+                if block is not None:
+                    self._leaves(self.shelves[larger], larger)
+                    break
+        return block
+
+    def add_free(self, block: Block) -> None:
+        """Put a block that is its own in the free list, as one with its free neighbours: its own and idle ones."""
+        small, idle = block.segment.small, self.pool.idle
+        after, before = block.after, block.before
+        if after is not None and after.free and (after.lane is self or after.lane is idle):
+            after.lane.free[small].remove(after)
+            block.absorb_next()
+        if before is not None and before.free and (before.lane is self or before.lane is idle):
+            before.lane.free[small].remove(before)
+            before.absorb_next()
+            before.lane, block = self, before
+        self.free[small].add(block)
+
+    def blocks(self) -> Iterator[Block]:
+        """All its free blocks."""
+        yield from tuple(self.loose)
+        for shelf in list(self.shelves.values()):
+            yield from tuple(shelf.blocks)
+        for free in self.free:
+            yield from free
+
+
+def _beside(block: Block, free: set[Block]) -> bool:
+    """Whether a block has a free neighbour: in a free list, or one of these."""
+    return any(other is not None and (other.free or other in free) for other in (block.before, block.after))
+
+
+def _pop(blocks: list[Block] | None) -> Block | None:
+    """The last of a list, which other threads take from without the pool's lock."""
+    try:
+        return blocks.pop() if blocks else None
+    except IndexError:
+        return None
+
+
+def _emptied(blocks: list[Block]) -> list[Block]:
+    """All blocks of a list, which other threads take from and put to without the pool's lock."""
+    found = []
+    while blocks:
+        try:
+            found.append(blocks.pop())
+        except IndexError:
+            break
+    return found
