@@ -58,6 +58,8 @@ DIFFERENCES: tuple[Difference, ...] = (
                when=lambda x, args, kwargs, dtype: kwargs.get("dtype", dtype) in (torch.float16, torch.bfloat16)),
     Difference(("as_strided.partial_views",), ("forward", "gradient"),
                "the sample looks beyond its input into the rest of torch's storage, which is not brought over"),
+    Difference(("cov",), ("forward",), "weights are added in the dtype of the result; torch adds them in their own",
+               when=lambda x, args, kwargs, dtype: dtype is torch.float64 and kwargs.get("aweights") is not None),
     Difference(("linalg.lstsq", "linalg.lstsq.grad_oriented"), ("gradient",),
                "residuals that are empty have no gradient to pass on",
                when=lambda x, args, kwargs, dtype: x.shape[-2] <= x.shape[-1]),

@@ -11,7 +11,7 @@ import genesis
 from tests.opinfo.operators import Operator, look_up
 from tests.opinfo.values import array, differs, host, parts
 
-OPEN_INDICES = {"argsort": 0, "kthvalue": 1, "median": 1, "nanmedian": 1, "sort": 1, "topk": 1}
+OPEN_INDICES = {"argsort": 0, "kthvalue": 1, "median": 1, "mode": 1, "nanmedian": 1, "sort": 1, "topk": 1}
 """Operators that may choose any of equal elements → which of their results holds the indices."""
 
 ATTENTION = "nn.functional.scaled_dot_product_attention"

@@ -105,7 +105,8 @@ def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loos
 
     Args:
         ours, theirs: a tensor of each framework, or equal Python values.
-        exact: torch's result in float64 from the same inputs: as good a reason to be right.
+        exact: torch's result in float64 from the same inputs, infinite where the dtype ends: as good a reason to be
+            right.
         values: False compares shapes and dtypes only.
         loose: factor on the tolerance.
         size: the elements that the tolerance is relative to, where those are larger than the results.
@@ -134,7 +135,9 @@ def differs(ours: Any, theirs: Any, exact: Any = None, values: bool = True, loos
         atol = atol if size is None else atol + rtol * array(size)
         wrong = ~np.isclose(got, want, rtol, atol, equal_nan=True)
         if exact is not None and wrong.any():
-            wrong &= ~np.isclose(got, array(exact).astype(np.float64), rtol, atol, equal_nan=True)
+            limit = torch.finfo(theirs.dtype).max
+            wrong &= ~np.isclose(got, array(exact.where(exact.abs() <= limit, exact * np.inf)), rtol, atol,
+                                 equal_nan=True)
     if not wrong.any():
         return ""
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
