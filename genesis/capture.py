@@ -68,6 +68,19 @@ def computed(node: Node) -> bool:
     return cell is not None and cell.memory is not None
 
 
+def is_constant(node: Node) -> bool:
+    """True if the value is the same in every program: no memory, number or computed value is behind it."""
+    seen = {node}
+    level = [node]
+    while level:
+        for x in level:
+            if computed(x) or x.op is leaves.data or x.op is leaves.number:
+                return False
+        level = list(dict.fromkeys(y for x in level for y in x.inputs if y not in seen))
+        seen.update(level)
+    return True
+
+
 def walk(roots: Iterable[Node], through: set[Node] | None = None,
          order: dict[Node, None] | None = None) -> dict[Node, None]:
     """The nodes that the roots need, operands before users, stopping at computed ones.

@@ -15,7 +15,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis import session
-from genesis.capture import Captured, capture, computed, program, walk
+from genesis.capture import Captured, capture, computed, is_constant, program, walk
 from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
@@ -181,7 +181,7 @@ def run(flush: Flush) -> Compiled:
 
 def _settle(storage: Storage, cell: Cell) -> None:
     node = storage.node
-    if node.buffer is None or node.buffer.memory is None:
+    if not computed(node) and not is_constant(node):  # a plan that makes a constant has this node, and would keep it
         node.buffer = cell
     if not node.needs_grad:
         storage.settle(cell)

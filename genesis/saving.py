@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
-from genesis.capture import Captured, build_nodes
+from genesis.capture import Captured, build_nodes, is_constant
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.passes.autodiff import read_by_backward
@@ -79,7 +79,8 @@ def _positions_read(captured: Captured, wanted: list[Node]) -> tuple[int, ...]:
     kept = set(captured.outputs)
     found: dict[Node, int] = {}
     for position, node in enumerate(captured.order):
-        if built.get(node) in read and node not in kept and node.inputs and node.buffer is None:
+        if (built.get(node) in read and node not in kept and node.inputs and node.buffer is None
+                and not is_constant(node)):
             found.setdefault(built[node], position)
     return tuple(found.values())
 

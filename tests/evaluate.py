@@ -67,7 +67,18 @@ def _call(lowering: Any, node: Node, operands: list[Any]) -> Any:
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     outs = tuple(torch.empty(t.shape, dtype=torch_dtype(t.dtype)) for t in types)
     lowering.function(outs, *operands, **node.attributes)
+    if lowering.allocates and all(x.is_contiguous() for x in operands if isinstance(x, torch.Tensor)):
+        _check_allocated(lowering.function((None,) * len(outs), *operands, **node.attributes), outs, operands)
     return outs if isinstance(node.type, tuple) else outs[0]
+
+
+def _check_allocated(made: Any, outs: tuple[torch.Tensor, ...], operands: list[Any]) -> None:
+    """Without tensors to write to, a lowering gives the same in memory of its own."""
+    memories = [x.untyped_storage().data_ptr() for x in operands if isinstance(x, torch.Tensor) and x.numel()]
+    for x, expected in zip(made if isinstance(made, tuple) else (made,), outs, strict=True):
+        torch.testing.assert_close(x, expected, rtol=0, atol=0, equal_nan=True)
+        assert x.untyped_storage().data_ptr() not in memories
+        assert x.untyped_storage().nbytes() == x.numel() * x.element_size()
 
 
 def _decomposed(node: Node, values: dict[Node, Any], decompose: frozenset[str]) -> Any:

@@ -12,6 +12,7 @@ from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.plan_memory import MemoryPlan
+from genesis.passes.straighten import in_order
 from genesis.runtime.plan import Call, Register
 
 
@@ -129,7 +130,9 @@ class _Lowerer:
         outs = tuple(self._value(output) for output in group.outputs)
         label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
         if row.kind != "fresh":
-            self.calls.append(Call(row.function, args, outs, row.kind, node.attributes, label))
+            kind = "made" if row.allocates and self._only_returned(group) and all(
+                x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
@@ -138,6 +141,12 @@ class _Lowerer:
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy"))
+
+    def _only_returned(self, group: Group) -> bool:
+        """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:
+        one that does has all the memory that it needs before its first call."""
+        places = [self.memory.places.get(output) for output in group.outputs]
+        return not self.schedule.graph.updates and all(x is not None and x.where == "output" for x in places)
 
     def _updates(self, node: Node) -> bool:
         place = self.memory.places.get(node)

@@ -51,6 +51,13 @@ def is_turned(x: Node) -> bool:
     return 0 not in along and along[-1] != 1 and any(a < b for a, b in pairwise(along))
 
 
+def in_order(x: Node) -> bool:
+    """Do elements come in row-major order in memory, with or without gaps? torch makes results in their order."""
+    strides = strides_of(x)
+    return strides is not None and all(a >= b for a, b in pairwise(
+        [stride for stride, size in zip(strides, x.shape, strict=True) if size > 1 and stride]))
+
+
 def strides_of(x: Node) -> tuple[int, ...] | None:
     """Steps between neighbours in memory, in elements, along each dimension; None if a reshape hides them."""
     if x.op is movement.permute:

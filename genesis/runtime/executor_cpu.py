@@ -92,11 +92,11 @@ class CPUExecutor:
                 self._at[start.where].append((index, start))
             else:
                 self._registers[index] = start
-        made = {index for call in plan.steps if call.kind == "fresh" for index in call.outs}  # type: ignore[union-attr]
-        self._adopted = {index: place.type for index, place in self._at["output"] if index in made}
-        self._reserved = [(index, place.type.shape, _dtype(place.type)) for index, place in self._at["output"]
-                          if index not in made]
+        made = {index for call in plan.steps if isinstance(call, Call) and call.kind in ("fresh", "made")
+                for index in call.outs}
         self._outputs = [(index, place.type) for index, place in sorted(self._at["output"], key=lambda x: x[1].index)]
+        self._adopted = {index: (type, _dtype(type)) for index, type in self._outputs if index in made}
+        self._reserved = [(index, type.shape, _dtype(type)) for index, type in self._outputs if index not in made]
         self._steps: list[Step] = []
         self._rebinds: list[tuple[frozenset[int], Call]] = []
 
@@ -119,24 +119,35 @@ class CPUExecutor:
             for depends, call in self._rebinds:
                 if not depends.isdisjoint(changed):
                     registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
-        for function, args, outs, attributes, kind, frees in self._steps:
-            operands = [registers[i] for i in args]
-            if kind == "out":
-                function([registers[i] for i in outs], *operands, **attributes)
-            else:
-                result = function(*operands, **attributes)
-                if type(result) is not tuple:
-                    result = (result,)
-                for i, part in zip(outs, result, strict=False):
-                    adopted = self._adopted.get(i)
-                    registers[i] = part if adopted is None else owned(part, adopted, operands)
-            for i in frees:
-                registers[i] = None
+        try:
+            self._call_all(registers)
+        except RuntimeError as error:
+            if "can't allocate memory" in str(error):
+                raise MemoryError(str(error)) from None
+            raise
         outputs = []
         for index, kept in self._outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
             registers[index] = None
         return outputs
+
+    def _call_all(self, registers: list[Any]) -> None:
+        for function, args, outs, attributes, kind, frees in self._steps:
+            operands = [registers[i] for i in args]
+            if kind == "out":
+                function([registers[i] for i in outs], *operands, **attributes)
+            elif kind == "made":
+                result = function((None,) * len(outs), *operands, **attributes)
+                for i, part in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
+                    wanted, dtype = self._adopted[i]
+                    usual = part.dtype is dtype and part.is_contiguous()
+                    registers[i] = part if usual else owned(part, wanted, operands)
+            else:
+                result = function(*operands, **attributes)
+                for i, part in zip(outs, result if type(result) is tuple else (result,), strict=False):
+                    registers[i] = owned(part, self._adopted[i][0], operands) if i in self._adopted else part
+            for i in frees:
+                registers[i] = None
 
     def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
         """Tensors over the inputs' memory; returns the registers of those that are others than last time."""

@@ -144,8 +144,8 @@ class Call:
     """One call of a CPU lowering. Operands and results are indices into the plan's registers.
 
     `kind` is "out" (writes the results' places), "view" (the result shows the operand's memory),
-    "fresh" (the results are in memory that the call allocates, and are adopted) or "number" (the
-    result is a Python number).
+    "fresh" (the results are in memory that the call allocates, and are adopted), "made" (so are they, by a call
+    that could also write to a place) or "number" (the result is a Python number).
     """
 
     function: Callable[..., Any]

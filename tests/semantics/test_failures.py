@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 
 import genesis
 from genesis import engine, nn, optim, plans
+from genesis.codegen import lower_cpu
 from genesis.runtime import cpu_storage, executor_cpu
 
 
@@ -18,15 +20,26 @@ class Fault:
         self.count, self.at = 0, None
         for module in (cpu_storage, executor_cpu):
             monkeypatch.setattr(module, "allocate", self.counting(module.allocate))
+        lowering_for = lower_cpu.lowering_for
+        monkeypatch.setattr(lower_cpu, "lowering_for", lambda *what: self.allocating(lowering_for(*what)))
 
     def counting(self, original):
-        def allocate(*what):
+        def allocate(*what, **how):
             self.count += 1
             if self.at is not None and self.count > self.at:
                 self.at = None
-                raise MemoryError(f"injected: no {what}")
-            return original(*what)
+                raise MemoryError(f"injected: no memory for {original.__name__}")
+            return original(*what, **how)
         return allocate
+
+    def allocating(self, row):
+        """The lowering, whose calls count where they allocate their results."""
+        def run(outs, *operands, **attributes):
+            return (counted if outs[0] is None else row.function)(outs, *operands, **attributes)
+        if row is None or not row.allocates:
+            return row
+        counted = self.counting(row.function)
+        return replace(row, function=run)
 
     def arm(self, at):
         """Fail the allocation with this number, from 0; the ones after it pass."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 import genesis
@@ -97,3 +99,22 @@ def test_a_read_that_fails_raises_again_and_harms_nothing():
         with pytest.raises(IndexError, match="index 9 is out of bounds"):
             taken.tolist()
     assert x.take(index).tolist() == [1.0, 3.0]
+
+
+CONSTANTS = {
+    "one value": lambda: genesis.zeros(50, 3), "indices": lambda: genesis.arange(50),
+    "a comparison": lambda: genesis.eye(9), "several ops": lambda: genesis.ones(5).exp()}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_a_constant_s_memory_goes_with_its_tensor(name):
+    """The plan that makes it has the same node, which must not hold the memory, nor be copied from."""
+    first = CONSTANTS[name]()
+    expected, plan = first.tolist(), engine.last_plan()
+    memory = weakref.ref(first.storage.cell.memory)
+    del first
+    assert memory() is None
+    again = CONSTANTS[name]()
+    assert again.tolist() == expected and engine.last_plan() is plan
+    beside = CONSTANTS[name]()
+    assert beside.tolist() == expected and engine.last_plan() is plan

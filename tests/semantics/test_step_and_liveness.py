@@ -12,7 +12,7 @@ from torch_programs import check
 import genesis
 from genesis import engine, nn, optim
 from genesis.ir import node
-from genesis.runtime import cpu_storage, executor_cpu
+from genesis.runtime import cpu_storage
 
 PROGRAMS = []
 
@@ -549,7 +549,7 @@ def live_nodes() -> int:
 def live_bytes(monkeypatch) -> types.SimpleNamespace:
     """Counts host memory that storages hold: `now` is a function."""
     alive = {}
-    allocate, output = cpu_storage.allocate, executor_cpu.allocate
+    allocate, holding = cpu_storage.allocate, cpu_storage.CPUStorage.holding
 
     def counted(block):
         key = len(alive)
@@ -562,7 +562,7 @@ def live_bytes(monkeypatch) -> types.SimpleNamespace:
         return counted(block), address
 
     monkeypatch.setattr(cpu_storage, "allocate", counting)
-    monkeypatch.setattr(executor_cpu, "allocate", lambda shape, dtype: counted(output(shape, dtype)))
+    monkeypatch.setattr(cpu_storage.CPUStorage, "holding", lambda tensor, kind: holding(counted(tensor), kind))
     return types.SimpleNamespace(now=lambda: (gc.collect() and 0) or sum(alive.values()))
 
 

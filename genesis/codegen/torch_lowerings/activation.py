@@ -9,17 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.codegen.torch_lowerings.table import Lowering, Outs
 
-Outs = tuple[Tensor, ...]
-_aten = torch.ops.aten
+_aten, _nn = torch.ops.aten, torch._C._nn  # the latter where it has the function: its calls are 1 µs shorter
 
 
 def _forward(call: Callable) -> Lowering:
     """`call(x, *attributes, out=)`."""
-    def run(outs: Outs, x: Tensor, **how: Any) -> None:
-        call(x, *how.values(), out=outs[0])
-    return Lowering(run, in_place=(0,))
+    def run(outs: Outs, x: Tensor, **how: Any) -> Any:
+        return call(x, *how.values(), out=outs[0])
+    return Lowering(run, in_place=(0,), allocates=True)
 
 
 def _backward(call: Callable, out: str = "grad_input") -> Lowering:
@@ -58,27 +57,27 @@ def _prelu(x: Tensor, weight: Tensor) -> Tensor:
 
 
 ACTIVATION: dict[str, Lowering] = {
-    "leaky_relu": _forward(_aten.leaky_relu.out),
+    "leaky_relu": _forward(_nn.leaky_relu),
     "leaky_relu_backward": Lowering(_leaky_relu_backward),
-    "elu": _forward(_aten.elu.out),
+    "elu": _forward(_nn.elu),
     "elu_backward": Lowering(_elu_backward),
-    "softplus": _forward(_aten.softplus.out),
+    "softplus": _forward(_nn.softplus),
     "softplus_backward": _backward(_aten.softplus_backward.grad_input),
-    "logsigmoid": Lowering(lambda outs, x: _aten.log_sigmoid.out(x, out=outs[0])),
+    "logsigmoid": _forward(_nn.log_sigmoid),
     "logsigmoid_backward": Lowering(_logsigmoid_backward),
-    "mish": _forward(_aten.mish.out),
+    "mish": _forward(_nn.mish),
     "mish_backward": Lowering(lambda g, x: _aten.mish_backward(g, x), "fresh"),
-    "hardsigmoid": _forward(_aten.hardsigmoid.out),
+    "hardsigmoid": _forward(_nn.hardsigmoid),
     "hardsigmoid_backward": replace(_backward(_aten.hardsigmoid_backward.grad_input), supports=_not_double),
-    "hardswish": _forward(_aten.hardswish.out),
+    "hardswish": _forward(_nn.hardswish),
     "hardswish_backward": Lowering(lambda g, x: _aten.hardswish_backward(g, x), "fresh"),
-    "hardtanh": _forward(_aten.hardtanh.out),
+    "hardtanh": _forward(_nn.hardtanh),
     "hardtanh_backward": _backward(_aten.hardtanh_backward.grad_input),
-    "hardshrink": _forward(_aten.hardshrink.out),
+    "hardshrink": _forward(torch.hardshrink),
     "hardshrink_backward": _backward(_aten.hardshrink_backward.grad_input),
-    "softshrink": _forward(_aten.softshrink.out),
+    "softshrink": _forward(_nn.softshrink),
     "softshrink_backward": _backward(_aten.softshrink_backward.grad_input),
-    "threshold": _forward(_aten.threshold.out),
+    "threshold": _forward(torch.threshold),
     "threshold_backward": Lowering(_threshold_backward),
     "prelu": Lowering(_prelu, "fresh"),
 }

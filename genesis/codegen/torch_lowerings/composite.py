@@ -8,25 +8,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.codegen.torch_lowerings.table import Lowering, Outs
 
-Outs = tuple[Tensor, ...]
 Types = tuple[Any, ...]
 Attributes = dict[str, Any]
 
 
 # Softmax
 
-def _softmax(outs: Outs, x: Tensor, axis: int) -> None:
-    torch.softmax(x, axis, out=outs[0])
+def _softmax(outs: Outs, x: Tensor, axis: int) -> Any:
+    return torch.softmax(x, axis, out=outs[0])
 
 
 def _softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
     torch._softmax_backward_data(g, y, axis, y.dtype, grad_input=outs[0])
 
 
-def _log_softmax(outs: Outs, x: Tensor, axis: int) -> None:
-    torch.log_softmax(x, axis, out=outs[0])
+def _log_softmax(outs: Outs, x: Tensor, axis: int) -> Any:
+    return torch.log_softmax(x, axis, out=outs[0])
 
 
 def _log_softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
@@ -143,16 +142,16 @@ def _binary_cross_entropy_backward(outs: Outs, g: Tensor, x: Tensor, target: Ten
     torch.ops.aten.binary_cross_entropy_backward.grad_input(g, x, target, None, 0, grad_input=outs[0])
 
 
-def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> None:
-    torch.ops.aten.huber_loss.out(x, target, 0, delta, out=outs[0])
+def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> Any:
+    return torch._C._nn.huber_loss(x, target, 0, delta, out=outs[0])
 
 
 def _huber_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, delta: float) -> None:
     torch.ops.aten.huber_loss_backward.out(g, x, target, 0, delta, grad_input=outs[0])
 
 
-def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> None:
-    torch.ops.aten.smooth_l1_loss.out(x, target, 0, beta, out=outs[0])
+def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> Any:
+    return torch._C._nn.smooth_l1_loss(x, target, 0, beta, out=outs[0])
 
 
 def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, beta: float) -> None:
@@ -165,18 +164,18 @@ def _wide_elements(types: Types, attributes: Attributes) -> bool:
 
 
 COMPOSITE: dict[str, Lowering] = {
-    "softmax": Lowering(_softmax, in_place=(0,)),
+    "softmax": Lowering(_softmax, in_place=(0,), allocates=True),
     "softmax_backward": Lowering(_softmax_backward),
-    "log_softmax": Lowering(_log_softmax, in_place=(0,)),
+    "log_softmax": Lowering(_log_softmax, in_place=(0,), allocates=True),
     "log_softmax_backward": Lowering(_log_softmax_backward),
     "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
     "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),
     "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
     "cross_entropy": Lowering(_cross_entropy, "fresh"),
     "cross_entropy_backward": Lowering(_cross_entropy_backward),
-    "huber_loss": Lowering(_huber_loss),
+    "huber_loss": Lowering(_huber_loss, allocates=True),
     "huber_loss_backward": Lowering(_huber_loss_backward),
-    "smooth_l1_loss": Lowering(_smooth_l1_loss),
+    "smooth_l1_loss": Lowering(_smooth_l1_loss, allocates=True),
     "smooth_l1_loss_backward": Lowering(_smooth_l1_loss_backward),
     "binary_cross_entropy": Lowering(_binary_cross_entropy, "fresh", _wide_elements),
     "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_wide_elements),

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
-
-Outs = tuple[Tensor, ...]
+from genesis.codegen.torch_lowerings.table import Lowering, Outs
 
 
 def _not_bool(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -26,13 +24,14 @@ def _batch(x: Tensor) -> Tensor:
     return x.reshape(count, *x.shape[-2:])
 
 
-def _matmul(outs: Outs, a: Tensor, b: Tensor) -> None:
+def _matmul(outs: Outs, a: Tensor, b: Tensor) -> Any:
+    out = outs[0]
     if a.ndim == 2 and a.shape[0] == b.shape[1] == 1 and a.dtype in _DOT:  # ten times as fast as the product
-        torch.dot(a[0], b[:, 0], out=outs[0][0, 0])
-    elif a.ndim == 2:
-        torch.mm(a, b, out=outs[0])
-    else:
-        torch.bmm(_batch(a), _batch(b), out=_batch(outs[0]))
+        return torch.dot(a[0], b[:, 0], out=None if out is None else out[0, 0]).view(1, 1)
+    if a.ndim == 2:
+        return torch.mm(a, b, out=out)
+    made = torch.bmm(_batch(a), _batch(b), out=None if out is None else _batch(out))
+    return made.view((*a.shape[:-1], b.shape[-1]))
 
 
 _DOT = (torch.float32, torch.float64)
@@ -53,6 +52,6 @@ def _linear(outs: Outs, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 CONTRACTION: dict[str, Lowering] = {
-    "matmul": Lowering(_matmul, supports=_not_bool),
+    "matmul": Lowering(_matmul, supports=_not_bool, allocates=True),
     "linear": Lowering(_linear, supports=_not_bool),
 }

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from genesis.codegen.torch_lowerings.movement import copy_base
-from genesis.codegen.torch_lowerings.table import Lowering
-
-Outs = tuple[Tensor, ...]
+from genesis.codegen.torch_lowerings.table import Lowering, Outs
 
 _INDEX = (torch.int64, torch.int32)
 _LOW = (torch.float16, torch.bfloat16)
@@ -43,8 +41,11 @@ def _row_number(outs: Outs, index: Tensor, size: int, dim: int) -> None:
         torch.remainder(index, size, out=outs[0])
 
 
-def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
-    torch.index_select(x, axis, _flat(index), out=_rows(outs[0], axis, index, x))
+def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
+    if outs[0] is None:
+        found = torch.index_select(x, axis, _flat(index))
+        return found if index.ndim == 1 else found.view((*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
+    return torch.index_select(x, axis, _flat(index), out=_rows(outs[0], axis, index, x))
 
 
 def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
@@ -86,8 +87,8 @@ def _last_of_equal(index: Tensor, size: int) -> Tensor:
     return (last[index] == places).nonzero().view(-1)
 
 
-def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
-    torch.gather(x, axis, index.long(), out=outs[0])
+def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
+    return torch.gather(x, axis, index.long(), out=outs[0])
 
 
 def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
@@ -120,10 +121,10 @@ def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 INDEXING: dict[str, Lowering] = {
     "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
     "row_number": Lowering(_row_number),
-    "take": Lowering(_take),
+    "take": Lowering(_take, allocates=True),
     "index_add": Lowering(_index_add, in_place=(0,)),
     "index_copy": Lowering(_index_copy, in_place=(0,)),
-    "gather": Lowering(_gather),
+    "gather": Lowering(_gather, allocates=True),
     "scatter_add": Lowering(_scatter_add, in_place=(0,)),
     "scatter": Lowering(_scatter, in_place=(0,)),
 }

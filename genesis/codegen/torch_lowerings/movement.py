@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.codegen.torch_lowerings.dtypes import torch_dtype
+from genesis.codegen.torch_lowerings.table import Lowering, Outs
 
-Outs = tuple[Tensor, ...]
 Ints = tuple[int, ...]
 
 
@@ -24,12 +24,10 @@ def copy_base(out: Tensor, base: Tensor) -> None:
         out.copy_(base)
 
 
-def _const(outs: Outs, value: Any, type: Any) -> None:
-    outs[0].fill_(value)
-
-
-def _fill(outs: Outs, value: Any, type: Any) -> None:
-    outs[0].fill_(value)
+def _fill(outs: Outs, value: Any, type: Any) -> Any:
+    if outs[0] is None:
+        return torch.full(type.shape, value, dtype=torch_dtype(type.dtype))
+    return outs[0].fill_(value)
 
 
 def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> None:
@@ -53,8 +51,8 @@ def _pad(outs: Outs, x: Tensor, low: Ints, high: Ints, value: Any) -> None:
     out[tuple([slice(a, a + n) for a, n in zip(low, x.shape, strict=True)])].copy_(x)
 
 
-def _concat(outs: Outs, *parts: Tensor, axis: int) -> None:
-    torch.cat(parts, axis, out=outs[0])
+def _concat(outs: Outs, *parts: Tensor, axis: int) -> Any:
+    return torch.cat(parts, axis, out=outs[0])
 
 
 def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, steps: Ints) -> None:
@@ -63,27 +61,27 @@ def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, 
     out[_region(starts, stops, steps)].copy_(value)
 
 
-def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, device: Any) -> None:
-    torch.linspace(start, end, count, out=outs[0])
+def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, device: Any) -> Any:
+    return torch.linspace(start, end, count, dtype=torch_dtype(dtype), out=outs[0])
 
 
-def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> None:
-    (torch.triu if upper else torch.tril)(x, int(diagonal), out=outs[0])
+def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> Any:
+    return (torch.triu if upper else torch.tril)(x, int(diagonal), out=outs[0])
 
 
 MOVEMENT: dict[str, Lowering] = {
-    "const": Lowering(_const),
-    "fill": Lowering(_fill),
+    "const": Lowering(_fill, allocates=True),
+    "fill": Lowering(_fill, allocates=True),
     "iota": Lowering(_iota),
-    "linspace": Lowering(_linspace),
+    "linspace": Lowering(_linspace, allocates=True),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
     "permute": Lowering(lambda x, axes: x.permute(axes), "view"),
     "expand": Lowering(lambda x, shape: x.expand(shape), "view"),
     "slice": Lowering(_slice, "view"),
     "pad": Lowering(_pad),
-    "triangle": Lowering(_triangle),
+    "triangle": Lowering(_triangle, allocates=True),
     "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
-    "concat": Lowering(_concat),
+    "concat": Lowering(_concat, allocates=True),
     "assign": Lowering(_assign, in_place=(0,)),
     "recompute": Lowering(lambda x, after=None: x.view(x.shape), "view"),
 }

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.codegen.torch_lowerings.table import Lowering, Outs, into
 
-Outs = tuple[Tensor, ...]
 Ints = tuple[int, ...]
 
 _LOW = (torch.float16, torch.bfloat16)
@@ -18,20 +17,26 @@ _LOW = (torch.float16, torch.bfloat16)
 
 def _over_axes(call: Callable) -> Lowering:
     """For torch reductions over a tuple of dimensions, an empty one of which means all to torch."""
-    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
-        if axes:
-            call(x, axes, keepdims, out=outs[0])
-        else:
-            outs[0].copy_(x)
-    return Lowering(run)
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+        return call(x, axes, keepdims, out=outs[0]) if axes else _same(outs, x)
+    return Lowering(run, allocates=True)
 
 
-def _sum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
-    out = outs[0]
-    if axes:
-        torch.sum(x, axes, keepdims, dtype=out.dtype, out=out)
-    else:
-        out.copy_(x)
+def _truth(call: Callable) -> Lowering:
+    """`any` and `all`, which are uint8 of uint8 to torch."""
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+        x = x if x.dtype is not torch.uint8 else x.bool()
+        return call(x, axes, keepdims, out=outs[0]) if axes else _same(outs, x if x.dtype is torch.bool else x != 0)
+    return Lowering(run, allocates=True)
+
+
+def _same(outs: Outs, x: Tensor) -> Any:
+    """A reduction over no axes."""
+    return into(outs, x if outs[0] is not None else x.clone(memory_format=torch.contiguous_format))
+
+
+def _sum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+    return torch.sum(x, axes, keepdims, dtype=x.dtype, out=outs[0]) if axes else _same(outs, x)
 
 
 def _prod(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
@@ -55,9 +60,9 @@ def _prod(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
 
 
 def _arg(call: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, axis: int, keepdims: bool) -> None:
-        call(x if x.dtype is not torch.bool else x.view(torch.uint8), axis, keepdims, out=outs[0])
-    return Lowering(run)
+    def run(outs: Outs, x: Tensor, axis: int, keepdims: bool) -> Any:
+        return call(x if x.dtype is not torch.bool else x.view(torch.uint8), axis, keepdims, out=outs[0])
+    return Lowering(run, allocates=True)
 
 
 def _some_axes(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
@@ -66,17 +71,17 @@ def _some_axes(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 
 
 def _variance(call: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, correction: float) -> None:
-        call(x, axes, correction=correction, keepdim=keepdims, out=outs[0])
-    return Lowering(run, supports=_some_axes)
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, correction: float) -> Any:
+        return call(x, axes, correction=correction, keepdim=keepdims, out=outs[0])
+    return Lowering(run, supports=_some_axes, allocates=True)
 
 
-def _vector_norm(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, p: float) -> None:
-    torch.linalg.vector_norm(x, p, axes, keepdims, out=outs[0])
+def _vector_norm(outs: Outs, x: Tensor, axes: Ints, keepdims: bool, p: float) -> Any:
+    return torch.linalg.vector_norm(x, p, axes, keepdims, out=outs[0])
 
 
-def _nansum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
-    torch.nansum(x, axes, keepdims, dtype=x.dtype, out=outs[0])
+def _nansum(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+    return torch.nansum(x, axes, keepdims, dtype=x.dtype, out=outs[0])
 
 
 def _count_nonzero(x: Tensor, axes: Ints, keepdims: bool) -> Tensor:
@@ -85,26 +90,26 @@ def _count_nonzero(x: Tensor, axes: Ints, keepdims: bool) -> Tensor:
 
 
 def _composite(call: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> None:
-        call(x, axes, keepdims, out=outs[0])
-    return Lowering(run, supports=_some_axes)
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+        return call(x, axes, keepdims, out=outs[0])
+    return Lowering(run, supports=_some_axes, allocates=True)
 
 
 REDUCTION: dict[str, Lowering] = {
-    "sum": Lowering(_sum),
+    "sum": Lowering(_sum, allocates=True),
     "prod": Lowering(_prod),
     "mean": _over_axes(torch.mean),
     "max": _over_axes(torch.amax),
     "min": _over_axes(torch.amin),
-    "any": _over_axes(torch.any),
-    "all": _over_axes(torch.all),
+    "any": _truth(torch.any),
+    "all": _truth(torch.all),
     "argmax": _arg(torch.argmax),
     "argmin": _arg(torch.argmin),
     "var": _variance(torch.var),
     "std": _variance(torch.std),
-    "vector_norm": Lowering(_vector_norm, supports=_some_axes),
+    "vector_norm": Lowering(_vector_norm, supports=_some_axes, allocates=True),
     "logsumexp": _composite(torch.logsumexp),
     "nanmean": _composite(torch.nanmean),
-    "nansum": Lowering(_nansum, supports=_some_axes),
+    "nansum": Lowering(_nansum, supports=_some_axes, allocates=True),
     "count_nonzero": Lowering(_count_nonzero, "fresh", _some_axes),
 }

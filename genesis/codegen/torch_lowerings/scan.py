@@ -8,26 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
-
-Outs = tuple[Tensor, ...]
+from genesis.codegen.torch_lowerings.table import Lowering, Outs, into, pair
 
 _LOW = (torch.float16, torch.bfloat16)
 
 
-def _turned(call: Callable, out: Tensor, x: Tensor, axis: int, reverse: bool, **more: Any) -> None:
+def _turned(call: Callable, outs: Outs, x: Tensor, axis: int, reverse: bool, **more: Any) -> Any:
     if reverse:
-        out.copy_(call(x.flip(axis), axis, **more).flip(axis))
-    else:
-        call(x, axis, out=out, **more)
+        return into(outs, call(x.flip(axis), axis, **more).flip(axis))
+    return call(x, axis, out=outs[0], **more)
 
 
 def _scan(call: Callable, combine: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, *ends: Tensor, axis: int, reverse: bool, chunk: int) -> None:
-        out = outs[0]
+    def run(outs: Outs, x: Tensor, *ends: Tensor, axis: int, reverse: bool, chunk: int) -> Any:
         if not ends:
-            _turned(call, out, x, axis, reverse, dtype=x.dtype)
-            return
+            return _turned(call, outs, x, axis, reverse, dtype=x.dtype)
+        out = outs[0] if outs[0] is not None else torch.empty_like(x, memory_format=torch.contiguous_format)
         length, parts = x.shape[axis], ends[0].shape[axis]
         for part in range(parts):
             start = part * chunk
@@ -37,17 +33,18 @@ def _scan(call: Callable, combine: Callable) -> Lowering:
             if 0 <= before < parts:
                 scanned = combine(scanned, ends[0].narrow(axis, before, 1))
             out.narrow(axis, start, here.shape[axis]).copy_(scanned)
-    return Lowering(run, supports=lambda types, attributes: types[0].dtype.kind != "bool")
+        return out
+    return Lowering(run, supports=lambda types, attributes: types[0].dtype.kind != "bool", allocates=True)
 
 
 def _extremes(call: Callable) -> Lowering:
-    def run(outs: Outs, x: Tensor, axis: int) -> None:
-        call(x, axis, out=outs)
-    return Lowering(run)
+    def run(outs: Outs, x: Tensor, axis: int) -> Any:
+        return call(x, axis, out=pair(outs))
+    return Lowering(run, allocates=True)
 
 
-def _logcumsumexp(outs: Outs, x: Tensor, axis: int, reverse: bool) -> None:
-    _turned(torch.logcumsumexp, outs[0], x, axis, reverse)
+def _logcumsumexp(outs: Outs, x: Tensor, axis: int, reverse: bool) -> Any:
+    return _turned(torch.logcumsumexp, outs, x, axis, reverse)
 
 
 def _recurrence(outs: Outs, a: Tensor, b: Tensor, axis: int, reverse: bool) -> None:
@@ -74,6 +71,6 @@ SCAN: dict[str, Lowering] = {
     "cumprod": _scan(torch.cumprod, torch.mul),
     "cummax": _extremes(torch.cummax),
     "cummin": _extremes(torch.cummin),
-    "logcumsumexp": Lowering(_logcumsumexp),
+    "logcumsumexp": Lowering(_logcumsumexp, allocates=True),
     "recurrence": Lowering(_recurrence),
 }

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from genesis.codegen.torch_lowerings.table import Lowering
+from genesis.codegen.torch_lowerings.dtypes import torch_dtype
+from genesis.codegen.torch_lowerings.table import Lowering, Outs, into, pair
 from genesis.ir.types import DType
 
-Outs = tuple[Tensor, ...]
+
+def _sort(outs: Outs, x: Tensor, axis: int, descending: bool) -> Any:
+    return torch.sort(x, stable=True, dim=axis, descending=descending, out=pair(outs))
 
 
-def _sort(outs: Outs, x: Tensor, axis: int, descending: bool) -> None:
-    torch.sort(x, stable=True, dim=axis, descending=descending, out=outs)
-
-
-def _topk(outs: Outs, x: Tensor, k: int, axis: int, largest: bool) -> None:
-    torch.topk(x, k, axis, largest, True, out=outs)
+def _topk(outs: Outs, x: Tensor, k: int, axis: int, largest: bool) -> Any:
+    return torch.topk(x, k, axis, largest, True, out=pair(outs))
 
 
 def _unsort(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
     outs[0].scatter_(axis, index.long(), x)
 
 
-def _searchsorted(outs: Outs, rows: Tensor, values: Tensor, right: bool, dtype: DType) -> None:
-    outs[0].copy_(torch.searchsorted(rows.contiguous(), values.contiguous(), right=right))
+def _searchsorted(outs: Outs, rows: Tensor, values: Tensor, right: bool, dtype: DType) -> Any:
+    narrow = torch_dtype(dtype) is torch.int32
+    return into(outs, torch.searchsorted(rows.contiguous(), values.contiguous(), right=right, out_int32=narrow))
 
 
 def _counted(x: Tensor, count: int) -> Tensor:
@@ -34,29 +36,29 @@ def _counted(x: Tensor, count: int) -> Tensor:
     return found
 
 
-def _nonzero(outs: Outs, x: Tensor, count: int) -> None:
-    outs[0].copy_(_counted(x, count))
+def _nonzero(outs: Outs, x: Tensor, count: int) -> Any:
+    return into(outs, _counted(x, count))
 
 
-def _compress(outs: Outs, x: Tensor, mask: Tensor, count: int) -> None:
-    torch.index_select(x, 0, _counted(mask, count), out=outs[0])
+def _compress(outs: Outs, x: Tensor, mask: Tensor, count: int) -> Any:
+    return torch.index_select(x, 0, _counted(mask, count), out=outs[0])
 
 
-def _kthvalue(outs: Outs, x: Tensor, k: int, axis: int) -> None:
-    torch.kthvalue(x, k, axis, out=outs)
+def _kthvalue(outs: Outs, x: Tensor, k: int, axis: int) -> Any:
+    return torch.kthvalue(x, k, axis, out=pair(outs))
 
 
-def _bincount(outs: Outs, ids: Tensor, size: int) -> None:
-    outs[0].copy_(torch.bincount(ids, minlength=size))
+def _bincount(outs: Outs, ids: Tensor, size: int) -> Any:
+    return into(outs, torch.bincount(ids, minlength=size))
 
 
 SORTING: dict[str, Lowering] = {
-    "sort": Lowering(_sort),
-    "topk": Lowering(_topk),
+    "sort": Lowering(_sort, allocates=True),
+    "topk": Lowering(_topk, allocates=True),
     "unsort": Lowering(_unsort),
-    "searchsorted": Lowering(_searchsorted),
-    "nonzero": Lowering(_nonzero),
-    "compress": Lowering(_compress),
-    "kthvalue": Lowering(_kthvalue, supports=lambda types, attributes: types[0].dtype.kind != "bool"),
-    "bincount": Lowering(_bincount),
+    "searchsorted": Lowering(_searchsorted, allocates=True),
+    "nonzero": Lowering(_nonzero, allocates=True),
+    "compress": Lowering(_compress, allocates=True),
+    "kthvalue": Lowering(_kthvalue, supports=lambda types, attributes: types[0].dtype.kind != "bool", allocates=True),
+    "bincount": Lowering(_bincount, allocates=True),
 }

@@ -18,7 +18,8 @@ class Lowering:
     Attributes:
         function: the call.
         kind: what it does with memory.
-            "out": `function(outs, *operands, **attributes)` writes contiguous tensors it is given.
+            "out": `function(outs, *operands, **attributes)` writes contiguous tensors it is given. If the row
+                `allocates`, each of `outs` may be None: it returns tensors in new memory.
             "view": `function(x, **attributes)` returns a view of x. `reshape` of an operand whose
                 strides have no such view returns a copy in memory of its own (`shares_memory` tells).
             "fresh": `function(*operands, **attributes)` returns a tensor, or a tuple of them, in
@@ -28,9 +29,26 @@ class Lowering:
             decomposed where not. None: always.
         in_place: positions of the operands whose memory may also be the result's, pairwise equal
             memory for memory ("out" only). An operand elsewhere must not overlap the result.
+        allocates: it takes None for `outs`; what nothing else needs to be in a place of its own is then
+            made by one call of torch instead of two.
     """
 
     function: Callable[..., Any]
     kind: str = "out"
     supports: Supports | None = None
     in_place: tuple[int, ...] = ()
+    allocates: bool = False
+
+
+Outs = tuple[Any, ...]
+"""Tensors to write to, or None for each."""
+
+
+def into(outs: Outs, result: Any) -> Any:
+    """A result that has memory of its own, or `outs[0]` with the result written to it."""
+    return result if outs[0] is None else outs[0].copy_(result)
+
+
+def pair(outs: Outs) -> Outs | None:
+    """`outs` as torch's functions with several results take them."""
+    return None if outs[0] is None else outs
