@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
-from genesis.ops.common import axes_in, axis_in, shape_of
+from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
 from genesis.ops.out import into
 from genesis.ops.ranges import meshgrid
 from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, reshape, split, stack, transpose, unsqueeze
@@ -244,8 +244,18 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
-    """Flat indices as coordinates of a shape, in row-major order."""
-    found, left = [], indices
+    """Flat indices as coordinates of a shape, in row-major order.
+
+    They are int64: a size may be beyond the indices' dtype.
+
+    >>> import genesis
+    >>> genesis.unravel_index(genesis.tensor([1, 5]), (2, 3))
+    (tensor([0, 1]), tensor([1, 2]))
+    """
+    if indices.type.dtype.kind != "int":
+        raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.type.dtype!r}",
+                      [("indices", indices)], error=TypeError)
+    found, left = [], to_dtype(indices, int64)
     for size in reversed(shape_of((shape,))):
         found.append(left % size)
         left = left // size

@@ -63,10 +63,12 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
     """
     axis = 0 if dim is None else axis_in("unique_consecutive", dim, input.type.ndim)
     line = input.detach().reshape(-1) if dim is None or not input.type.ndim else input.detach()
+    _check_slices("unique_consecutive", line, axis)
     size = line.type.shape[axis]
     changed = line.narrow(axis, 1, size - 1) != line.narrow(axis, 0, size - 1) if size else line != line
     others = [d for d in range(line.type.ndim) if d != axis]
-    found, ranks_, counts = _groups(_with_first(changed.any(others) if others else changed) if size else changed)
+    starts = changed.any(others) if others else changed
+    found, ranks_, counts = _groups(_with_first(starts) if size else starts)
     inverse = ranks_.reshape(input.type.shape) if dim is None else ranks_
     return _result(line.index_select(axis, found), inverse, counts, return_inverse, return_counts)
 
@@ -99,9 +101,11 @@ def _at(values: Any, order: Any) -> Any:
 def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: bool) -> Any:
     """Slices are numbered in lexicographic order: first each of their columns, then pairs of columns, of pairs, …"""
     line = input.detach() if input.type.ndim else input.detach().reshape(1)
-    if not line.type.numel:
-        raise failure("unique", "there are no elements to compare slices by", [("input", input)])
+    _check_slices("unique", line, axis)
     size = line.type.shape[axis]
+    if not size:
+        none = line.new_empty(0, dtype=int64)
+        return _result(line.clone(), none, none.clone(), wants_inverse, wants_counts)
     columns = line.movedim(axis, -1).reshape(-1, size)
     numbers = _dense(columns)
     while numbers.type.shape[0] > 1:
@@ -113,6 +117,14 @@ def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: boo
     values, order = sort(inverse, 0)
     found, _, counts = _groups(_changes(values))
     return _result(line.index_select(axis, order[found]), inverse, counts, wants_inverse, wants_counts)
+
+
+def _check_slices(name: str, line: Any, axis: int) -> None:
+    """Slices without elements cannot be told apart; that there are no slices is fine."""
+    empty = line.type.shape.count(0)
+    if empty > 1 or (empty and line.type.shape[axis]):
+        raise failure(name, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
+                      [("input", line)])
 
 
 def _dense(rows: Any) -> Any:

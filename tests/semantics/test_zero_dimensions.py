@@ -1,4 +1,4 @@
-"""Tensors without dimensions, and without elements."""
+"""Tensors without dimensions, and without elements; sizes beyond a dtype."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def test_too_few_to_choose_from_are_no_choices() -> None:
     assert choices.shape == (0, 3) and genesis.combinations(x, 0).shape == (0,)
     choices.sum().backward()
     assert x.grad.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("function", [genesis.unique, genesis.unique_consecutive])
+def test_no_slices_are_distinct_slices_without_elements_are_not(function) -> None:  # type: ignore[no-untyped-def]
+    found = function(genesis.ones(5, 0, 2), return_inverse=True, return_counts=True, dim=1)
+    assert [tuple(x.shape) for x in found] == [(5, 0, 2), (0,), (0,)]
+    for shape, dim in (((3, 0), 0), ((0, 0), 1)):
+        with pytest.raises(RuntimeError, match="0 sized dimensions"):
+            function(genesis.ones(*shape), dim=dim)
+
+
+def test_coordinates_are_int64_as_sizes_are_beyond_small_integers() -> None:
+    row, column = genesis.unravel_index(genesis.tensor([100], dtype=genesis.int8), (4, 1000))
+    assert row.dtype is column.dtype is genesis.int64 and (row.item(), column.item()) == (0, 100)
+    with pytest.raises(TypeError, match="integer dtype"):
+        genesis.unravel_index(genesis.ones(2), (2, 3))
