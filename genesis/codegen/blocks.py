@@ -40,6 +40,9 @@ LEADING: Final = (1, 16, 128, 256, 1024, 8192)
 RUN_AHEAD_BYTES: Final = 160 * 1024
 """Of a multiprocessor's shared memory, for loads that run ahead."""
 
+PROGRAM_BYTES: Final = 8192
+"""The least that a program of a large loop reads and writes."""
+
 HEAVY: Final = 40
 """Ops for each element beyond which arithmetic needs more warps than loads do."""
 
@@ -94,7 +97,7 @@ def _between(low: int, n: int, high: int) -> int:
 def choose_blocks(kernel: Kernel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
-        return _flat(near(kernel.x_size), any(isinstance(s, Random) for s in kernel.statements))
+        return _flat(near(kernel.x_size), any(isinstance(s, Random) for s in kernel.statements), kernel.bytes_each)
     if kernel.runs is not None and kernel.runs.over == "x":
         return _run_of_rows(kernel)
     fastest = kernel.space[-1][1] if kernel.space else "r"
@@ -122,11 +125,22 @@ def _stages(kernel: Kernel, elements: int, programs: int) -> int:
     return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
 
 
-def _flat(x_size: int, draws: bool) -> Blocks:
+def flat_block(x_size: int, nbytes: int) -> int:
+    """Elements of a program of a large loop: a multiprocessor starts one about every 160 ns, in which it could move
+    5 KB, so a program that moves less than `PROGRAM_BYTES` is not worth starting.
+
+    Args:
+        nbytes: read and written for each element.
+    """
+    block = _between(1024, power_of_two(-(-PROGRAM_BYTES // max(nbytes, 1))), 8192)
+    return block if x_size >= 8 * block * PROGRAMS else 1024
+
+
+def _flat(x_size: int, draws: bool, nbytes: int) -> Blocks:
     if draws and x_size >= 2048 * PROGRAMS:  # more loads a lane hide Philox's long chain
         return Blocks(2048, 1, False, 2)
     if x_size >= 1024 * PROGRAMS:
-        return Blocks(1024, 1, False, 4)
+        return Blocks(flat_block(x_size, nbytes), 1, False, 4)
     return Blocks(256, 1, False, 2) if x_size > 1 else Blocks(1, 1, False, 1)
 
 

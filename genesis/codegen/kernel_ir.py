@@ -237,6 +237,16 @@ class Kernel:
         """Weighted ops for each element of the space."""
         return sum(weight(s.node) for s in self.statements if isinstance(s, Apply) and s.out.vars == "xr")
 
+    @cached_property
+    def bytes_each(self) -> int:
+        """What a loop without reductions reads and writes at each of its points; an element that several read, not
+        counted."""
+        whole = "xr" if self.has_r else "x"
+        single = [s for s in self.loads(whole) if all(atom.kind != "div" for atom, _ in s.address.terms)]
+        written = {s.argument for s in self.statements if isinstance(s, Store)}
+        return (sum(s.out.dtype.itemsize for s in single)
+                + sum(x.node.dtype.itemsize for x in self.arguments if x.name in written))
+
     @property
     def has_r(self) -> bool:
         """Does the kernel have a second coordinate at all?"""

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from genesis.codegen.blocks import Blocks, power_of_two
+from genesis.codegen.blocks import Blocks, flat_block, power_of_two
 from genesis.codegen.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
+from genesis.ir.size import near
 from genesis.passes.groups import Group
 from genesis.passes.index_map import Atom, Expr
 
@@ -26,9 +27,6 @@ SHORTEST_ROW: Final = 16
 
 WASTE: Final = 1.25
 """The most lanes a block of rows may have for each element of a row."""
-
-ELEMENTS: Final = 1024
-"""Of a block of whole rows: eight for each lane of four warps, two loads of 16 bytes in float32, one in bfloat16."""
 
 SIDE_BYTES: Final = 256
 """Of a transposing tile, which is square."""
@@ -51,7 +49,8 @@ def tile(group: Group, kernel: Kernel) -> tuple[Kernel, Blocks] | None:
         r_block = _row_block(columns)
         if not r_block:
             return None
-        blocks = Blocks(ELEMENTS // r_block, r_block, False, 4, tiled=True)
+        elements = flat_block(near(kernel.x_size), kernel.bytes_each)
+        blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     return build(replace(group, space=space)), blocks
 

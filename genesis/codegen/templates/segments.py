@@ -45,6 +45,13 @@ def columns_of(inner: int) -> int:
     return block
 
 
+def is_zero(base: Node) -> bool:
+    """Whether what is written to holds nothing but zeros: the gradient of a look-up does."""
+    while base.op.name in ("reshape", "expand", "permute"):
+        base = base.inputs[0]
+    return base.op.name == "const" and base["value"] == 0
+
+
 def _sums_in(dtype: DType) -> str:
     found = held(dtype)
     return triton_type(int32 if found.itemsize < 4 else found)
@@ -89,7 +96,8 @@ def _add(group: Group, node: Node) -> KernelSource:
         "begin = tl.where(starts, p, 0)",
         "end = tl.load(ends + p, mask=starts, other=0)",
         f"at = (outer * rows + row[:, None]) * {sizes.inner} + column",
-        f"total = tl.load(out + at, mask=starts[:, None]{columns}, other=0).to({total})",
+        f"total = tl.zeros([POSITIONS, COLUMNS], {total})" if is_zero(base)
+        else f"total = tl.load(out + at, mask=starts[:, None]{columns}, other=0).to({total})",
     ]
     inside = ("begin", "end")
     if parts:
@@ -184,10 +192,12 @@ def _parts(group: Group, node: Node) -> KernelSource:
         f"begin = p // {FINE} * {FINE}",
         f"same = begin + {FINE} <= count",
         f"same &= tl.load(ids + begin, mask=same, other=-1) == tl.load(ids + begin + {FINE - 1}, mask=same, other=-2)",
-        f"place = tl.load(order + p, mask=same, other=0){sizes.place}",
-        f"from_row = source + ((outer * count + place[:, None]) * {sizes.inner} + column)",
-        f"value = tl.load(from_row, mask=same[:, None]{columns}, other=0).to({total})",
-        f"sums = tl.sum(tl.reshape(value, [{chunk // FINE}, {FINE}, COLUMNS]), 1)",
+        f"sums = tl.zeros([{chunk // FINE}, COLUMNS], {total})",
+        "if tl.max(same.to(tl.int32), 0) > 0:  # most chunks have no stretch of one id where ids are many",
+        f"    place = tl.load(order + p, mask=same, other=0){sizes.place}",
+        f"    from_row = source + ((outer * count + place[:, None]) * {sizes.inner} + column)",
+        f"    value = tl.load(from_row, mask=same[:, None]{columns}, other=0).to({total})",
+        f"    sums = tl.sum(tl.reshape(value, [{chunk // FINE}, {FINE}, COLUMNS]), 1)",
         f"stretch = first // {FINE} + tl.arange(0, {chunk // FINE})[:, None]",
     ]
     if "fine" in outputs:

@@ -27,8 +27,8 @@ from genesis.ir.size import near
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
 
-EACH: Final = {True: 16, False: 8}
-"""Words of a thread: of 32 bits, of 64."""
+EACH: Final = {True: 64, False: 16}
+"""Words of a thread: of 32 bits, of 64. The more, the fewer come from other lanes and warps."""
 
 HELPERS: Final = {
     "g_log2": '''
