@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes, number
+from genesis.ir.ops import composite
 from genesis.ir.ops import floats as f
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
@@ -95,7 +96,9 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements. Reads the values."""
-    return input.type.shape == other.type.shape and bool(eq(input, other).all().item())
+    if input.type.shape != other.type.shape:
+        return False
+    return bool(wrap(emit(composite.equal, operands("equal", (input.detach(), other.detach())))).item())
 
 
 def where(condition: Tensor, input: Value | None = None, other: Value | None = None, *,

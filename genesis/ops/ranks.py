@@ -113,9 +113,8 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     axis = _rows("nanmedian", input, dim)
     if not input.type.ndim:
         return into(out, _alone(input))
-    count = input.isnan().logical_not().sum(axis, keepdim=True)
-    middle = ((count - 1) // 2).clamp(min=0)
-    return into(out, _picked(input, axis, sort(input.detach(), axis).indices.gather(axis, middle), keepdim))
+    place = record(ranks.nanargmedian, (input.detach(),), (axis,))
+    return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,

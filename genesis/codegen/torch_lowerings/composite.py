@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, scalar_tensor
 from torch.nn import functional
 
-from genesis.codegen.torch_lowerings.table import Lowering, Outs
+from genesis.codegen.torch_lowerings.table import Lowering, Outs, into
 
 Types = tuple[Any, ...]
 Attributes = dict[str, Any]
@@ -158,12 +158,17 @@ def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, b
     torch.ops.aten.smooth_l1_loss_backward.grad_input(g, x, target, 0, beta, grad_input=outs[0])
 
 
+def _equal(outs: Outs, a: Tensor, b: Tensor) -> Any:
+    return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool))
+
+
 def _wide_elements(types: Types, attributes: Attributes) -> bool:
     """float32 and float64; torch's kernel refuses values outside [0, 1]."""
     return types[0].dtype.itemsize >= 4
 
 
 COMPOSITE: dict[str, Lowering] = {
+    "equal": Lowering(_equal, allocates=True),
     "softmax": Lowering(_softmax, in_place=(0,), allocates=True),
     "softmax_backward": Lowering(_softmax_backward),
     "log_softmax": Lowering(_log_softmax, in_place=(0,), allocates=True),

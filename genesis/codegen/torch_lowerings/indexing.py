@@ -38,7 +38,10 @@ def _row_number(outs: Outs, index: Tensor, size: int, dim: int) -> None:
         if low < -size or high >= size:
             wrong = index[(index < -size) | (index >= size)].reshape(-1)[0].item()
             raise IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
-        torch.remainder(index, size, out=outs[0])
+        if low < 0:
+            torch.remainder(index, size, out=outs[0])
+        else:  # a copy takes a tenth of the time
+            outs[0].copy_(index)
 
 
 def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:

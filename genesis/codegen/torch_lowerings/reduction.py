@@ -22,6 +22,17 @@ def _over_axes(call: Callable) -> Lowering:
     return Lowering(run, allocates=True)
 
 
+def _extreme(call: Callable, of_all: Callable) -> Lowering:
+    """`of_all` takes integers four at a time."""
+    def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
+        if not axes:
+            return _same(outs, x)
+        if keepdims or len(axes) < x.ndim or x.dtype.is_floating_point or x.dtype is torch.bool:
+            return call(x, axes, keepdims, out=outs[0])
+        return into(outs, of_all(x))
+    return Lowering(run, allocates=True)
+
+
 def _truth(call: Callable) -> Lowering:
     """`any` and `all`, which are uint8 of uint8 to torch."""
     def run(outs: Outs, x: Tensor, axes: Ints, keepdims: bool) -> Any:
@@ -99,8 +110,8 @@ REDUCTION: dict[str, Lowering] = {
     "sum": Lowering(_sum, allocates=True),
     "prod": Lowering(_prod),
     "mean": _over_axes(torch.mean),
-    "max": _over_axes(torch.amax),
-    "min": _over_axes(torch.amin),
+    "max": _extreme(torch.amax, torch.max),
+    "min": _extreme(torch.amin, torch.min),
     "any": _truth(torch.any),
     "all": _truth(torch.all),
     "argmax": _arg(torch.argmax),

@@ -48,6 +48,10 @@ def _kthvalue(outs: Outs, x: Tensor, k: int, axis: int) -> Any:
     return torch.kthvalue(x, k, axis, out=pair(outs))
 
 
+def _nanargmedian(outs: Outs, x: Tensor, axis: int) -> Any:
+    return into(outs, torch.nanmedian(x, axis)[1])
+
+
 def _bincount(outs: Outs, ids: Tensor, size: int) -> Any:
     return into(outs, torch.bincount(ids, minlength=size))
 
@@ -60,5 +64,6 @@ SORTING: dict[str, Lowering] = {
     "nonzero": Lowering(_nonzero, allocates=True),
     "compress": Lowering(_compress, allocates=True),
     "kthvalue": Lowering(_kthvalue, supports=lambda types, attributes: types[0].dtype.kind != "bool", allocates=True),
+    "nanargmedian": Lowering(_nanargmedian, allocates=True),
     "bincount": Lowering(_bincount, allocates=True),
 }

@@ -15,7 +15,8 @@ from genesis.ir.ops.movement import expand
 from genesis.ir.ops.norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from genesis.ir.ops.pointwise import eq, where_
 from genesis.ir.ops.precision import narrow, wide
-from genesis.ir.ops.samples import FLOAT, case, cases, forward_only, np, number, positives, reals
+from genesis.ir.ops.reduction import all
+from genesis.ir.ops.samples import ANY, FLOAT, case, cases, forward_only, np, number, positives, reals
 from genesis.ir.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
 from genesis.ir.types import DType, TensorType, bool_, float32, tensor_type
 
@@ -49,6 +50,20 @@ fill = Op("fill", "composite", lambda value, type: type, attrs=("type",), decomp
           samples=cases(*(case(number(1.5), type=tensor_type(s, float32)) for s in ((), (2, 3), (0,)))),
           reference=lambda value, type: np.full(type.shape, value))
 
-__all__ = ["cross_entropy", "cross_entropy_backward", "fill", "layer_norm", "layer_norm_backward", "log_softmax",
-           "log_softmax_backward", "narrow", "rms_norm", "rms_norm_backward", "scale_gradient", "sdpa",
+
+def _equal_type(a: TensorType, b: TensorType) -> TensorType:
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        raise RuntimeError(f"only tensors of one type can be equal, not {a} and {b}")
+    return tensor_type((), bool_, a.device)
+
+
+equal = Op("equal", "composite", _equal_type, differentiable=False,
+           decompose=lambda a, b: all(eq(a, b), axes=tuple(range(a.type.ndim)), keepdims=False),
+           doc="Whether all elements are equal; NaN equals nothing.",
+           samples=cases(*(case(reals(0, high).of(*s), reals(0, high).of(*s)) for s, high in (
+               ((2, 3), 9), ((1,), 0), ((2, 2), 0), ((), 0), ((0, 2), 1))), kinds=ANY),
+           reference=np.array_equal)
+
+__all__ = ["cross_entropy", "cross_entropy_backward", "equal", "fill", "layer_norm", "layer_norm_backward",
+           "log_softmax", "log_softmax_backward", "narrow", "rms_norm", "rms_norm_backward", "scale_gradient", "sdpa",
            "sdpa_backward", "softmax", "softmax_backward", "wide"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from genesis.ir.node import Node, Op
+from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.bounds import clamp_min
 from genesis.ir.ops.control import item
-from genesis.ir.ops.indexing import index_add, scatter
+from genesis.ir.ops.indexing import gather, index_add, scatter
 from genesis.ir.ops.leaves import full, zeros_like
 from genesis.ir.ops.movement import reshape, take_range
-from genesis.ir.ops.samples import NUMERIC, case, cases, integers, np, shuffled
-from genesis.ir.ops.sorting import topk
+from genesis.ir.ops.pointwise import bitwise_not, cast, floor_divide, isnan
+from genesis.ir.ops.reduction import sum
+from genesis.ir.ops.samples import FLOAT, NUMERIC, Array, case, cases, integers, np, shuffled
+from genesis.ir.ops.sorting import sort, topk
 from genesis.ir.types import TensorType, int64
 
 
@@ -52,6 +56,32 @@ kthvalue: Op = Op("kthvalue", "sort", _kth_type, attrs=("k", "axis"), vjp=_kth_v
                   reference=_reference_kth)
 
 
+def _middle_type(x: TensorType, axis: int) -> TensorType:
+    return _kth_type(x, 1, axis)[1]
+
+
+def _middle(x: Node, axis: int) -> Node:
+    present = cast(bitwise_not(isnan(x)), dtype=int64)
+    before = floor_divide(sum(present, axes=(axis,), keepdims=True) - 1, literal(2))
+    order = item(sort(x, axis=axis, descending=False), index=1)
+    return reshape(gather(order, clamp_min(before, literal(0)), axis=axis), shape=_middle_type(x.type, axis).shape)
+
+
+def _reference_middle(x: Any, axis: int) -> Any:
+    order = np.argsort(x, axis, kind="stable")
+    before = np.maximum((~np.isnan(x)).sum(axis, keepdims=True) - 1, 0) // 2
+    return np.take_along_axis(order, before, axis).squeeze(axis)
+
+
+nanargmedian: Op = Op("nanargmedian", "sort", _middle_type, attrs=("axis",), decompose=_middle, differentiable=False,
+                      doc="Where the middle one of the elements along the axis that are not NaN is, the lower of two: "
+                          "int64. A NaN's place if there is no other; which of equal ones is left to the backend.",
+                      samples=cases(*(case(shuffled(n).of(*s), axis=a) for n, s, a in (
+                          (7, (7,), 0), (60, (2, 30), 1), (12, (4, 3), 0), (24, (2, 4, 3), 1))),
+                          case(Array((3.0, math.nan, 1.0, 2.0, math.nan)), axis=0), kinds=FLOAT),
+                      reference=_reference_middle)
+
+
 def _counts_type(ids: TensorType, size: int) -> TensorType:
     if ids.ndim != 1 or ids.dtype.kind != "int":
         raise RuntimeError(f"numbers to count are a vector of integers, not {ids}")
@@ -69,4 +99,4 @@ bincount: Op = Op("bincount", "index", _counts_type, attrs=("size",), decompose=
                                 case(integers(0, 5).of(0), size=3), kinds=("int",)),
                   reference=lambda ids, size: np.bincount(ids, minlength=size))
 
-__all__ = ["bincount", "kthvalue"]
+__all__ = ["bincount", "kthvalue", "nanargmedian"]
