@@ -60,7 +60,7 @@ def emit_matmul(group: Group) -> KernelSource:
     dots = node.dtype in (float16, bfloat16, float32)
     tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
-    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, dots, wide)]
+    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, depth, dots, wide)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -124,7 +124,7 @@ def _place_of_tile(wide: bool) -> list[str]:
     ]
 
 
-def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: bool) -> list[str]:
+def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, dots: bool, wide: bool) -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
@@ -133,6 +133,8 @@ def _product(a: OperandView, b: OperandView, dtype: DType, dots: bool, wide: boo
              f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
              else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
              f"total = tl.zeros([I, J], {triton_type(held)})",
+             # A loop that may not run at all makes ptxas wait for each product before the next (its remark C7515).
+             *(["tl.assume(depth > 0)"] if depth else []),
              "for start in range(0, depth, K):",
              f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):

@@ -1,0 +1,57 @@
+"""Products on tensor cores run one after the other without waiting in between."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genesis.codegen.emit import emit
+from genesis.codegen.source import KernelSource, define
+from genesis.ir import Graph
+from genesis.ir.node import Node
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.types import bfloat16
+from genesis.passes.fuse import fuse
+from tests.codegen.programs import an_input
+
+DEEP, WIDE = (4096, 3072), (768, 3072)
+
+
+def ptx_of(kernel: KernelSource) -> str:
+    """What Triton makes of a kernel for sm_90, before ptxas."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    parts = kernel.key_parts()
+    names = [name for name, _ in parts["signature"]]
+    attributes: dict[Any, Any] = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
+    source = ASTSource(fn=define(parts["source"])[parts["name"]], signature=dict(parts["signature"]),
+                       constexprs=dict(parts["constexprs"]), attrs=attributes)
+    options = {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": False}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+
+
+def remarks(ptx: str, folder: Path) -> str:
+    """What ptxas says about it."""
+    from triton import knobs
+    (folder / "kernel.ptx").write_text(ptx)
+    done = subprocess.run([knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", str(folder / "kernel.ptx"), "-o",
+                           str(folder / "kernel.cubin")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
+    def operand(position: int, shape: tuple[int, int], transposed: bool) -> tuple[Node, Node]:
+        x = an_input(position, shape[::-1] if transposed else shape, bfloat16)
+        return x, swap_last(x) if transposed else x
+    (x, a), (y, b) = operand(0, DEEP, layout[0] == "T"), operand(1, WIDE[::-1], layout[1] == "T")
+    kernel, = (emit(group) for group in fuse(Graph((x, y), (matmul(a, b),))).groups)
+    ptx = ptx_of(kernel)
+    said = remarks(ptx, tmp_path)
+    assert "wgmma.mma_async" in ptx and "registers" in said
+    assert "serialized" not in said, said
