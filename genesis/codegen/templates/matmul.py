@@ -18,7 +18,7 @@ from genesis.codegen.templates.epilogue import epilogue
 from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.node import Node
-from genesis.ir.size import near
+from genesis.ir.size import is_multiple, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
 from genesis.passes.operand_view import OperandView, operand_view
@@ -60,7 +60,9 @@ def emit_matmul(group: Group) -> KernelSource:
     dots = node.dtype in (float16, bfloat16, float32)
     tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
-    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, depth, dots, wide)]
+    blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
+    ragged = {name for name, (size, block) in blocks.items() if not is_multiple(size, block)}
+    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, depth, ragged, dots, wide)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -69,9 +71,9 @@ def emit_matmul(group: Group) -> KernelSource:
         more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), wide)
         lines += more.lines
     if stored:
-        lines.append("inside = (i[:, None] < rows) & (j[None, :] < columns)")
         out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
-        lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}), mask=inside)")
+        inside = _mask({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
+        lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
@@ -124,7 +126,14 @@ def _place_of_tile(wide: bool) -> list[str]:
     ]
 
 
-def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, dots: bool, wide: bool) -> list[str]:
+def _mask(conditions: dict[str, str], ragged: set[str]) -> str:
+    """The mask of an access, as an argument: what may be past the end of a size that its block does not divide."""
+    wanted = [f"({text})" for size, text in conditions.items() if size in ragged]
+    return f", mask={' & '.join(wanted)}" if wanted else ""
+
+
+def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, ragged: set[str], dots: bool,
+             wide: bool) -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
@@ -140,9 +149,9 @@ def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, dots: boo
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
         step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
-        limit = {"a": "(i[:, None] < rows) & (k[None, :] < depth)",
-                 "b": "(k[:, None] < depth) & (j[None, :] < columns)"}[name]
-        lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}), mask={limit}, other=0)")
+        mask = _mask({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < depth"},
+                      "b": {"depth": "k[:, None] < depth", "columns": "j[None, :] < columns"}}[name], ragged)
+        lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
     if dots:
         precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""
         lines.append(f"    total = tl.dot(a_tile, b_tile, total{precision})")
