@@ -86,12 +86,15 @@ def _read(storage: Storage) -> bool:
             _plans[key] = found
         return True
     try:
-        memory, = found.run(reading.memories, reading.numbers)
+        memory, = found.executor.run(reading.memories, reading.numbers)
     except BaseException as error:
         _fail(error, [storage], [], [storage])
         raise
     _last = found
-    _settle(storage, Cell(memory))
+    cell = Cell(memory)
+    if reading.memories or reading.numbers:  # else it is a constant, see `_settle`
+        storage.node.buffer = cell
+    storage.settle(cell)
     return True
 
 

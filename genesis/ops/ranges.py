@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make, number
-from genesis.ir.ops import leaves
+from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
 from genesis.ir.types import DType, bool_, float64, int64
@@ -134,9 +134,16 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Dev
     for name, size in (("n", n), ("m", m)):
         if size < 0:
             raise failure("eye", f"{name} must be greater or equal to 0, got {size}")
-    rows, columns = arange(n, device=device), arange(m, device=device)
-    ones = (rows.unsqueeze(1) == columns.unsqueeze(0)).to(dtype or default_dtype("float"))
-    return into(out, finish(ones, requires_grad))
+    return into(out, finish(wrap(_diagonal(n, m, dtype or default_dtype("float"), device_from(device))), requires_grad))
+
+
+def _diagonal(n: int, m: int, dtype: DType, device: Any) -> Node:
+    """Ones on the diagonal: in row-major order m zeros follow each."""
+    k = min(n, m)
+    spread = emit(movement.pad, (leaves.full((k, 1), 1, dtype, device),), ((0, 0), (0, m), 0))
+    line = movement.take_range(movement.reshape(spread, shape=(k * (m + 1),)), 0, 0, k * m)
+    square = movement.reshape(line, shape=(k, m))
+    return square if k == n else movement.pad(square, low=(0, 0), high=(n - k, 0), value=0)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: DeviceLike = None) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from genesis.codegen.torch_lowerings.dtypes import torch_dtype
-from genesis.codegen.torch_lowerings.table import Lowering, Outs
+from genesis.codegen.torch_lowerings.table import Lowering, Outs, into
 
 Ints = tuple[int, ...]
 
@@ -30,11 +30,14 @@ def _fill(outs: Outs, value: Any, type: Any) -> Any:
     return outs[0].fill_(value)
 
 
-def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> None:
-    out = outs[0]
-    along = [1] * out.ndim
-    along[axis] = size = shape[axis]
-    out.copy_(torch.arange(size, dtype=out.dtype).view(along))
+def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> Any:
+    places = torch.arange(shape[axis], dtype=torch_dtype(dtype))
+    if len(shape) == 1:
+        return into(outs, places)
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    out = torch.empty(shape, dtype=places.dtype) if outs[0] is None else outs[0]
+    return out.copy_(places.view(along))
 
 
 def _region(starts: Ints, stops: Ints, steps: Ints) -> tuple[slice, ...]:
@@ -72,7 +75,7 @@ def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> Any:
 MOVEMENT: dict[str, Lowering] = {
     "const": Lowering(_fill, allocates=True),
     "fill": Lowering(_fill, allocates=True),
-    "iota": Lowering(_iota),
+    "iota": Lowering(_iota, allocates=True),
     "linspace": Lowering(_linspace, allocates=True),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
     "permute": Lowering(lambda x, axes: x.permute(axes), "view"),
