@@ -14,7 +14,7 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * Assembly cannot be run; there is one line of it, a move, whose result is its operand.
 Afterwards everything is as it was, and the same process can go on compiling.
 
-A GPU may or may not notice an access outside a kernel's arguments; here it is an error.
+A GPU may or may not notice an access outside a kernel's arguments, or a race; here they are errors (`host_accesses`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ import numpy as np
 
 from genesis.runtime import host_special
 from genesis.runtime.driver import Pointer
+from genesis.runtime.host_accesses import Accesses, watch
 
 
 class HostPointer:
@@ -105,61 +106,16 @@ def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | 
     values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
     values_of = dict(zip(names, values, strict=True)) | {name: constexprs[name] for name in fixed & constexprs.keys()}
 
-    reach = _Reach(arguments)
+    pointers = [argument for argument in arguments if not isinstance(argument, int)]
+    spans = [span for pointer in pointers for span in pointer.reach]
+    known = all(pointer.reach for pointer in pointers)
 
     def run() -> None:
         with interpreting():
-            _keep_within(reach)
+            if known:
+                watch(Accesses(spans, math.prod(grid)))
             kernel.run(**values_of, grid=grid, warmup=False)
     return run
-
-
-class OutOfReach(Exception):
-    """A kernel read or wrote outside its arguments."""
-
-
-class _Reach:
-    """The addresses that a launch may touch: disjoint ranges in order, or all when one argument's are not known."""
-
-    def __init__(self, arguments: Sequence[Pointer | int]):
-        pointers = [argument for argument in arguments if not isinstance(argument, int)]
-        self.known = all(pointer.reach for pointer in pointers)
-        merged: list[list[int]] = []
-        for start, end in sorted(span for pointer in pointers for span in pointer.reach):
-            if merged and start <= merged[-1][1]:
-                merged[-1][1] = max(merged[-1][1], end)
-            else:
-                merged.append([start, end])
-        self._starts = np.array([start for start, _ in merged], np.int64)
-        self._ends = np.array([end for _, end in merged], np.int64)
-
-    def check(self, addresses: Any, mask: Any, nbytes: int) -> None:
-        """Raises OutOfReach if an element that is not masked lies outside."""
-        touched = addresses[np.broadcast_to(mask, addresses.shape)].astype(np.int64)
-        if not touched.size:
-            return
-        last = np.searchsorted(self._starts, touched, "right") - 1
-        wrong = touched[(last < 0) | (touched + nbytes > self._ends[last])]
-        if wrong.size:
-            raise OutOfReach(f"{wrong.size} of {touched.size} accesses are outside the kernel's arguments, the first "
-                             f"{int(np.abs(self._starts - wrong[0]).min())} bytes from where one begins")
-
-
-def _keep_within(reach: _Reach) -> None:
-    """Let loads and stores check their addresses, until `interpreting` ends."""
-    from triton.runtime.interpreter import InterpreterBuilder
-    if not reach.known:
-        return
-    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
-
-    def checked_load(builder: Any, pointers: Any, mask: Any, *more: Any) -> Any:
-        reach.check(pointers.data, mask.data, pointers.get_element_ty().primitive_bitwidth // 8 or 1)
-        return load(builder, pointers, mask, *more)
-
-    def checked_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
-        reach.check(pointers.data, mask.data, pointers.get_element_ty().primitive_bitwidth // 8 or 1)
-        return store(builder, pointers, value, mask, *more)
-    InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = checked_load, checked_store
 
 
 @contextmanager

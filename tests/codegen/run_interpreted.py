@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from genesis.codegen.emit import emit
@@ -15,6 +13,7 @@ from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.views import stored_as
+from genesis.runtime.host_accesses import Accesses, watch
 from genesis.runtime.host_interpreter import interpreting
 
 
@@ -39,42 +38,13 @@ def run_source(kernel: KernelSource, memory: dict[Node, torch.Tensor], most_prog
     assert programs <= most_programs, f"{kernel.name} wants {programs} programs: make the test smaller"
     arguments = [_argument(value, memory) for value in kernel.args]
     names = [name for name, kind in kernel.signature.items() if kind != "constexpr"]
-    with interpreting(), accessing_only([*(x for x in arguments if isinstance(x, torch.Tensor)), *memory.values()]):
+    spans = [(x.data_ptr(), x.data_ptr() + x.numel() * x.element_size())
+             for x in (*arguments, *memory.values()) if isinstance(x, torch.Tensor) and x.numel()]
+    with interpreting():
+        watch(Accesses(spans, programs))
         function = define(kernel.source)[kernel.name]
         call = dict(zip(names, arguments, strict=True)) | dict(kernel.constexprs)
         function.run(**call, grid=kernel.grid, warmup=False)
-
-
-@contextmanager
-def accessing_only(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Let a load or store at an address outside these tensors fail, where its mask lets it happen.
-
-    The interpreter would read whatever is there; a GPU ends the process.
-    """
-    from triton.runtime.interpreter import InterpreterBuilder as Builder
-    blocks = sorted((x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()) for x in tensors if x.numel())
-    starts, ends = (np.array([block[i] for block in blocks], np.uint64) for i in (0, 1))
-
-    def check(what: str, pointers: np.ndarray, mask: np.ndarray) -> None:
-        touched = np.broadcast_to(pointers, mask.shape)[mask.astype(bool)].astype(np.uint64)
-        position = np.searchsorted(starts, touched, side="right") - 1
-        assert ((position >= 0) & (touched < ends[np.maximum(position, 0)])).all(), f"a {what} outside all tensors"
-
-    load, store = Builder.create_masked_load, Builder.create_masked_store
-
-    def checked_load(self: Any, ptrs: Any, mask: Any, *rest: Any) -> Any:
-        check("load", ptrs.data, mask.data)
-        return load(self, ptrs, mask, *rest)
-
-    def checked_store(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        check("store", ptrs.data, mask.data)
-        return store(self, ptrs, value, mask, *rest)
-
-    Builder.create_masked_load, Builder.create_masked_store = checked_load, checked_store
-    try:
-        yield
-    finally:
-        Builder.create_masked_load, Builder.create_masked_store = load, store
 
 
 def _argument(value: Any, memory: dict[Node, torch.Tensor]) -> Any:

@@ -1,0 +1,153 @@
+"""What a kernel may do with memory, looked after while the host interprets it: stay within its arguments, and race not.
+
+Here a kernel's programs run one after the other, and so do the lanes of a store; on a GPU all at once, in no order. So
+in one launch nobody may read or write what another program writes, a program may not read again what it has written
+(its threads do not wait for each other), and a store may not have an address twice. A GPU gives a wrong number then, if
+it shows at all; here it is an error.
+
+What is read as volatile is left out: programs share it on purpose. Atomic additions are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+Span = tuple[int, int]
+"""Addresses from the first up to the second."""
+
+SEVERAL: Final = -1
+"""Instead of a program's number: more than one has read it."""
+
+SHARED: Final = -2
+"""It is read as volatile."""
+
+
+class OutOfReach(Exception):
+    """A kernel read or wrote outside its arguments."""
+
+
+class Race(Exception):
+    """What a kernel gives depends on the order in which a GPU runs its programs or their threads."""
+
+
+class Accesses:
+    """The accesses of one launch.
+
+    Args:
+        spans: what it may touch, in any order.
+        programs: how many it has.
+
+    >>> launch = Accesses([(0, 8)], programs=2)
+    >>> launch.store(0, np.array([0, 4]), np.array([True, False]), 4)
+    >>> launch.load(1, np.array([4]), np.array([True]), 4)
+    >>> launch.load(1, np.array([0]), np.array([True]), 4)
+    Traceback (most recent call last):
+    genesis.runtime.host_accesses.Race: program 1 reads what program 0 writes, 0 bytes from where an argument begins
+    """
+
+    def __init__(self, spans: Iterable[Span], programs: int):
+        merged = _merged(spans)
+        self._starts = np.array([start for start, _ in merged], np.int64)
+        self._ends = np.array([end for _, end in merged], np.int64)
+        sizes = self._ends - self._starts
+        self._before = np.cumsum(sizes) - sizes - self._starts  # from an address to its place below
+        # For each byte who reads or writes what begins there: 0, a program's number + 1, or one of the above.
+        self._readers = np.zeros(sizes.sum() if programs > 1 else 0, np.int32)
+        self._writers = np.zeros(sizes.sum(), np.int32)
+
+    def load(self, program: int, addresses: Any, mask: Any, nbytes: int, volatile: bool = False) -> None:
+        """A program reads elements of `nbytes` where the mask holds.
+
+        Raises:
+            OutOfReach: some lie outside the spans.
+            Race: some have been written.
+        """
+        touched, places = self._touched(addresses, mask, nbytes)
+        writers = self._writers[places]
+        if volatile:
+            self._writers[places] = SHARED
+            return
+        self._refuse(touched, writers > 0, f"program {program} reads what program {{}} writes", writers)
+        if self._readers.size:
+            readers = self._readers[places]
+            self._readers[places] = np.where((readers == 0) | (readers == program + 1), program + 1, SEVERAL)
+
+    def store(self, program: int, addresses: Any, mask: Any, nbytes: int) -> None:
+        """A program writes elements of `nbytes` where the mask holds.
+
+        Raises:
+            OutOfReach: some lie outside the spans.
+            Race: two are in one place, or another program has read or written some.
+        """
+        touched, places = self._touched(addresses, mask, nbytes)
+        writers = self._writers[places]
+        touched, places, writers = (x[writers != SHARED] for x in (touched, places, writers))
+        order = np.sort(places)
+        if (order[1:] == order[:-1]).any():
+            raise Race(f"a store of program {program} has an address twice")
+        self._refuse(touched, (writers != 0) & (writers != program + 1),
+                     f"programs {program} and {{}} write the same", writers)
+        if self._readers.size:
+            readers = self._readers[places]
+            self._refuse(touched, (readers != 0) & (readers != program + 1),
+                         f"program {program} writes what others read", readers)
+        self._writers[places] = program + 1
+
+    def _touched(self, addresses: Any, mask: Any, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """The addresses where the mask holds, and their places among all bytes of the spans."""
+        touched = addresses[np.broadcast_to(mask, addresses.shape)].astype(np.int64)
+        if not touched.size:
+            return touched, touched
+        span = np.searchsorted(self._starts, touched, "right") - 1
+        wrong = touched[(span < 0) | (touched + nbytes > self._ends[span])]
+        if wrong.size:
+            raise OutOfReach(f"{wrong.size} of {touched.size} accesses are outside the kernel's arguments, the first "
+                             f"{int(np.abs(self._starts - wrong[0]).min())} bytes from where one begins")
+        return touched, touched + self._before[span]
+
+    def _refuse(self, touched: np.ndarray, wrong: np.ndarray, text: str, others: np.ndarray) -> None:
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            offset = touched[first] - self._starts[np.searchsorted(self._starts, touched[first], "right") - 1]
+            raise Race(f"{text.format(others[first] - 1)}, {offset} bytes from where an argument begins")
+
+
+def _merged(spans: Iterable[Span]) -> Sequence[Span]:
+    """Disjoint spans in order."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def watch(accesses: Accesses) -> None:
+    """Let loads and stores of the interpreter tell of themselves, until `host_interpreter.interpreting` ends."""
+    from triton.runtime.interpreter import InterpreterBuilder
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def watched_load(builder: Any, pointers: Any, mask: Any, other: Any, cache: Any, evict: Any, volatile: Any) -> Any:
+        accesses.load(_program(builder), pointers.data, mask.data, _size(pointers), bool(volatile))
+        return load(builder, pointers, mask, other, cache, evict, volatile)
+
+    def watched_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
+        accesses.store(_program(builder), pointers.data, mask.data, _size(pointers))
+        return store(builder, pointers, value, mask, *more)
+    InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = watched_load, watched_store
+
+
+def _program(builder: Any) -> int:
+    """The number of the program that runs."""
+    x, y, z = builder.grid_idx
+    _, ny, nz = builder.grid_dim
+    return (x * ny + y) * nz + z
+
+
+def _size(pointers: Any) -> int:
+    """The bytes of an element."""
+    return pointers.get_element_ty().primitive_bitwidth // 8 or 1

@@ -1,0 +1,117 @@
+"""Kernels that race are refused by the host driver, in whatever order it runs their programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from genesis.ir.types import int64
+from genesis.runtime.driver import DriverError, Pointer
+from genesis.runtime.host_accesses import Accesses, OutOfReach
+from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.plan import KernelImage
+
+SOURCE = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def put(index_ptr, out_ptr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + tl.load(index_ptr + place), place)
+
+
+@triton.jit
+def shift(from_ptr, to_ptr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(to_ptr + place, tl.load(from_ptr + place))
+
+
+@triton.jit
+def store_and_load(in_ptr, out_ptr, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + place, tl.load(in_ptr + place))
+    tl.store(out_ptr + place, tl.load(out_ptr + (place ^ 1)))
+
+
+@triton.jit
+def tell(in_ptr, out_ptr, BLOCK: tl.constexpr):
+    nothing_yet = tl.load(out_ptr, volatile=True) == 0
+    tl.store(out_ptr, tl.load(in_ptr + tl.program_id(0)), mask=nothing_yet)
+
+
+CONSTEXPRS = {"BLOCK": 2}
+'''
+
+
+class Given(list):
+    """Arguments of a launch that nobody packs."""
+
+    address = 0
+
+    def described(self) -> list[Pointer | int]:
+        return self
+
+
+def whole(array: np.ndarray, start: int = 0) -> Pointer:
+    """An array from some element on, of which a kernel may touch all."""
+    return Pointer(array[start:].ctypes.data, int64, ((array.ctypes.data, array.ctypes.data + array.nbytes),))
+
+
+def run(name: str, programs: int, *arguments: Pointer) -> None:
+    driver, image = HostDriver(), KernelImage(name, b"", 4, 0, SOURCE)
+    kernel = driver.load_kernel(image)
+    prepared = driver.prepare_launch(kernel, image, (programs, 1, 1), Given(arguments))
+    driver.launch(prepared, driver.create_stream())
+
+
+def put(index: Sequence[int]) -> list[int]:
+    places, out = np.array(index), np.full(6, -1)
+    run("put", len(index) // 2, whole(places), whole(out))
+    return out.tolist()
+
+
+def test_programs_that_write_to_places_of_their_own_do_not_race() -> None:
+    assert put([5, 0, 2, 1]) == [1, 3, 2, -1, -1, 0]
+
+
+def test_programs_that_write_to_one_place_race() -> None:
+    with pytest.raises(DriverError, match="programs 1 and 0 write the same, 16 bytes from where"):
+        put([5, 2, 2, 1])
+
+
+def test_lanes_that_write_to_one_place_race() -> None:
+    with pytest.raises(DriverError, match="a store of program 0 has an address twice"):
+        put([3, 3])
+
+
+@pytest.mark.parametrize(("start", "to", "match"), [
+    (0, 1, "program 1 reads what program 0 writes"), (1, 0, "program 1 writes what others read")])
+def test_a_program_that_writes_what_another_reads_races(start: int, to: int, match: str) -> None:
+    """Whichever is first here."""
+    numbers = np.arange(5)
+    with pytest.raises(DriverError, match=match):
+        run("shift", 2, whole(numbers, start), whole(numbers, to))
+    run("shift", 2, whole(numbers), whole(numbers))
+    run("shift", 1, whole(numbers, 1), whole(numbers))  # one program reads all before it writes
+
+
+def test_a_program_may_not_read_again_what_it_has_written() -> None:
+    with pytest.raises(DriverError, match="program 0 reads what program 0 writes"):
+        run("store_and_load", 1, whole(np.arange(2)), whole(np.zeros(2, np.int64)))
+
+
+def test_what_is_read_as_volatile_is_shared_on_purpose() -> None:
+    found = np.zeros(1, np.int64)
+    run("tell", 3, whole(np.array([0, 7, 8])), whole(found))
+    assert found.item() == 7
+
+
+def test_spans_side_by_side_are_one() -> None:
+    accesses = Accesses([(8, 16), (0, 8), (24, 32)], programs=1)
+    accesses.load(0, np.array([4]), np.array([True]), 8)
+    with pytest.raises(OutOfReach, match="1 of 2 accesses are outside the kernel's arguments"):
+        accesses.load(0, np.array([24, 12]), np.array([True, True]), 8)
