@@ -153,6 +153,9 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {"cpu": _cpu, "cuda": _cuda}
 
 
 def _cpu_executor(plan: Plan) -> Any:
+    from genesis.runtime.executor_one_call import OneCall, is_one_call
+    if is_one_call(plan):
+        return OneCall(plan)
     from genesis.runtime.executor_cpu import CPUExecutor
     return CPUExecutor(plan)
 

@@ -25,7 +25,7 @@ from genesis.ir.types import Device, cpu
 from genesis.reading import reading_of
 from genesis.recording import TensorBase
 from genesis.saving import Usage, note_use, save_for_backward
-from genesis.storage import Cell, Storage, differentiable, live_pending
+from genesis.storage import Cell, Storage, differentiable, live_pending, pending
 
 if TYPE_CHECKING:
     from genesis.compiler import Compiled
@@ -58,15 +58,22 @@ def flush(wanted: Sequence[Storage]) -> None:
         for storage in wanted:
             if storage.error is not None and storage.settled:
                 raise storage.error.with_traceback(None)
-        live = live_pending()
-        if len(live) == len(wanted) == 1 and live[0] is wanted[0] and _read(live[0]):
+        if len(wanted) == 1 and _alone(wanted[0]) and _read(wanted[0]):
             return
-        live = [storage for storage in live if not storage.settled]
+        live = [storage for storage in live_pending() if not storage.settled]
         unsettled = [storage for storage in wanted if not storage.settled]
         devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
         for device in devices:
             here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
             _flush_device([s for s in unsettled if s.type.device is device], here, device)
+
+
+def _alone(storage: Storage) -> bool:
+    """Is this the only storage with content to compute?"""
+    if len(pending) == 1:
+        return pending[0] is storage._reference
+    live = live_pending()
+    return len(live) == 1 and live[0] is storage
 
 
 def _read(storage: Storage) -> bool:
@@ -95,6 +102,8 @@ def _read(storage: Storage) -> bool:
     if reading.memories or reading.numbers:  # else it is a constant, see `_settle`
         storage.node.buffer = cell
     storage.settle(cell)
+    if pending and pending[0] is storage._reference:  # so that the next read is alone at first sight
+        del pending[0]
     return True
 
 

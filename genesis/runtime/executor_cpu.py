@@ -39,10 +39,17 @@ arena = _Arena()
 
 def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.Tensor:
     """A row-major torch tensor over a storage's memory."""
-    dtype = _dtype(type)
+    dtype = torch_dtype(type)
     if not type.numel:
         return torch.empty(type.shape, dtype=dtype)
     return torch.frombuffer(storage.bytes, dtype=dtype, count=type.numel, offset=offset).view(type.shape)
+
+
+def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
+    """The tensor that shows all of a memory; it is kept with the memory."""
+    if memory.shown is not type:
+        memory.tensor, memory.shown = torch_view(memory, type), type
+    return memory.tensor
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -59,18 +66,24 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         raise MemoryError(str(error)) from None
 
 
+def as_memory_error(error: RuntimeError) -> Exception:
+    """torch's error, or Python's where torch found no memory."""
+    return MemoryError(str(error)) if "can't allocate memory" in str(error) else error
+
+
 def owned(result: torch.Tensor, type: TensorType, operands: Sequence[Any]) -> torch.Tensor:
     """What a call allocated, as an output: itself if it is row-major and the only one in its memory, else a copy."""
     memory = result.untyped_storage()
     at = memory.data_ptr()
     if (memory.nbytes() == type.nbytes and result.is_contiguous() and result.shape == type.shape
-            and result.dtype is _dtype(type)
+            and result.dtype is torch_dtype(type)
             and not any(x.untyped_storage().data_ptr() == at for x in operands if isinstance(x, torch.Tensor))):
         return result
-    return allocate(type.shape, _dtype(type)).copy_(result)
+    return allocate(type.shape, torch_dtype(type)).copy_(result)
 
 
-def _dtype(type: TensorType) -> torch.dtype:
+def torch_dtype(type: TensorType) -> torch.dtype:
+    """The dtype of a tensor of this type."""
     return getattr(torch, type.dtype.name)
 
 
@@ -95,8 +108,8 @@ class CPUExecutor:
         made = {index for call in plan.steps if isinstance(call, Call) and call.kind in ("fresh", "made")
                 for index in call.outs}
         self._outputs = [(index, place.type) for index, place in sorted(self._at["output"], key=lambda x: x[1].index)]
-        self._adopted = {index: (type, _dtype(type)) for index, type in self._outputs if index in made}
-        self._reserved = [(index, type.shape, _dtype(type)) for index, type in self._outputs if index not in made]
+        self._adopted = {index: (type, torch_dtype(type)) for index, type in self._outputs if index in made}
+        self._reserved = [(index, type.shape, torch_dtype(type)) for index, type in self._outputs if index not in made]
         self._steps: list[Step] = []
         self._rebinds: list[tuple[frozenset[int], Call]] = []
 
@@ -122,9 +135,7 @@ class CPUExecutor:
         try:
             self._call_all(registers)
         except RuntimeError as error:
-            if "can't allocate memory" in str(error):
-                raise MemoryError(str(error)) from None
-            raise
+            raise as_memory_error(error) from None
         outputs = []
         for index, kept in self._outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
@@ -156,17 +167,10 @@ class CPUExecutor:
         for index, place in self._at["input"]:
             memory = inputs[place.index]
             if bound[index]() is not memory:
-                self._registers[index] = self._tensor_over(memory, place.type)
+                self._registers[index] = tensor_over(memory, place.type)
                 bound[index] = weakref.ref(memory, self._forgets(index))
                 changed.add(index)
         return changed
-
-    @staticmethod
-    def _tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
-        """The tensor that shows this memory; it is kept with the memory."""
-        if memory.shown is not type:
-            memory.tensor, memory.shown = torch_view(memory, type), type
-        return memory.tensor
 
     def _forgets(self, index: int) -> Callable[[Any], None]:
         """Called when the memory that an input register shows is dropped: let go of it and of its views."""

@@ -10,7 +10,8 @@ from genesis.compiler import compile_graph
 from genesis.ir.parser import parse
 from genesis.ir.types import bool_, cpu, float32, tensor_type
 from genesis.runtime.cpu_storage import CPUStorage
-from genesis.runtime.executor_cpu import allocate, owned
+from genesis.runtime.executor_cpu import CPUExecutor, allocate, owned
+from genesis.runtime.executor_one_call import OneCall
 
 TYPE = tensor_type((2, 3), float32)
 
@@ -81,3 +82,33 @@ def test_results_of_inference_mode_can_be_written_to_later() -> None:
         y, = compiled.run([memory], [])
     compiled.run([y], [])
     np.testing.assert_allclose(y.numpy(TYPE), np.full((2, 3), np.exp(2)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("body", "executor"), [
+    ("%y: f32[2,3] = mul(%x, %x) return %y", OneCall),
+    ("%y: f32[2,3] = flip(%x, axes=(1,)) return %y", CPUExecutor),
+    ("%y: f32[2,3] = exp(%x) update %x = %y return %y", CPUExecutor),
+    ("%y: f32[2,3] = exp(%x) return %y, %y", CPUExecutor),
+    ("%y: f32[2,3] = exp(%x) %z: f32[2,3] = exp(%y) return %z", CPUExecutor),
+    ("%y: f32[3,2] = permute(%x, axes=(1,0)) %z: f32[3,2] = exp(%y) return %z", CPUExecutor),
+])
+def test_which_plans_are_one_call(body: str, executor: type) -> None:
+    assert type(compile_graph(parse(f"graph(%x: f32[2,3]) {{ {body} }}"), cpu).executor) is executor
+
+
+def test_one_call_takes_numbers_literals_and_other_memory_each_time() -> None:
+    compiled = compile_graph(parse("graph(%x: f32[2,3], %y: f32[2,3]; 1 numbers) { %n: f64~[] = scalar(index=0) "
+                                   "%z: f32[2,3] = addcmul(%x, %y, %y, %n) return %z }"), cpu)
+    assert type(compiled.executor) is OneCall
+    for start in (0.0, 2.0):
+        x, y = (CPUStorage(TYPE.nbytes) for _ in range(2))
+        x.copy_from_host(np.full(6, start, np.float32))
+        y.copy_from_host(np.full(6, 3, np.float32))
+        z, = compiled.run([x, y], [start + 1])
+        np.testing.assert_array_equal(z.numpy(TYPE), np.full((2, 3), start + (start + 1) * 9, np.float32))
+
+
+def test_no_memory_in_a_call_is_python_s_error() -> None:
+    compiled = compile_graph(parse("graph() { %y: u8[1152921504606846976] = const(value=0) return %y }"), cpu)
+    with pytest.raises(MemoryError):
+        compiled.run([], [])

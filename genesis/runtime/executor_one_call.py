@@ -1,0 +1,62 @@
+"""Runs a CPU plan of one call that allocates its results: most reads of an eager-looking program.
+
+Nothing is bound or kept between runs. After an op that went through megabytes every line of Python comes from memory
+again, so what a run costs is how many lines it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from genesis.ir.place import Place
+from genesis.runtime.cpu_storage import CPUStorage
+from genesis.runtime.executor_cpu import as_memory_error, owned, tensor_over, torch_dtype
+from genesis.runtime.plan import Call, Plan, Register
+
+
+def is_one_call(plan: Plan) -> bool:
+    """Does one call make all outputs, in order, of inputs and numbers?"""
+    if len(plan.steps) != 1:
+        return False
+    call, = plan.steps
+    if not isinstance(call, Call) or call.kind != "made":
+        return False
+    made = [plan.registers[i] for i in call.outs]
+    return [x.index for x in made if isinstance(x, Place)] == list(range(len(plan.outputs)))
+
+
+class OneCall:
+    """A plan of one call, ready to run."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        call, = plan.steps
+        assert isinstance(call, Call)
+        self._call = call
+        self._outs = (None,) * len(call.outs)
+        self._operands = [_operand(plan.registers[i]) for i in call.args]
+        self._results = [(type, torch_dtype(type)) for type in plan.outputs]
+
+    def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
+        """Run over these memories; returns the outputs'."""
+        if torch.is_inference_mode_enabled():  # what torch makes then nothing may write to later
+            with torch.inference_mode(False):
+                return self.run(inputs, numbers)
+        operands = [tensor_over(inputs[x], type) if type is not None else numbers[x] if is_number else x
+                    for x, type, is_number in self._operands]
+        try:
+            made = self._call.function(self._outs, *operands, **self._call.attributes)
+        except RuntimeError as error:
+            raise as_memory_error(error) from None
+        return [CPUStorage.holding(x if x.dtype is dtype and x.is_contiguous() else owned(x, type, operands), type)
+                for x, (type, dtype) in zip(made if isinstance(made, tuple) else (made,), self._results, strict=True)]
+
+
+def _operand(start: Register) -> tuple[Any, Any, bool]:
+    """(which input, its type, False), (which number, None, True) or (a literal, None, False)."""
+    if not isinstance(start, Place):
+        return start, None, False
+    return (start.index, start.type, False) if start.where == "input" else (start.index, None, True)
