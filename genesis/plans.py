@@ -23,6 +23,7 @@ from genesis.ir.size import Trace
 from genesis.ir.types import Device
 from genesis.leading import NoLeadingSize, OpenProgram, leading_size
 from genesis.recording import watched
+from genesis.runtime.entries import default_directory
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 from genesis.structure import Unknown, structure_of
@@ -196,7 +197,12 @@ def _save(structure: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> 
 
 
 def _stored() -> PlanCache | None:
-    return None if os.environ.get(VARIABLE) == "0" else PlanCache()
+    return None if os.environ.get(VARIABLE) == "0" else _cache_in(default_directory())
+
+
+@cache
+def _cache_in(directory: Path) -> PlanCache:
+    return PlanCache(directory)
 
 
 def _name(structure: tuple, numbers: list[Any], device: Device, base: list[Any]) -> str:

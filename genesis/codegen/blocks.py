@@ -155,7 +155,7 @@ def _rows(kernel: Kernel, r_block: int) -> Blocks:
                           held=HELD_BYTES * r_block // HELD)
         return Blocks(1, 8192, True, 16)
     x_block = max(1, 1024 // r_block)
-    if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 2:
+    if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
     while x_block > 1 and near(kernel.x_size) < x_block * PROGRAMS:
         x_block = max(1, x_block // 4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from genesis.codegen import triton_lowerings as table
 from genesis.codegen.blocks import Blocks
@@ -74,11 +75,17 @@ class Body:
         """The program's statements after x, x_mask and r are defined."""
         return [line for s in self.loads_first(self.stores_last(self.kernel.statements)) for line in self.statement(s)]
 
-    @staticmethod
-    def loads_first(statements: Sequence[Statement]) -> list[Statement]:
-        """What needs no value is loaded before anything is computed, which hides the time that it takes."""
+    def loads_first(self, statements: Sequence[Statement]) -> list[Statement]:
+        """What needs no value is loaded before anything is computed, which hides the time that it takes.
+
+        Not the weights of a long row: the row fills the registers until it is reduced, and they are in the cache.
+        """
+        full = not self.blocks.looped and self.blocks.r >= FULL_ROW
+
         def waits(s: Statement) -> bool:
             if isinstance(s, Load):
+                if full and s.out.vars == "r":
+                    return True
                 return any(atom.kind == "loaded" for atom in atoms([s.address, *(bound.e for bound in s.bounds)]))
             return not isinstance(s, Number)
         return sorted(statements, key=waits)
@@ -372,6 +379,10 @@ class Body:
 
 REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
                "argmax": "max", "argmin": "min"}
+
+
+FULL_ROW: Final = 8192
+"""Elements of a row from which on it leaves few registers of a program."""
 
 
 def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:

@@ -28,6 +28,7 @@ class PlanCache:
         place = Path(directory) if directory is not None else default_directory()
         self.entries = Entries(place, "plan", FORMAT)
         self._kernels = KernelCache(place)
+        self._images: dict[str, KernelImage] = {}  # of plans that were read: other sizes have the same kernels
 
     def get(self, key: str) -> Plan | None:
         """The plan of a key; None if there is none, or it or one of its kernels is damaged or missing.
@@ -37,9 +38,7 @@ class PlanCache:
         found = self.entries.read(name_of(key))
         if found is None:
             return None
-        images: dict[str, KernelImage | None] = {}
-        form = from_json(found.meta, lambda entry: images[entry] if entry in images else images.setdefault(
-            entry, self._image(entry)))
+        form = from_json(found.meta, self._image)
         if form is None:
             self.entries.path(name_of(key)).unlink(missing_ok=True)
             return None
@@ -54,12 +53,17 @@ class PlanCache:
         return all(form.entries) and self.entries.write(name_of(key), form.as_json())
 
     def _image(self, entry: str) -> KernelImage | None:
+        image = self._images.get(entry)
+        if image is not None:
+            return image
         found = self._kernels.named(entry)
         if found is None:
             return None
         meta = found.meta
         try:
-            return KernelImage(meta["name"], found.cubin, meta["num_warps"], meta["shared_bytes"], meta["source"],
-                               entry)
+            image = KernelImage(meta["name"], found.cubin, meta["num_warps"], meta["shared_bytes"], meta["source"],
+                                entry)
         except KeyError:  # written by a version that kept less
             return None
+        self._images[entry] = image
+        return image

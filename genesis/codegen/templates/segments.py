@@ -23,7 +23,7 @@ from genesis.ir.types import DType, int32
 from genesis.passes.groups import Group
 from genesis.passes.views import stored_as
 
-TILE: Final = 4096
+TILE: Final = 2048
 """Elements that a program has at a time."""
 
 
