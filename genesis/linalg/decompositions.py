@@ -272,11 +272,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         A: (*, m, n).
         B: (*, m, k), or vectors (*, m).
         rcond: singular values up to rcond times the largest count as 0.
-        driver: LAPACK's name: "gels" gives no rank, only "gelsd" and "gelss" singular values. Whatever it is, the
-            pseudo-inverse is used, so that all ranks work.
+        driver: LAPACK's name: "gels" gives no rank, "gelsy" no residuals, only "gelsd" and "gelss" singular values.
+            Whatever it is, the pseudo-inverse is used, so that all ranks work.
 
     Returns:
-        (solution, residuals, rank, singular_values); without m > n there are no residuals.
+        (solution, residuals, rank, singular_values); without m > n there are no residuals. Gradients flow through the
+        first two.
     """
     from genesis.ops.creation import empty
     from genesis.ops.linalg import matmul
@@ -285,8 +286,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     solution = matmul(pinv(A, rcond), right)
     *_, m, n = A.type.shape
     nothing = empty(0, dtype=A.type.dtype, device=A.type.device)
-    residuals = (matmul(A, solution) - right).square().sum(-2) if m > n else nothing
+    residuals = (matmul(A, solution) - right).square().sum(-2) if m > n and driver != "gelsy" else nothing
     ranked = driver in (None, "gelsy", "gelsd", "gelss")
     rank = matrix_rank(A, rtol=rcond) if ranked else nothing.to(int64)
-    values = svdvals(A) if driver in ("gelsd", "gelss") else nothing
+    values = svdvals(A.detach()) if driver in ("gelsd", "gelss") else nothing
     return LstSq(solution.squeeze(-1) if vectors else solution, residuals, rank, values)

@@ -6,6 +6,7 @@ See `tests/opinfo` for where they come from and what is known to differ. One ope
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_forward(cuda, operator):
             theirs = list(parts(operator.info.op(sample.input, *sample.args, **sample.kwargs)))
             try:
                 args, kwargs = translated(Translation("cuda"), sample)
-                if "device" in kwargs:
+                if "device" in kwargs or takes_device(operator.function):
                     kwargs["device"] = "cuda"
                 ours = list(parts(operator.function(*args, **kwargs)))
             except Untranslatable:
@@ -56,8 +57,8 @@ def test_forward(cuda, operator):
             pending.append((dtype, sample, ours, theirs))
         genesis.eval([x for _, _, ours, _ in pending for x in ours if isinstance(x, genesis.Tensor)])
         for dtype, sample, ours, theirs in pending:
-            here = [x.cpu() if isinstance(x, genesis.Tensor) else x for x in ours]
-            found = disagreement(operator, sample, dtype, here, theirs)
+            found = elsewhere(ours) or disagreement(
+                operator, sample, dtype, [x.cpu() if isinstance(x, genesis.Tensor) else x for x in ours], theirs)
             problems += [f"{about(dtype, sample)}: {found}"] if found else []
     report(operator, problems)
 
@@ -83,6 +84,17 @@ def test_gradient(cuda, operator):
             found = compare([x if x is None else x.cpu() for x in ours], theirs)
             problems += [f"{described(sample)}: {found}"] if found else []
     report(operator, problems)
+
+
+def takes_device(function: Any) -> bool:
+    """Is this a function of Genesis that makes tensors?"""
+    return inspect.isfunction(function) and "device" in inspect.signature(function).parameters
+
+
+def elsewhere(results: list[Any]) -> str:
+    """What is not on the GPU."""
+    lost = [x.device for x in results if isinstance(x, genesis.Tensor) and x.device.type != "cuda"]
+    return f"a result is on {lost[0]}" if lost else ""
 
 
 def about(dtype: torch.dtype, sample: Any) -> str:

@@ -56,7 +56,7 @@ class Translation:
             return DTYPE[x]
         if isinstance(x, complex) or (isinstance(x, torch.device) and x.type != "cpu"):
             raise Untranslatable(x)
-        if isinstance(x, torch.device):
+        if isinstance(x, torch.device) or (isinstance(x, str) and x == "cpu"):
             return self.device
         if isinstance(x, (torch.layout, torch.memory_format)):
             if x not in (torch.strided, torch.contiguous_format, torch.preserve_format):

@@ -86,3 +86,14 @@ def test_small_integers_stay_small_where_a_size_of_1_is_stretched():
     x, y = ([lib.ones(*shape, dtype=lib.int8) for lib in (genesis, torch)] for shape in ((1, 2), (3, 4)))
     ours, theirs = (lib.tensordot(a, b, dims=([0], [0])) for lib, a, b in zip((genesis, torch), x, y, strict=True))
     assert ours.dtype is genesis.int8 and ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_what_least_squares_gives_is_up_to_the_driver(driver):
+    (x, a), (y, b) = matrices(5, 3), matrices(5, 2, seed=1)
+    x, a = x.requires_grad_(), a.requires_grad_()
+    ours, theirs = genesis.linalg.lstsq(x, y, driver=driver), torch.linalg.lstsq(a, b, driver=driver)
+    for found, wanted in zip(ours, theirs, strict=True):
+        assert tuple(found.shape) == tuple(wanted.shape)
+        assert found.requires_grad is wanted.requires_grad or not wanted.numel()
+        np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-9)
