@@ -68,7 +68,7 @@ def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule
     _, refusals = apply_patterns(stages["canonical"], backend.patterns)
     schedule = lower_peak(backend.group(graph))
     if backend.recomputes and config.fuse and config.recompute:
-        schedule = remat(schedule, backend.group)
+        schedule = remat(schedule, backend.group, sparing=config.spare_memory)
     stages["recomputed"] = verify(schedule.graph)
     schedule = replace(schedule, refusals=(*refusals, *schedule.refusals))
     memory = plan_memory(schedule, backend.may_overwrite)

@@ -10,9 +10,9 @@ reader, from values that are in memory anyway.
             …                                                        …
             %9 = mul(%8, gelu'(%1))                                  %9 = mul(%8, gelu'(%0 + %b))
 
-First everything is taken that moves fewer bytes. What that saves is then spent on making more again, where the most
-memory is freed for it. The new schedule is used only if, counted over its own kernels, it moves no more bytes, its
-peak is no higher, and one of the two is less.
+Everything is taken that moves fewer bytes. Where memory is to be spared (`config.spare_memory`), what that saves is
+then spent on making more again, where the most is freed for it. The new schedule is used only if, counted over its own
+kernels, it moves no more bytes, its peak is no higher, and one of the two is less.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ NO_MORE = 1.002
 """Times the bytes that were moved before: biases and the like, which several kernels read, are no objection."""
 
 
-def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = LEAST_BYTES) -> Schedule:
+def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = LEAST_BYTES,
+          sparing: bool = False) -> Schedule:
     """The schedule in which far readers make again what is not worth keeping; itself, if there is nothing of it.
 
     Args:
         schedule: the groups in order.
         group: makes a schedule of a graph.
         least: kept bytes from which on to try.
+        sparing: whether memory counts for more than time.
     """
     step = Step(schedule, turns(Lives(schedule).alive()))
     if step.crossing_bytes() < least:
         return schedule
-    after = decide(step)
+    after = decide(step, sparing)
     if not after:
         return schedule
     again = lower_peak(group(recomputed(schedule.graph, step.parts, after)))
@@ -102,7 +104,7 @@ class Kernel:
     first: int
 
 
-def decide(step: Step) -> dict[Node, Node]:
+def decide(step: Step, sparing: bool) -> dict[Node, Node]:
     """Values to make again → what must be known before.
 
     From the last kernel to the first: what a later one's choice reads of an earlier one is wanted of that one.
@@ -115,7 +117,7 @@ def decide(step: Step) -> dict[Node, Node]:
             if wanted:
                 kernels += _choices(step, wanted, *network(step, member, wanted))
     found: dict[Node, Node] = {}
-    for kernel, choice in zip(kernels, spend(kernels), strict=True):
+    for kernel, choice in zip(kernels, spend(kernels, sparing), strict=True):
         after = step.known_before(kernel.first)
         if after is not None:
             found.update((kernel.nodes[i], after) for i in choice.again if kernel.nodes[i] in step.home)
@@ -135,10 +137,12 @@ def _choices(step: Step, wanted: Sequence[Node], nodes: tuple[Node, ...], values
     return [Kernel(nodes, now, lean, leanest, first)]
 
 
-def spend(kernels: Sequence[Kernel]) -> list[Choice]:
-    """A choice for each kernel: the one that moves the fewest bytes; then, for what that saves, those that hold fewer,
-    in the order of bytes moved for a byte freed."""
+def spend(kernels: Sequence[Kernel], sparing: bool) -> list[Choice]:
+    """A choice for each kernel: the one that moves the fewest bytes; then, if memory is to be spared, for what that
+    saves those that hold fewer, in the order of bytes moved for a byte freed."""
     chosen = [min(k.now, k.lean, key=lambda choice: (choice.traffic, choice.held)) for k in kernels]
+    if not sparing:
+        return chosen
     left = sum(k.now.traffic - choice.traffic for k, choice in zip(kernels, chosen, strict=True))
     offers = []
     for i, k in enumerate(kernels):

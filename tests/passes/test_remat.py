@@ -111,7 +111,7 @@ def dropouts() -> Graph:
 @pytest.mark.parametrize("program", [mlps, layer_norms])
 def test_it_moves_fewer_bytes_keeps_fewer_and_launches_no_more(program: Callable[[], Graph]) -> None:
     before = scheduled(program())
-    after = remat(before, fuse, least=0)
+    after = remat(before, fuse, least=0, sparing=True)
     assert after is not before
     assert moved_bytes(after) <= NO_MORE * moved_bytes(before)
     assert Lives(after).peak() < Lives(before).peak()
@@ -119,10 +119,18 @@ def test_it_moves_fewer_bytes_keeps_fewer_and_launches_no_more(program: Callable
     assert_same_values(before, after, most_programs=256)
 
 
+@pytest.mark.parametrize("program", [mlps, layer_norms, dropouts])
+def test_where_memory_is_not_spared_fewer_bytes_move(program: Callable[[], Graph]) -> None:
+    before = scheduled(program())
+    after, spared = (remat(before, fuse, least=0, sparing=sparing) for sparing in (False, True))
+    assert moved_bytes(after) <= moved_bytes(before) and Lives(after).peak() <= Lives(before).peak()
+    assert moved_bytes(after) <= moved_bytes(spared)
+
+
 def test_what_is_made_again_is_made_by_the_kernel_that_reads_it() -> None:
     """Each second computation stands beside the gradient that reads it: no kernel only repeats something."""
     before = scheduled(mlps())
-    after = remat(before, fuse, least=0)
+    after = remat(before, fuse, least=0, sparing=True)
     again = [group for group in after.groups if any(node.op.name == "recompute" for node in group.nodes)]
     assert len(again) == DEPTH - 1 and len(after.groups) == len(before.groups)
     assert all(sum(x.op.name == "matmul" for x in group.inputs) == 2 for group in again)  # up's result, and a gradient
@@ -131,7 +139,7 @@ def test_what_is_made_again_is_made_by_the_kernel_that_reads_it() -> None:
 def test_a_dropout_mask_is_the_forwards() -> None:
     """Its bits depend on seed, draw and place alone: the second computation has the same ones."""
     before = scheduled(dropouts())
-    after = remat(before, fuse, least=0)
+    after = remat(before, fuse, least=0, sparing=True)
     assert after is not before
     assert_same_values(before, after, numbers=(7, 3))
 
@@ -153,7 +161,7 @@ def test_products_and_sums_are_kept() -> None:
     """The far reader wants a row's sum and a product's result: both stay as they are."""
     schedule = scheduled(layer_norms())
     step = Step(schedule, turns(Lives(schedule).alive()))
-    assert all(node.op.kind in ("pointwise", "movement", "random") for node in decide(step))
+    assert all(node.op.kind in ("pointwise", "movement", "random") for node in decide(step, sparing=True))
 
 
 def test_values_that_the_next_kernel_reads_are_kept() -> None:
@@ -166,7 +174,7 @@ def test_values_that_the_next_kernel_reads_are_kept() -> None:
     step = Step(schedule, turns(Lives(schedule).alive()))
     sums = {node for node in step.home if node.op.name == "add" and any(
         y.op.name == "matmul" for y in node.inputs) and step.near(node)}
-    assert sums and sums.isdisjoint(decide(step))
+    assert sums and sums.isdisjoint(decide(step, sparing=True))
 
 
 # Its parts
@@ -258,7 +266,7 @@ def test_its_cost_grows_about_linearly() -> None:
         for transform in (autodiff, canonicalize, lambda g: legalize(g, backend_of("cuda").supports)):
             graph = transform(graph)
         schedule = fuse(graph)
-        return cost(lambda: remat(schedule, fuse, least=0))
+        return cost(lambda: remat(schedule, fuse, least=0, sparing=True))
 
     seconds(64)
     assert min(seconds(1600) for _ in range(2)) < 8 * min(seconds(400) for _ in range(3))
@@ -267,6 +275,6 @@ def test_its_cost_grows_about_linearly() -> None:
 def test_low_precision_values_are_made_again_as_they_were() -> None:
     """In bfloat16: what the gradients read again is what the forward had, within its rounding."""
     before = scheduled(mlps(dtype=bfloat16))
-    after = remat(before, fuse, least=0)
+    after = remat(before, fuse, least=0, sparing=True)
     assert after is not before
     assert_same_values(before, after, tolerance=0.15, most_programs=256)  # torch rounds each of 40 ops and 32 terms
