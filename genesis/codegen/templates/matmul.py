@@ -18,7 +18,7 @@ from genesis.codegen.templates.epilogue import epilogue
 from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.node import Node
-from genesis.ir.size import is_multiple, near
+from genesis.ir.size import gcd, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
 from genesis.passes.operand_view import OperandView, operand_view
@@ -61,7 +61,7 @@ def emit_matmul(group: Group) -> KernelSource:
     tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
-    ragged = {name for name, (size, block) in blocks.items() if not is_multiple(size, block)}
+    ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # whatever open sizes are
     lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, depth, ragged, dots, wide)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
