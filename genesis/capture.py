@@ -68,17 +68,15 @@ def computed(node: Node) -> bool:
     return cell is not None and cell.memory is not None
 
 
-def is_constant(node: Node) -> bool:
-    """True if the value is the same in every program: no memory, number or computed value is behind it."""
-    seen = {node}
-    level = [node]
-    while level:
-        for x in level:
-            if computed(x) or x.op is leaves.data or x.op is leaves.number:
-                return False
-        level = list(dict.fromkeys(y for x in level for y in x.inputs if y not in seen))
-        seen.update(level)
-    return True
+def constants(order: Iterable[Node]) -> set[Node]:
+    """Those of these nodes, operands before users, whose values are the same in every program: no memory, number or
+    computed value is behind them."""
+    found: set[Node] = set()
+    varying = (leaves.data, leaves.number)
+    for node in order:
+        if found.issuperset(node.inputs) and node.op not in varying and not computed(node):
+            found.add(node)
+    return found
 
 
 def walk(roots: Iterable[Node], through: set[Node] | None = None,

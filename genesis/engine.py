@@ -15,7 +15,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis import session
-from genesis.capture import Captured, capture, computed, is_constant, program, walk
+from genesis.capture import Captured, capture, computed, constants, program, walk
 from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.node import Node, make, unique
@@ -179,21 +179,22 @@ def run(flush: Flush) -> Compiled:
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
     copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
+    constant = constants(flush.captured.order)
     for storage in updates:
         old = storage.cell
         new = Cell(old.memory)  # type: ignore[union-attr]
         old.memory = copies.get(storage)  # type: ignore[union-attr]
-        _settle(storage, new)
+        _settle(storage, new, constant)
     for storage, memory in zip(outputs, results, strict=False):
         cell = Cell(memory)
         cell.usage = usage
-        _settle(storage, cell)
+        _settle(storage, cell, constant)
     return compiled
 
 
-def _settle(storage: Storage, cell: Cell) -> None:
+def _settle(storage: Storage, cell: Cell, constant: Container[Node]) -> None:
     node = storage.node
-    if not computed(node) and not is_constant(node):  # a plan that makes a constant has this node, and would keep it
+    if not computed(node) and node not in constant:  # a plan that makes a constant has this node, and would keep it
         node.buffer = cell
     if not node.needs_grad:
         storage.settle(cell)

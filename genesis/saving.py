@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
-from genesis.capture import Captured, build_nodes, is_constant
+from genesis.capture import Captured, build_nodes, constants
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.passes.autodiff import read_by_backward
@@ -76,11 +76,10 @@ def _positions_read(captured: Captured, wanted: list[Node]) -> tuple[int, ...]:
     """Where in the program's order the values are that a backward of the wanted ones reads."""
     built = build_nodes(captured)
     read = read_by_backward([built[node] for node in wanted])
-    kept = set(captured.outputs)
+    kept = {*captured.outputs, *constants(captured.order)}
     found: dict[Node, int] = {}
     for position, node in enumerate(captured.order):
-        if (built.get(node) in read and node not in kept and node.inputs and node.buffer is None
-                and not is_constant(node)):
+        if built.get(node) in read and node not in kept and node.inputs and node.buffer is None:
             found.setdefault(built[node], position)
     return tuple(found.values())
 
