@@ -38,6 +38,7 @@ class KernelSource:
         args: for each parameter that is not a constexpr: a node (its memory), an int, or a table.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         grid: programs in three dimensions; an empty one needs no launch.
+        flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
     """
 
     name: str
@@ -51,12 +52,13 @@ class KernelSource:
     num_stages: int = 3
     label: str = ""
     scratch: tuple[int, ...] = field(default=())
+    flushes: bool = False
 
     def key_parts(self) -> dict[str, Any]:
         """What decides the compiled kernel, as plain data: equal parts are one compilation."""
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned),
-                "num_warps": self.num_warps, "num_stages": self.num_stages}
+                "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes}
 
 
 def define(source: str) -> dict[str, Any]:

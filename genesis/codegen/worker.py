@@ -33,12 +33,19 @@ def compile_kernel(parts: dict[str, Any], architecture: int = ARCHITECTURE) -> d
     names = list(signature)
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
     source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
-    options = {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": ENABLE_FP_FUSION}
     with tempfile.TemporaryDirectory(prefix="genesis-triton-") as folder, _cache_in(folder):
-        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32),
+                                  options=options_of(parts))
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
             "shared_bytes": metadata.shared}
+
+
+def options_of(parts: dict[str, Any]) -> dict[str, Any]:
+    """Triton's options for a kernel. By default its library of functions would make 0 of numbers below float32's normal
+    range, and -0.0 the floor of -1e-40."""
+    return {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": ENABLE_FP_FUSION,
+            "enable_reflect_ftz": parts["flushes"]}
 
 
 def _cache_in(folder: str) -> Any:

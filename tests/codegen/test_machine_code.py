@@ -1,4 +1,4 @@
-"""Products on tensor cores run one after the other without waiting in between."""
+"""What becomes of a kernel behind Triton: products on tensor cores do not wait for each other, small numbers stay."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 
 from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, define
-from genesis.ir import Graph
+from genesis.codegen.worker import options_of
+from genesis.ir import OPS, Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
-from genesis.ir.types import bfloat16
+from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fuse import fuse
 from tests.codegen.programs import an_input
 
@@ -30,8 +31,7 @@ def ptx_of(kernel: KernelSource) -> str:
     attributes: dict[Any, Any] = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
     source = ASTSource(fn=define(parts["source"])[parts["name"]], signature=dict(parts["signature"]),
                        constexprs=dict(parts["constexprs"]), attrs=attributes)
-    options = {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": False}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options_of(parts)).asm["ptx"]
 
 
 def remarks(ptx: str, folder: Path) -> str:
@@ -55,3 +55,12 @@ def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
     said = remarks(ptx, tmp_path)
     assert "wgmma.mma_async" in ptx and "registers" in said
     assert "serialized" not in said, said
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "expm1", "log1p", "sin", "atan", "exp2"])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType) -> None:
+    """floor(-1e-40) is -1, and expm1(1e-40) is 1e-40."""
+    x = an_input(0, (256,), dtype)
+    kernel, = (emit(group) for group in fuse(Graph((x,), (OPS[name](x),))).groups)
+    assert ".ftz" not in ptx_of(kernel)
