@@ -38,13 +38,21 @@ def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
     signature = {**pointers, **{size: integer_type(value) for size, value in sizes.items()},
                  **dict.fromkeys(constexprs, "constexpr")}
     aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
-    fastest = kernel.space[-1][1] if kernel.has_r and kernel.space else "x"  # whose bounds cut vectors off
-    aligned += multiples_of_16({size: value for size, value in sizes.items() if size == f"{fastest}_size"})
+    along = _read_along(kernel)
+    aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
         (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+
+
+def _read_along(kernel: Kernel) -> set[str]:
+    """The coordinates that neighbours in memory differ in, whose bounds cut vectors off: the last, and others where a
+    load runs across the rows."""
+    last = kernel.space[-1][1] if kernel.has_r and kernel.space else "x"
+    return {last, *(atom.name for load in kernel.loads("xr") for atom, k in load.address.terms
+                    if k == 1 and atom.kind == "var")}
 
 
 def _grid(body: Body) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""What becomes of a kernel behind Triton: products on tensor cores do not wait for each other, small numbers stay."""
+"""What becomes of a kernel behind Triton: products on tensor cores do not wait for each other, small numbers stay,
+accesses are wide."""
 
 from __future__ import annotations
 
@@ -64,3 +65,11 @@ def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType)
     x = an_input(0, (256,), dtype)
     kernel, = (emit(group) for group in fuse(Graph((x,), (OPS[name](x),))).groups)
     assert ".ftz" not in ptx_of(kernel)
+
+
+def test_a_transpose_reads_and_writes_vectors() -> None:
+    x = an_input(0, (1024, 2048), bfloat16)
+    kernel, = (emit(group) for group in fuse(Graph((x,), (swap_last(x),))).groups)
+    ptx = ptx_of(kernel)
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
+    assert "global.b16" not in ptx
