@@ -34,8 +34,7 @@ def compile_kernel(parts: dict[str, Any], architecture: int = ARCHITECTURE) -> d
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
     source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
     with tempfile.TemporaryDirectory(prefix="genesis-triton-") as folder, _cache_in(folder):
-        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32),
-                                  options=options_of(parts))
+        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
             "shared_bytes": metadata.shared}

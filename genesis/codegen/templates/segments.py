@@ -21,6 +21,7 @@ from genesis.ir.ops.segments import FINE
 from genesis.ir.size import is_multiple
 from genesis.ir.types import DType, int32
 from genesis.passes.groups import Group
+from genesis.passes.simplify_arithmetic import is_constant
 from genesis.passes.views import stored_as
 
 TILE: Final = 2048
@@ -43,13 +44,6 @@ def columns_of(inner: int) -> int:
     while block > 128 and -(-inner // block) * block > inner * 9 // 8:
         block //= 2
     return block
-
-
-def is_zero(base: Node) -> bool:
-    """Whether what is written to holds nothing but zeros: the gradient of a look-up does."""
-    while base.op.name in ("reshape", "expand", "permute"):
-        base = base.inputs[0]
-    return base.op.name == "const" and base["value"] == 0
 
 
 def _sums_in(dtype: DType) -> str:
@@ -96,7 +90,7 @@ def _add(group: Group, node: Node) -> KernelSource:
         "begin = tl.where(starts, p, 0)",
         "end = tl.load(ends + p, mask=starts, other=0)",
         f"at = (outer * rows + row[:, None]) * {sizes.inner} + column",
-        f"total = tl.zeros([POSITIONS, COLUMNS], {total})" if is_zero(base)
+        f"total = tl.zeros([POSITIONS, COLUMNS], {total})" if is_constant(base, 0)
         else f"total = tl.load(out + at, mask=starts[:, None]{columns}, other=0).to({total})",
     ]
     inside = ("begin", "end")
