@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.leaves import full
 from genesis.ir.ops.pointwise import bitwise_and, cast, cos, ge, left_shift, log, remainder, right_shift, sqrt, where_
 from genesis.ir.types import (
     Device,
@@ -108,11 +109,14 @@ integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", 
 
 def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> Node:
     bits = random_bits(seed, draw, shape=x.type.shape, word=0, device=x.type.device)
-    return where_(ge(bits, threshold), x * scale, 0.0)
+    wide = float64 if x.dtype is float64 else float32
+    zeros = full(x.type.shape, 0.0, wide, x.type.device)
+    factor = where_(ge(bits, threshold), scale, zeros)  # chosen after the product it is slower: the compiler then
+    return cast(cast(x, dtype=wide) * factor, dtype=x.dtype)  # takes pairs of 16-bit results apart again
 
 
 dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw: x, decompose=_dropout,
-                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else 0. With a threshold "
+                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else x · 0. With a threshold "
                      "of p · 2^32 - 2^31 and a scale of 1/(1 - p) an element is 0 with probability p and the mean "
                      "stays. Its gradient draws the same mask again.",
                  vjp=lambda g, x, threshold, scale, seed, draw, y: (
