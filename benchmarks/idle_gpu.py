@@ -16,15 +16,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis import engine
-from genesis.codegen import lower_cuda
-from genesis.codegen.source import KernelSource
 from genesis.runtime import cuda_driver
 from genesis.runtime.cuda_driver import CudaDriver
 from genesis.runtime.driver import DeviceProperties
 from genesis.runtime.plan import KernelImage
+
+if TYPE_CHECKING:
+    from genesis.codegen.source import KernelSource
 
 MEMORY: Final = 141 << 30
 ALIGNMENT: Final = 512
@@ -117,6 +118,7 @@ def _uncompiled(sources: Sequence[KernelSource], store: Any = None) -> list[Kern
 @contextmanager
 def idle_gpu() -> Iterator[IdleDriver]:
     """Inside, "cuda" is an idle GPU. Plans made inside are forgotten."""
+    from genesis.codegen import lower_cuda  # here: who finds all plans on disk (`start_up.py`) generates no kernels
     compile_sources, driver = lower_cuda.compile_sources, IdleDriver()
     lower_cuda.compile_sources = _uncompiled  # type: ignore[assignment]
     cuda_driver.install(driver)
