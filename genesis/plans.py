@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 VARIABLE: Final = "GENESIS_PLAN_CACHE"
 """Environment variable: 0 keeps plans off the disk."""
 
+MAKING_FOLDERS: Final = ("ir", "passes", "codegen", "runtime")
+MAKING_MODULES: Final = ("capture.py", "compiler.py", "config.py", "family.py", "leading.py", "plans.py",
+                         "structure.py")
+"""What decides which plan a program gets. The rest of Genesis decides which program it is, and that is part of a
+plan's name on disk anyway."""
+
 MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
 
@@ -41,6 +47,20 @@ Families = dict[Any, Any]
 """("family", device, settings, structure) → what was compiled with open sizes."""
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector: compiling makes objects by the hundred thousand, reading a plan by the ten thousand,
+    which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_uncollected()
 def find(captured: Captured, device: Device, families: Families) -> Compiled:
     """The plan of a captured program that has none in this process.
 
@@ -56,8 +76,7 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
             raise Unknown("only plans for CUDA are kept")
         structure, numbers = structure_of(captured.key)
     except Unknown:
-        with _uncollected():
-            return compile_graph(build_graph(captured), device)
+        return compile_graph(build_graph(captured), device)
     kept: list[Family | _Read] = families.setdefault(("family", device, config.key(), structure), [])
     stored = _stored()
     for source in kept:
@@ -75,21 +94,7 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
         if plan is not None:
             kept.append(_Read(numbers))
             return _from_disk(plan, start, captured)
-    with _uncollected():
-        return _made(captured, device, structure, numbers, kept)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's collector: compiling makes objects by the hundred thousand, which it would look at again and
-    again, a tenth of a second each time. What is garbage by then has no cycles, or is collected afterwards."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
+    return _made(captured, device, structure, numbers, kept)
 
 
 def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
@@ -232,12 +237,14 @@ def _installed(package: str) -> str:
 
 
 def _sources() -> tuple[tuple[str, int, int], ...]:
-    """Size and time of Genesis' own files: plans of an edited compiler are others."""
-    root = Path(__file__).parent
+    """Size and time of the files that make plans: those of an edited compiler are others."""
+    root = os.path.dirname(__file__)
     found = []
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
+        if folder == root:
+            folders[:], names = MAKING_FOLDERS, list(MAKING_MODULES)
         for name in sorted(names):
             if name.endswith(".py"):
                 stat = os.stat(os.path.join(folder, name))
-                found.append((os.path.relpath(os.path.join(folder, name), root), stat.st_size, stat.st_mtime_ns))
+                found.append((os.path.join(folder[len(root):], name), stat.st_size, stat.st_mtime_ns))
     return tuple(found)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import genesis
+from genesis import plans
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
@@ -144,6 +145,13 @@ def test_a_wrong_arrow_is_noticed(module: str, text: str) -> None:
 ])
 def test_a_right_arrow_is_not(module: str, text: str) -> None:
     assert arrows_outside(module, text) == []
+
+
+def test_a_plan_on_disk_is_told_from_those_of_all_that_makes_plans() -> None:
+    makers = ("genesis.plans", "genesis.compiler", "genesis.family")
+    seen = {name.split(".")[1] for maker in makers for name in (maker, *LAYERS[maker])}
+    told = {*plans.MAKING_FOLDERS, *(name.removesuffix(".py") for name in plans.MAKING_MODULES)}
+    assert seen - {"recording"} == told - {"config"}  # of recording it asks which tensors are parameters
 
 
 def in_fresh_python(code: str, **environment: str) -> str:

@@ -83,14 +83,17 @@ class Table:
     @cached_property
     def parts(self) -> TableParts:
         """The entries by what they are."""
-        positions = [at for at, x in enumerate(self.entries) if isinstance(x, Place)]
-        places = [x for x in self.entries if isinstance(x, Place)]
-        checks = [(at, x) for at, x in enumerate(self.entries) if isinstance(x, Check)]
-        numbers = np.array([x if isinstance(x, int) else 0 for x in self.entries], np.int64)
+        others = [(at, x) for at, x in enumerate(self.entries) if not isinstance(x, int)]  # few of very many
+        pointers = [(at, x) for at, x in others if isinstance(x, Place)]
+        checks = [(at, x) for at, x in others if isinstance(x, Check)]
+        positions, places = [at for at, _ in pointers], [place for _, place in pointers]
+        numbers = list(self.entries)
+        for at, _ in others:
+            numbers[at] = 0
         memories: dict[Memory, int] = {}
         memory = [memories.setdefault(memory_of(place), len(memories)) for place in places]
-        return TableParts(numbers, checks, places, np.array(positions, np.int64), memories, np.array(memory, np.int64),
-                          np.array([place.offset for place in places], np.int64))
+        return TableParts(np.array(numbers, np.int64), checks, places, np.array(positions, np.int64), memories,
+                          np.array(memory, np.int64), np.array([place.offset for place in places], np.int64))
 
 
 class TableParts(NamedTuple):

@@ -145,19 +145,22 @@ class PlanForm:
         open_objects = dict.fromkeys(self.moving)
         made = _Maker((), types, objects, self.kernels)
 
-        def is_open(x: Any) -> bool:
-            if x.__class__ is not list:
-                return False
+        closed = not self.values and not self.moving  # as are forms on disk: there is nothing to look for
+
+        def any_open(fields: list[Any]) -> bool:
+            return not closed and any(is_open(x) for x in fields if x.__class__ is list)  # most are a table's numbers
+
+        def is_open(x: list[Any]) -> bool:
             kind = x[0]
             return (kind == "$" or (kind == "t" and x[1] in open_types) or (kind == "o" and x[1] in open_objects)
-                    or (kind == "()" and any(map(is_open, x[1:]))))
+                    or (kind == "()" and any_open(x)))
 
         for number, entry in enumerate(self.types):
-            if any(map(is_open, entry[1])):
+            if any_open(entry[1]):
                 open_types[number] = None
             types.append(None if number in open_types else made.type(entry))
         for number, entry in enumerate(self.objects):
-            if number in open_objects or any(map(is_open, entry[1:])):
+            if number in open_objects or any_open(entry):
                 open_objects[number] = None
             objects.append(None if number in open_objects else made.object(entry))
         recipes = _Recipes(len(objects), len(types), len(self.values), len(self.kernels))
