@@ -49,10 +49,9 @@ def reading_of(storage: Storage) -> Reading | None:
             or storage.error is not None or storage.type.device is not cpu):
         return None
     key: list[Any] = []
-    found = Reading((), [], [])
-    if not _describe(node, key, {}, found.memories, found.numbers, 0):
-        return None
-    return found._replace(key=tuple(key))
+    memories: list[Any] = []
+    numbers: list[bool | int | float] = []
+    return Reading(tuple(key), memories, numbers) if _describe(node, key, {}, memories, numbers, 0) else None
 
 
 def _describe(node: Node, key: list[Any], places: dict[Node, int], memories: list[Any], numbers: list[Any],

@@ -151,18 +151,21 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
     highest = 0
     for value in values:
         rank = _RANKS.get(value.__class__)
-        if rank is not None:
-            highest = rank if rank > highest else highest
-        elif not isinstance(value, TensorBase) or (shared is not None and value.type is not shared):
-            return None
-        else:
-            shared = value.type
+        if rank is None:
+            if not isinstance(value, TensorBase):
+                return None
+            if shared is None:
+                shared = value.type
+            elif value.type is not shared:
+                return None
+        elif rank > highest:
+            highest = rank
     if shared is None or not allowed:
         return None
     kind = shared.dtype.kind
     if kind != "float" and (floating or highest > _RANK[kind]):
         return None
-    return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
+    return tuple([number(v) if v.__class__ in _RANKS else read(v) for v in values])
 
 
 def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
@@ -224,6 +227,8 @@ def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:
     >>> axis_in("sum", -1, 3)
     2
     """
+    if dim.__class__ is int and 0 <= dim < ndim:  # quickly, the usual one
+        return dim
     limit = max(ndim, 1) + extra
     try:
         index = operator.index(dim)
@@ -256,7 +261,7 @@ def shape_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     """
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         args = tuple(args[0])
-    return tuple(operator.index(size) for size in args)
+    return tuple(map(operator.index, args))
 
 
 __all__ = ["Cell", "TensorType", "axes_in", "axis_in", "broadcast", "cast", "expand", "operands", "pointwise_op",

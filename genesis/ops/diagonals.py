@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
-from genesis.ir.ops import movement as m
 from genesis.ir.types import tensor_type
+from genesis.ops import parts
 from genesis.ops.common import axis_in, shape_of
 from genesis.ops.out import into
-from genesis.ops.shape import movedim, narrow, padded, reshape, select, sliced, strides_of, unsqueeze, viewed
+from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze
 from genesis.recording import TensorBase, over
 from genesis.storage import STRIDED, View
 
@@ -34,17 +35,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     rows, columns = axis_in("diagonal", dim1, ndim), axis_in("diagonal", dim2, ndim)
     if rows == columns:
         raise failure("diagonal", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
-    turned = movedim(input, (rows, columns), (-2, -1))
-    *around, height, width = turned.type.shape
-    down, right = max(-offset, 0), max(offset, 0)
-    count = max(min(height - down, width - right), 0)
-    square = narrow(narrow(turned, -2, min(down, height), count), -1, min(right, width), count)
-    strides, kept = strides_of(square), tuple(around)
-    flat = (*kept, count * count)
-    zeros = (0,) * len(kept)
-    step = count + 1
-    return viewed(square, (*kept, count), (*strides[:-2], strides[-2] + strides[-1]), (
-        (m.reshape, (flat,)), (m.slice, ((*zeros, 0), flat, (*(1,) * len(kept), step)))))
+    if (rows, columns) != (ndim - 2, ndim - 1):
+        input = movedim(input, (rows, columns), (-2, -1))
+    return shown(input, parts.diagonal(input.type, input.part, operator.index(offset)))
 
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:

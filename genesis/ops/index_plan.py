@@ -19,7 +19,8 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import here
 from genesis.ir.types import bool_, cpu, int32, int64, uint8
-from genesis.ops.shape import broadcast_tensors, reshape, select, sliced, strides_of, unsqueeze
+from genesis.ops import parts
+from genesis.ops.shape import broadcast_tensors, reshape, select, shown, strides_of, unsqueeze
 from genesis.recording import TensorBase, read, wrap
 
 if TYPE_CHECKING:
@@ -284,10 +285,7 @@ def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
     start, stop, step = item.indices(size)
     if (start, stop, step) == (0, size, 1):
         return view
-    ndim = view.type.ndim
-    starts = tuple(start if i == axis else 0 for i in range(ndim))
-    stops = tuple(max(stop, start) if i == axis else n for i, n in enumerate(view.type.shape))
-    return sliced(view, starts, stops, tuple(step if i == axis else 1 for i in range(ndim)))
+    return shown(view, parts.cut(view.type, view.part, axis, start, max(stop, start), step))
 
 
 def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:

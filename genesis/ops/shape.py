@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,11 @@ from genesis.ir.errors import failure
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
-from genesis.ir.types import row_major, tensor_type
+from genesis.ops import parts
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat
 from genesis.ops.out import into
 from genesis.recording import TensorBase, assign, emit, over, read, wrap
-from genesis.storage import Step, View
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     """Strides in elements, as torch reports them."""
-    return row_major(tensor.type.shape) if tensor.part is None else tensor.part.strides
+    return parts.strides_in(tensor.type, tensor.part)
 
 
 def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = None) -> bool:
@@ -44,75 +44,17 @@ def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = Non
     return True
 
 
-def _view(input: Any, op: Any, attrs: tuple, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0,
-          then: tuple[Step, ...] = ()) -> Any:
-    """A tensor over the same storage that shows op(input), or the steps `then` of that."""
-    before = input.part
-    steps = ((op, attrs), *then) if before is None else (*before.steps, (op, attrs), *then)
-    start = offset if before is None else before.offset + offset
-    kind = input.type
-    part = View(strides, start, steps, 0 if before is None else before.leaf_steps)
-    result = over(input.storage, tensor_type(shape, kind.dtype, kind.device), part)
+def shown(input: Any, found: parts.Shown) -> Any:
+    """A view of the input: a tensor over the same storage that shows what a rule of `genesis.ops.parts` found."""
+    result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     return result
-
-
-def viewed(input: Any, shape: tuple[int, ...], strides: tuple[int, ...], steps: tuple[Step, ...]) -> Any:
-    """A tensor over the same storage that shows what the steps select."""
-    (op, attrs), *then = steps
-    return _view(input, op, attrs, shape, strides, then=tuple(then))
 
 
 def padded(input: Any, axis: int, before: int, after: int) -> Any:
     """A copy with zeros before and after along one axis."""
     low, high = ([n if i == axis else 0 for i in range(input.type.ndim)] for n in (before, after))
     return wrap(emit(m.pad, (read(input),), (tuple(low), tuple(high), 0)))
-
-
-def _infer(op: str, shape: tuple[int, ...], input: Any) -> tuple[int, ...]:
-    """The shape with -1 replaced by what is left."""
-    numel = input.type.numel
-    if shape.count(-1) > 1 or any(size < -1 for size in shape):
-        raise failure(op, f"shape {list(shape)} is invalid: at most one size may be -1", [("input", input)])
-    if -1 in shape:
-        known = 1
-        for size in shape:
-            known *= size if size != -1 else 1
-        if known == 0 or numel % known:
-            raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", input)])
-        return tuple(numel // known if size == -1 else size for size in shape)
-    known = 1
-    for size in shape:
-        known *= size
-    if known != numel:
-        raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", input)],
-                      hint="use -1 for the size that follows from the others")
-    return shape
-
-
-def _viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides that show the same memory in another shape, or None where only a copy can."""
-    if 0 in new:
-        return row_major(new)
-    runs: list[tuple[int, int]] = []  # (elements, step) of each run of dimensions that are contiguous among themselves
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if runs and runs[-1][1] == size * stride:
-            runs[-1] = (runs[-1][0] * size, stride)
-        else:
-            runs.append((size, stride))
-    result: list[int] = []
-    left, step = runs.pop() if runs else (1, 1)
-    for size in reversed(new):
-        if left == 1 and size != 1 and runs:
-            left, step = runs.pop()
-        if size != 1 and left % size:
-            return None
-        result.append(step)
-        left //= size
-        step *= size
-    return tuple(reversed(result)) if left == 1 and not runs else None
 
 
 def view(input: Tensor, *shape: Any) -> Tensor:
@@ -123,21 +65,22 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    new = _infer("view", shape_of(shape), input)
-    strides = row_major(new) if input.part is None else _viewed_strides(input.type.shape, input.part.strides, new)
-    if strides is None:
+    found = parts.reshaped(input.type, input.part, parts.filled("view", input.type, shape_of(shape)))
+    if found is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
-    return _view(input, m.reshape, (new,), new, strides)
+    return shown(input, found)
 
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
-    new = _infer("reshape", shape_of(shape), input)
-    strides = row_major(new) if input.part is None else _viewed_strides(input.type.shape, input.part.strides, new)
-    if strides is not None:
-        return _view(input, m.reshape, (new,), new, strides)
-    return wrap(emit(m.reshape, (read(input),), (new,)))
+    return shaped(input, parts.filled("reshape", input.type, shape_of(shape)))
+
+
+def shaped(input: Any, new: tuple[int, ...]) -> Any:
+    """`reshape` to a shape of as many elements, all sizes given."""
+    found = parts.reshaped(input.type, input.part, new)
+    return wrap(emit(m.reshape, (read(input),), (new,))) if found is None else shown(input, found)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -154,37 +97,34 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
     given = shape_of(dims)
     ndim = input.type.ndim
-    axes = tuple(axis_in("permute", d, ndim) for d in given)
+    axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
         raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
-    strides = strides_of(input)
-    shape = input.type.shape
-    return _view(input, m.permute, (axes,), tuple(shape[a] for a in axes), tuple(strides[a] for a in axes))
+    return shown(input, parts.permuted(input.type, input.part, axes))
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
     ndim = input.type.ndim
     a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
-    order = list(range(ndim))
-    if ndim:
-        order[a], order[b] = b, a
-    shape, strides = input.type.shape, strides_of(input)
-    return _view(input, m.permute, (tuple(order),), tuple([shape[i] for i in order]),
-                 tuple([strides[i] for i in order]))
+    return shown(input, parts.swapped(input.type, input.part, a, b))
 
 
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix (vectors and numbers as they are)."""
     if input.type.ndim > 2:
         raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
-    return transpose(input, 0, 1) if input.type.ndim == 2 else _view(
-        input, m.reshape, (input.type.shape,), input.type.shape, strides_of(input))
+    if input.type.ndim == 2:
+        return shown(input, parts.swapped(input.type, input.part, 0, 1))
+    return shown(input, parts.same(input.type, input.part))
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to new places, the others in order."""
     ndim = input.type.ndim
+    if source.__class__ is int and destination.__class__ is int:
+        order = parts.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
+        return shown(input, parts.permuted(input.type, input.part, order))
     sources = [axis_in("movedim", d, ndim) for d in ([source] if isinstance(source, int) else source)]
     places = [axis_in("movedim", d, ndim) for d in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places):
@@ -193,24 +133,17 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     for name, listed, given in (("source", sources, source), ("destination", places, destination)):
         if len(set(listed)) < len(listed):
             raise failure("movedim", f"repeated dim in `{name}` ({list(given)})", [("input", input)])
-    rest = iter([d for d in range(ndim) if d not in sources])
-    at = dict(zip(places, sources, strict=True))
-    return permute(input, [at[i] if i in at else next(rest) for i in range(ndim)])
+    return shown(input, parts.permuted(input.type, input.part, parts.moved(ndim, tuple(sources), tuple(places))))
 
 
 def expand(input: Tensor, *sizes: Any) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
     given = shape_of(sizes)
-    old = input.type.shape
-    lead = len(given) - len(old)
-    fits = lead >= 0 and all(size in (-1, have) or have == 1 for size, have in zip(given[lead:], old, strict=True))
-    if not fits or -1 in given[:max(lead, 0)]:
-        raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(old)}", [("input", input)],
-                      hint="only dimensions of size 1 can be expanded")
-    shape = given[:lead] + tuple(h if s == -1 else s for s, h in zip(given[lead:], old, strict=True))
-    strides = (0,) * lead + tuple(
-        0 if h == 1 and s != 1 else stride for s, h, stride in zip(shape[lead:], old, strides_of(input), strict=True))
-    return _view(input, m.expand, (shape,), shape, strides)
+    found = parts.expanded(input.type, input.part, given)
+    if found is None:
+        raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.type.shape)}",
+                      [("input", input)], hint="only dimensions of size 1 can be expanded")
+    return shown(input, found)
 
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
@@ -233,36 +166,26 @@ def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
     shape = input.type.shape
     if isinstance(dim, (tuple, list)) and not dim:
-        chosen: set[int] = set()
+        chosen: frozenset[int] = frozenset()
     else:
-        chosen = set(axes_in("squeeze", dim, len(shape))) if dim is not None else set(range(len(shape)))
-    kept = [i for i, size in enumerate(shape) if not (i in chosen and size == 1)]
-    strides = strides_of(input)
-    new = tuple(shape[i] for i in kept)
-    return _view(input, m.reshape, (new,), new, tuple(strides[i] for i in kept))
+        chosen = frozenset(axes_in("squeeze", dim, len(shape)) if dim is not None else range(len(shape)))
+    return shown(input, parts.without(input.type, input.part, chosen))
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    shape, strides = input.type.shape, strides_of(input)
-    at = axis_in("unsqueeze", dim, len(shape) + 1)
-    new = (*shape[:at], 1, *shape[at:])
-    step = shape[at] * strides[at] if at < len(shape) else 1
-    return _view(input, m.reshape, (new,), new, (*strides[:at], step, *strides[at:]))
+    return shown(input, parts.with_one(input.type, input.part, axis_in("unsqueeze", dim, input.type.ndim + 1)))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
     shape = input.type.shape
     if not shape:
-        return reshape(input, 1)
+        return shaped(input, (1,))
     first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
     if first > last:
         raise failure("flatten", "start_dim cannot come after end_dim", [("input", input)])
-    count = 1
-    for size in shape[first:last + 1]:
-        count *= size
-    return reshape(input, (*shape[:first], count, *shape[last + 1:]))
+    return shaped(input, (*shape[:first], math.prod(shape[first:last + 1]), *shape[last + 1:]))
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -278,13 +201,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Any:
     """A view of x[start:stop:step, ...], all in range."""
-    strides = strides_of(input)
-    shape = tuple(-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
-    offset = 0
-    for a, stride in zip(starts, strides, strict=True):
-        offset += a * stride
-    return _view(input, m.slice, (starts, stops, steps), shape,
-                 tuple(a * b for a, b in zip(strides, steps, strict=True)), offset)
+    return shown(input, parts.sliced(input.type, input.part, starts, stops, steps))
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
@@ -304,9 +221,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     if not 0 <= begin <= begin + length <= shape[axis]:
         raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
                       [("input", input)])
-    starts = tuple(begin if i == axis else 0 for i in range(len(shape)))
-    stops = tuple(begin + length if i == axis else size for i, size in enumerate(shape))
-    return sliced(input, starts, stops, (1,) * len(shape))
+    return shown(input, parts.cut(input.type, input.part, axis, begin, begin + length, 1))
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
@@ -316,12 +231,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     if not shape or not -shape[axis] <= index < shape[axis]:
         raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
                       error=IndexError)
-    at, strides = index % shape[axis], strides_of(input)
-    starts, stops = [0] * len(shape), list(shape)
-    starts[axis], stops[axis] = at, at + 1
-    rest = (*shape[:axis], *shape[axis + 1:])
-    return _view(input, m.slice, (tuple(starts), tuple(stops), (1,) * len(shape)), rest,
-                 (*strides[:axis], *strides[axis + 1:]), at * strides[axis], then=((m.reshape, (rest,)),))
+    at = index % shape[axis]
+    return shown(input, parts.selected(input.type, input.part, axis, at if at.__class__ is int else operator.index(at)))
 
 
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
@@ -411,7 +322,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
     given = (dims,) if dims is not None else axes
-    axes = tuple(sorted(axis_in("flip", d, input.type.ndim) for d in shape_of(given)))
+    axes = tuple(sorted([axis_in("flip", d, input.type.ndim) for d in shape_of(given)]))
     if len(set(axes)) < len(axes):
         raise failure("flip", f"a dim appears multiple times in {axes}", [("input", input)])
     return wrap(emit(m.flip, (read(input),), (axes if input.type.ndim else (),)))
@@ -420,13 +331,9 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 def repeat(input: Tensor, *repeats: Any) -> Tensor:
     """A copy repeated so often along each dimension (new leading ones first)."""
     times = shape_of(repeats)
-    lead = len(times) - input.type.ndim
-    if lead < 0:
+    if len(times) < input.type.ndim:
         raise failure("repeat", "the number of repeats must be at least the number of dimensions", [("input", input)])
-    shape = (1,) * lead + input.type.shape
-    spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
-    single = tuple(n for size in shape for n in (1, size))
-    whole = tuple(a * b for a, b in zip(times, shape, strict=True))
+    single, spread, whole = parts.repeated(input.type.shape, times)
     node = make(m.expand, (make(m.reshape, (read(input),), (single,)),), (spread,))
     return wrap(emit(m.reshape, (node,), (whole,)))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from genesis.ir.place import Place
+from genesis.ir.types import TensorType
 from genesis.runtime.cpu_storage import CPUStorage
 from genesis.runtime.executor_cpu import as_memory_error, owned, tensor_over, torch_dtype
 from genesis.runtime.plan import Call, Plan, Register
@@ -35,10 +36,11 @@ class OneCall:
         self.plan = plan
         call, = plan.steps
         assert isinstance(call, Call)
-        self._call = call
         self._outs = (None,) * len(call.outs)
         self._operands = [_operand(plan.registers[i]) for i in call.args]
+        self._function, self._attributes = call.function, call.attributes
         self._results = [(type, torch_dtype(type)) for type in plan.outputs]
+        self._only = self._results[0] if len(self._results) == 1 else None
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
         """Run over these memories; returns the outputs'."""
@@ -48,11 +50,18 @@ class OneCall:
         operands = [tensor_over(inputs[x], type) if type is not None else numbers[x] if is_number else x
                     for x, type, is_number in self._operands]
         try:
-            made = self._call.function(self._outs, *operands, **self._call.attributes)
+            made = self._function(self._outs, *operands, **self._attributes)
         except RuntimeError as error:
             raise as_memory_error(error) from None
-        return [CPUStorage.holding(x if x.dtype is dtype and x.is_contiguous() else owned(x, type, operands), type)
-                for x, (type, dtype) in zip(made if isinstance(made, tuple) else (made,), self._results, strict=True)]
+        if self._only is not None:
+            return [_kept(made, *self._only, operands)]
+        return [_kept(x, type, dtype, operands) for x, (type, dtype) in zip(made, self._results, strict=True)]
+
+
+def _kept(made: torch.Tensor, type: TensorType, dtype: torch.dtype, operands: Sequence[Any]) -> CPUStorage:
+    """The memory of a result."""
+    usual = made.dtype is dtype and made.is_contiguous()
+    return CPUStorage.holding(made if usual else owned(made, type, operands), type)
 
 
 def _operand(start: Register) -> tuple[Any, Any, bool]:

@@ -1,0 +1,228 @@
+"""What views show: from a tensor's type and part, and checked arguments, to the type and part of the view.
+
+Types are interned and parts never change, and a program takes the same views again and again. So each rule remembers
+what it found: a view that was taken before costs a look-up.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
+
+from genesis.ir.errors import failure
+from genesis.ir.ops import movement as m
+from genesis.ir.types import TensorType, row_major, tensor_type
+from genesis.storage import Step, View
+
+Shown = tuple[TensorType, View]
+"""The type of a view, and the part of the storage that it shows."""
+
+REMEMBERED: Final = 8192
+"""Answers that a rule keeps: types and numbers, no memory."""
+
+remembered = lru_cache(maxsize=REMEMBERED)
+
+
+def strides_in(kind: TensorType, part: View | None) -> tuple[int, ...]:
+    """Strides in elements of what a part of a storage shows, None being all of it.
+
+    >>> from genesis.ir.types import float32
+    >>> strides_in(tensor_type((2, 3), float32), None)
+    (3, 1)
+    """
+    return row_major(kind.shape) if part is None else part.strides
+
+
+def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: tuple[int, ...],
+          steps: tuple[Step, ...], offset: int = 0) -> Shown:
+    """What the steps select of the part; the offset counts from its first element."""
+    if part is None:
+        found = View(strides, offset, steps)
+    else:
+        found = View(strides, part.offset + offset, (*part.steps, *steps), part.leaf_steps)
+    return tensor_type(shape, kind.dtype, kind.device), found
+
+
+@remembered
+def filled(op: str, kind: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with -1 replaced by what is left, or RuntimeError where the elements are not as many.
+
+    >>> from genesis.ir.types import float32
+    >>> filled("view", tensor_type((6,), float32), (2, -1))
+    (2, 3)
+    """
+    numel = kind.numel
+    if shape.count(-1) > 1 or any(size < -1 for size in shape):
+        raise failure(op, f"shape {list(shape)} is invalid: at most one size may be -1", [("input", kind)])
+    known = math.prod([size for size in shape if size != -1])
+    if -1 in shape:
+        if known == 0 or numel % known:
+            raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", kind)])
+        return tuple([numel // known if size == -1 else size for size in shape])
+    if known != numel:
+        raise failure(op, f"shape '{list(shape)}' is invalid for input of size {numel}", [("input", kind)],
+                      hint="use -1 for the size that follows from the others")
+    return shape
+
+
+@remembered
+def reshaped(kind: TensorType, part: View | None, shape: tuple[int, ...]) -> Shown | None:
+    """The elements in another shape of as many; None where only a copy can be."""
+    strides = row_major(shape) if part is None else viewed_strides(kind.shape, part.strides, shape)
+    return None if strides is None else _then(kind, part, shape, strides, ((m.reshape, (shape,)),))
+
+
+def viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides that show the same memory in another shape, or None where only a copy can.
+
+    >>> viewed_strides((2, 6), (12, 2), (2, 3, 2)), viewed_strides((2, 6), (12, 1), (12,))
+    ((12, 4, 2), None)
+    """
+    if 0 in new:
+        return row_major(new)
+    runs: list[tuple[int, int]] = []  # (elements, step) of each run of dimensions that are contiguous among themselves
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = (runs[-1][0] * size, stride)
+        else:
+            runs.append((size, stride))
+    result: list[int] = []
+    left, step = runs.pop() if runs else (1, 1)
+    for size in reversed(new):
+        if left == 1 and size != 1 and runs:
+            left, step = runs.pop()
+        if size != 1 and left % size:
+            return None
+        result.append(step)
+        left //= size
+        step *= size
+    return tuple(reversed(result)) if left == 1 and not runs else None
+
+
+@remembered
+def permuted(kind: TensorType, part: View | None, axes: tuple[int, ...]) -> Shown:
+    """Dimension i is dimension axes[i]."""
+    shape, strides = kind.shape, strides_in(kind, part)
+    return _then(kind, part, tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes]),
+                 ((m.permute, (axes,)),))
+
+
+@remembered
+def swapped(kind: TensorType, part: View | None, a: int, b: int) -> Shown:
+    """Two dimensions changed places."""
+    order = list(range(kind.ndim))
+    if order:
+        order[a], order[b] = b, a
+    return permuted(kind, part, tuple(order))
+
+
+@remembered
+def moved(ndim: int, sources: tuple[int, ...], places: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of dimensions with these sources at these places, the others in order.
+
+    >>> moved(3, (0,), (2,))
+    (1, 2, 0)
+    """
+    rest = iter([d for d in range(ndim) if d not in sources])
+    at = dict(zip(places, sources, strict=True))
+    return tuple([at[i] if i in at else next(rest) for i in range(ndim)])
+
+
+@remembered
+def expanded(kind: TensorType, part: View | None, given: tuple[int, ...]) -> Shown | None:
+    """Repeated along dimensions of size 1 and new leading ones, -1 keeping a size; None where that does not fit."""
+    old, strides = kind.shape, strides_in(kind, part)
+    lead = len(given) - len(old)
+    fits = lead >= 0 and all(size in (-1, have) or have == 1 for size, have in zip(given[lead:], old, strict=True))
+    if not fits or -1 in given[:max(lead, 0)]:
+        return None
+    shape = given[:lead] + tuple(h if s == -1 else s for s, h in zip(given[lead:], old, strict=True))
+    spread = (0,) * lead + tuple(
+        0 if h == 1 and s != 1 else stride for s, h, stride in zip(shape[lead:], old, strides, strict=True))
+    return _then(kind, part, shape, spread, ((m.expand, (shape,)),))
+
+
+@remembered
+def repeated(shape: tuple[int, ...], times: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """To repeat what has this shape: the shape with a 1 before each size, the same expanded, and the result's.
+
+    >>> repeated((3,), (2, 4))
+    ((1, 1, 1, 3), (2, 1, 4, 3), (2, 12))
+    """
+    sizes = (1,) * (len(times) - len(shape)) + shape
+    pairs = list(zip(times, sizes, strict=True))
+    single, spread = [n for size in sizes for n in (1, size)], [n for pair in pairs for n in pair]
+    return tuple(single), tuple(spread), tuple([a * b for a, b in pairs])
+
+
+@remembered
+def with_one(kind: TensorType, part: View | None, at: int) -> Shown:
+    """A dimension of size 1 put in."""
+    shape, strides = kind.shape, strides_in(kind, part)
+    new = (*shape[:at], 1, *shape[at:])
+    step = shape[at] * strides[at] if at < len(shape) else 1
+    return _then(kind, part, new, (*strides[:at], step, *strides[at:]), ((m.reshape, (new,)),))
+
+
+@remembered
+def without(kind: TensorType, part: View | None, chosen: frozenset[int]) -> Shown:
+    """Without those of the chosen dimensions that are of size 1."""
+    shape, strides = kind.shape, strides_in(kind, part)
+    kept = [i for i, size in enumerate(shape) if not (i in chosen and size == 1)]
+    new = tuple([shape[i] for i in kept])
+    return _then(kind, part, new, tuple([strides[i] for i in kept]), ((m.reshape, (new,)),))
+
+
+@remembered
+def same(kind: TensorType, part: View | None) -> Shown:
+    """All of it, as a view."""
+    return _then(kind, part, kind.shape, strides_in(kind, part), ((m.reshape, (kind.shape,)),))
+
+
+@remembered
+def sliced(kind: TensorType, part: View | None, starts: tuple[int, ...], stops: tuple[int, ...],
+           steps: tuple[int, ...]) -> Shown:
+    """x[start:stop:step, ...], all in range."""
+    strides = strides_in(kind, part)
+    shape = tuple([-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True)])
+    offset = sum([a * stride for a, stride in zip(starts, strides, strict=True)])
+    return _then(kind, part, shape, tuple([a * b for a, b in zip(strides, steps, strict=True)]),
+                 ((m.slice, (starts, stops, steps)),), offset)
+
+
+@remembered
+def cut(kind: TensorType, part: View | None, axis: int, start: int, stop: int, step: int) -> Shown:
+    """start:stop:step of one dimension."""
+    starts, stops, steps = [0] * kind.ndim, list(kind.shape), [1] * kind.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return sliced(kind, part, tuple(starts), tuple(stops), tuple(steps))
+
+
+@remembered
+def selected(kind: TensorType, part: View | None, axis: int, at: int) -> Shown:
+    """One position of a dimension, without that dimension."""
+    shape, strides = kind.shape, strides_in(kind, part)
+    starts, stops = [0] * len(shape), list(shape)
+    starts[axis], stops[axis] = at, at + 1
+    rest = (*shape[:axis], *shape[axis + 1:])
+    return _then(kind, part, rest, (*strides[:axis], *strides[axis + 1:]), (
+        (m.slice, (tuple(starts), tuple(stops), (1,) * len(shape))), (m.reshape, (rest,))), at * strides[axis])
+
+
+@remembered
+def diagonal(kind: TensorType, part: View | None, offset: int) -> Shown:
+    """A diagonal of the last two dimensions: of their elements in a row, those that are a row and one apart."""
+    *around, height, width = kind.shape
+    *outer, down_step, right_step = strides_in(kind, part)
+    down, right = max(-offset, 0), max(offset, 0)
+    count = max(min(height - down, width - right), 0)
+    first = down * width + right if count else 0
+    kept, zeros, ones = tuple(around), (0,) * len(around), (1,) * len(around)
+    stop = first + (count - 1) * (width + 1) + 1 if count else 0
+    return _then(kind, part, (*kept, count), (*outer, down_step + right_step), (
+        (m.reshape, ((*kept, height * width),)),
+        (m.slice, ((*zeros, first), (*kept, stop), (*ones, width + 1)))),
+        down * down_step + right * right_step if count else 0)
