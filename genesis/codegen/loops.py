@@ -7,6 +7,9 @@ batch size is not in its text: another one of the same class (1, a multiple of 1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from genesis.codegen.ahead import asked_ahead
 from genesis.codegen.blocks import Blocks, choose_blocks
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
@@ -42,7 +45,7 @@ def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
     aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
-        name, module(name, signature, lines), signature, constexprs,
+        name, module(name, signature, lines, before=asked_ahead(kernel, blocks)), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
         (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
 
@@ -78,10 +81,11 @@ def multiples_of_16(sizes: dict[str, int]) -> list[str]:
     return [size for size, value in sizes.items() if is_multiple(value, 16)]
 
 
-def module(name: str, signature: dict[str, str], lines: list[str], more: str = "") -> str:
-    """A module's text: the imports, the helpers that the lines use, the kernel."""
+def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:
+    """A module's text: the imports, the helpers that the lines use, the kernel. Lines `before` do not wait."""
     parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
-    text = f"@triton.jit\ndef {name}({parameters}):\n" + "".join(f"    {line}\n" for line in (WAIT, RELEASE, *lines))
+    text = f"@triton.jit\ndef {name}({parameters}):\n"
+    text += "".join(f"    {line}\n" for line in (*before, WAIT, RELEASE, *lines))
     return "\n\n".join(part.strip("\n") + "\n" for part in (HEADER, prelude_for(text + more), more, text) if part)
 
 

@@ -83,7 +83,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "i1": _math("cyl_bessel_i1"),
 }
 
-ROUNDED: Final = {"exp": "g_low_exp({0})"}
+ROUNDED: Final = {"exp": "g_low_exp({0})", "sigmoid": "g_rounded_sigmoid({0})"}
 """Forms of column `low` that are cheaper still, for steps of a computation: subnormal results are 0."""
 
 LOOP_OPS: Final = frozenset(POINTWISE) | {
@@ -185,11 +185,23 @@ def g_sign(x):
     """-1, 0 or 1; 0 for NaN, as torch has it."""
     return ((x > 0).to(tl.int32) - (x < 0).to(tl.int32)).to(x.dtype)
 ''',
+    "g_low_exp2": '''
+@triton.jit
+def g_low_exp2(x):
+    """2^x in one instruction, to 2^-22; 0 where that is below 2^-126."""
+    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+''',
+    "g_low_reciprocal": '''
+@triton.jit
+def g_low_reciprocal(x):
+    """1 / x in one instruction, to 2^-23; 0 where that is below 2^-126."""
+    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+''',
     "g_low_exp": '''
 @triton.jit
 def g_low_exp(x):
     """exp to 2^-20, or to |x|·2^-24 where that is more: one product, one instruction (`tl.exp` scales subnormals)."""
-    return tl.exp2(x * 1.4426950408889634)
+    return g_low_exp2(x * 1.4426950408889634)
 ''',
     "g_sigmoid": '''
 @triton.jit
@@ -203,7 +215,14 @@ def g_sigmoid(x):
 def g_low_sigmoid(x):
     """1 / (1 + exp(-x)) to 2^-20, from exp(-|x|), which neither overflows nor cancels."""
     small = tl.exp(-tl.abs(x))
-    return tl.where(x < 0, small, 1.0) * libdevice.fast_dividef(1.0, 1.0 + small)
+    return tl.where(x < 0, small, 1.0) * g_low_reciprocal(1.0 + small)
+''',
+    "g_rounded_sigmoid": '''
+@triton.jit
+def g_rounded_sigmoid(x):
+    """The same for a step of a computation: 0 where the result is below 2^-126."""
+    small = g_low_exp(-tl.abs(x))
+    return tl.where(x < 0, small, 1.0) * g_low_reciprocal(1.0 + small)
 ''',
     "g_low_tanh": '''
 @triton.jit
@@ -211,7 +230,7 @@ def g_low_tanh(x):
     """tanh to 2^-18: (1 - e) / (1 + e) with e = exp(-2|x|), near 0 the first terms of the series."""
     square = x * x
     small = g_low_exp(-2.0 * tl.abs(x))
-    far = (1.0 - small) * libdevice.fast_dividef(1.0, 1.0 + small)
+    far = (1.0 - small) * g_low_reciprocal(1.0 + small)
     near = tl.fma(square, tl.fma(square, tl.fma(square, -17 / 315, 2 / 15), -1 / 3), 1.0) * x
     return tl.where(tl.abs(x) < 0.25, near, tl.where(x < 0, -far, far))
 ''',
@@ -220,24 +239,25 @@ def g_low_tanh(x):
 def g_low_erf(x):
     """erf to 2^-18: Abramowitz and Stegun 7.1.26, near 0 the first terms of the series."""
     square = x * x
-    t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.3275911, 1.0))
+    t = g_low_reciprocal(tl.fma(tl.abs(x), 0.3275911, 1.0))
     tail = tl.fma(t, tl.fma(t, tl.fma(t, tl.fma(t, 1.061405429, -1.453152027), 1.421413741), -0.284496736), 0.254829592)
-    far = tl.fma(-(t * tail), libdevice.fast_expf(-square), 1.0)
+    far = tl.fma(-(t * tail), g_low_exp(-square), 1.0)
     near = tl.fma(square, tl.fma(square, tl.fma(square, -0.026866171, 0.1128379167), -0.3761263890), 1.1283791671) * x
     return tl.where(tl.abs(x) < 0.25, near, tl.where(x < 0, -far, far))
 ''',
     "g_low_ndtr": '''
 @triton.jit
 def g_low_ndtr(x):
-    """The normal cdf to 2^-15 of its value, 0 where that is below 2^-126.
+    """The normal cdf to 2^-15 of its value.
 
     erfc(z) = t·P(t)·exp(-z²) with t = 1 / (1 + 0.53 z), the form of Abramowitz and Stegun 7.1.26; P is fitted here,
-    for the least relative error where z ≤ 9.4.
+    for the least relative error where z ≤ 9.4. The exponential is 2^24 times as large, so that it does not vanish
+    before the result does.
     """
-    t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.374766594, 1.0))
+    t = g_low_reciprocal(tl.fma(tl.abs(x), 0.374766594, 1.0))
     p = tl.fma(t, tl.fma(t, -0.0910865854, 0.2017424467), 0.0824396352)
     p = tl.fma(t, tl.fma(t, p, 0.1579628034), 0.1489347592)
-    tail = t * p * tl.exp2(x * x * -0.7213475204)
+    tail = (t * 2**-24) * p * g_low_exp2(tl.fma(x * x, -0.7213475204, 24.0))
     return tl.where(x < 0, tail, 1.0 - tail)
 ''',
     "g_invert": '''
@@ -317,6 +337,19 @@ def g_again(x):
     """x, as a value that the compiler takes for another: it converts it once more rather than keep what it made."""
     PACK: tl.constexpr = 4 // (x.dtype.primitive_bitwidth // 8)
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=PACK)
+''',
+    "g_ask": '''
+@triton.jit
+def g_ask(address, asks, NBYTES: tl.constexpr):
+    """Have NBYTES from an address on brought into the L2, by one thread of a program that asks."""
+    tl.inline_asm_elementwise("""{
+        .reg .pred %asks;
+        .reg .u32 %thread;
+        mov.u32 %thread, %tid.x;
+        setp.lt.u32 %asks, %thread, $2;
+        @%asks cp.async.bulk.prefetch.L2.global [$1], $3;
+        mov.u32 $0, 0;
+        }""", "=r,l,r,r", [address.to(tl.int64), asks.to(tl.int32), NBYTES], dtype=tl.int32, is_pure=False, pack=1)
 ''',
     "g_exp": '''
 @triton.jit

@@ -7,6 +7,7 @@ What Triton 3.6 has in the way, and what is done about it while a kernel is read
  * libdevice cannot be called: numpy computes it, in float64, rounded once.
  * A scalar repeated over a block takes the dtype that it says it has: a comparison of floats becomes a float.
  * `tl.dot` multiplies the bits of bfloat16, as numpy has no such dtype: they are widened before.
+ * `tl.fma` rounds its product: in float32 it is computed in float64, which holds the product exactly.
  * `gdc_wait` and `gdc_launch_dependents` are instructions of the GPU: nothing runs beside a kernel here.
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
    The way back adds to subnormal numbers: their bits are moved up instead.
@@ -142,7 +143,8 @@ def interpreting() -> Iterator[None]:
         # A third of the time would go into looking for overflows that nobody is told of.
         interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
         InterpreterBuilder.create_dot = _dot
-        InterpreterBuilder.create_inline_asm = _move
+        InterpreterBuilder.create_fma = _fma
+        InterpreterBuilder.create_inline_asm = _assembly
         InterpreterBuilder.create_splat = _splat
         ReduceOps.apply_impl = _reducing(ReduceOps.apply_impl)
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
@@ -179,7 +181,6 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda x, y, z: x * y + z,
-    "fast_expf": np.exp, "fast_dividef": np.divide,
     "erf": _elementwise(math.erf), "erfc": _elementwise(math.erfc), "lgamma": host_special.lgamma,
     "hypot": np.hypot, "erfinv": host_special.erfinv,
     "cyl_bessel_i0": functools.partial(host_special.bessel, 0),
@@ -213,22 +214,45 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     return TensorHandle(product + total.data, total.dtype.scalar)
 
 
-class _Moved:
-    """What an assembly line gives: its operands."""
+def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """x·y + z, in float32 rounded once (but for a sum that float64 rounds to a tie of float32's)."""
+    from triton.runtime.interpreter import TensorHandle
+    a, b, c = (operand.data.astype(np.float64) for operand in (x, y, z))
+    return TensorHandle((a * b + c).astype(z.data.dtype), z.dtype.scalar)
 
-    def __init__(self, values: Sequence[Any]):
-        self.values = values
+
+class _Assembled:
+    """What an assembly line gives."""
+
+    def __init__(self, result: Any):
+        self.result = result
 
     def get_result(self, index: int) -> Any:
-        """Result number `index`."""
-        return self.values[index]
+        """The only one."""
+        return self.result
 
 
-def _move(builder: Any, text: str, constraints: str, values: Sequence[Any], *_: Any) -> _Moved:
-    """The one assembly line of generated kernels."""
-    if not text.startswith("mov."):
-        raise NotImplementedError(f"the interpreter cannot run {text!r}")
-    return _Moved(values)
+_ASSEMBLY: dict[str, Callable[[Any], Any]] = {
+    "{": np.zeros_like,  # the block that asks the L2 for something
+    "mov.": lambda x: x,
+    "ex2.approx.ftz.f32": lambda x: _flushed(np.exp2(x)),
+    "rcp.approx.ftz.f32": lambda x: _flushed(1 / x),
+}
+"""How the assembly lines of generated kernels begin → the same in numpy, of their last operand."""
+
+
+def _flushed(x: Any) -> Any:
+    """float32 with 0 for what is below its normal range."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(np.float32)
+
+
+def _assembly(builder: Any, text: str, constraints: str, values: Sequence[Any], *_: Any) -> _Assembled:
+    """An assembly line on the operands of one call."""
+    from triton.runtime.interpreter import TensorHandle
+    for start, function in _ASSEMBLY.items():
+        if text.startswith(start):
+            return _Assembled(TensorHandle(function(values[-1].data), values[-1].dtype.scalar))
+    raise NotImplementedError(f"the interpreter cannot run {text!r}")
 
 
 _REDUCES_AS: dict[str, Callable[..., Any]] = {"g_max": np.max, "g_min": np.min, "g_product": np.prod}

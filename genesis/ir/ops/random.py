@@ -116,8 +116,8 @@ def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> N
 
 
 dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw: x, decompose=_dropout,
-                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else x · 0. With a threshold "
-                     "of p · 2^32 - 2^31 and a scale of 1/(1 - p) an element is 0 with probability p and the mean "
-                     "stays. Its gradient draws the same mask again.",
+                 doc="x · scale where 32 random bits, as a signed integer, are ≥ threshold, else x · 0. With a "
+                     "threshold of p · 2^32 - 2^31 and a scale of 1/(1 - p) an element is 0 with probability p and the "
+                     "mean stays. Its gradient draws the same mask again.",
                  vjp=lambda g, x, threshold, scale, seed, draw, y: (
                      dropout(g, threshold, scale, seed, draw), *[None] * 4))
