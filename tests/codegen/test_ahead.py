@@ -60,7 +60,7 @@ def test_a_flat_loop_asks_for_each_operand() -> None:
 def test_pieces_that_do_not_begin_at_16_bytes_or_are_large_are_not_asked_for() -> None:
     assert not asked(normalized(1001))
     wide = normalized(65536, float32)
-    assert 65536 * 4 > MOST_BYTES and not asked(wide)
+    assert MOST_BYTES < 65536 * 4 and not asked(wide)
     x, = inputs((1 << 20,))
     shifted = movement.slice(x, starts=(1,), stops=(1 << 20,), steps=(1,))
     assert not asked(kernel_of((x,), shifted * 2.0))
