@@ -165,7 +165,7 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
     kind = shared.dtype.kind
     if kind != "float" and (floating or highest > _RANK[kind]):
         return None
-    return tuple([number(v) if v.__class__ in _RANKS else read(v) for v in values])
+    return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
 
 
 def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
