@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from genesis.codegen.float32_functions import FLOAT32_FUNCTIONS
 from genesis.ir.types import DType, bool_, float32, int8, int16, int32, uint8
 
 _NAN = "propagate_nan=tl.PropagateNan.ALL"
@@ -24,8 +25,9 @@ def _row(any: str = "", *, float: str = "", low: str = "", f32: str = "", f64: s
     return {"low": low or f32, "f32": f32, "f64": f64 or float or any, "int": int or any, "bool": bool or any}
 
 
-def _math(name: str, low: str = "") -> dict[str, str]:
-    return _row(float=f"libdevice.{name}({{0}})", low=low)
+def _math(name: str, low: str = "", f32: str = "") -> dict[str, str]:
+    library = f"libdevice.{name}({{0}})"
+    return _row(float=library, low=low or library, f32=f32)
 
 
 POINTWISE: Final[dict[str, dict[str, str]]] = {
@@ -36,8 +38,9 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "floor_divide": _row(float="g_floor_divide({0}, {1})", int="g_int_floor_divide({0}, {1})"),
     "remainder": _row(float="g_remainder({0}, {1})", int="g_int_remainder({0}, {1})"),
     "fmod": _row(float="libdevice.fmod({0}, {1})", int="{0} % {1}"),
-    "pow": _row(float="libdevice.pow({0}, {1})", int="g_int_pow({0}, {1})"),
-    "atan2": _row(float="libdevice.atan2({0}, {1})"),
+    "pow": _row(low="libdevice.pow({0}, {1})", f32="g_pow({0}, {1})", f64="libdevice.pow({0}, {1})",
+                int="g_int_pow({0}, {1})"),
+    "atan2": _row(low="libdevice.atan2({0}, {1})", f32="g_atan2({0}, {1})", f64="libdevice.atan2({0}, {1})"),
     "maximum": _row(float=f"tl.maximum({{0}}, {{1}}, {_NAN})", int="tl.maximum({0}, {1})", bool="{0} | {1}"),
     "minimum": _row(float=f"tl.minimum({{0}}, {{1}}, {_NAN})", int="tl.minimum({0}, {1})", bool="{0} & {1}"),
     "neg": _row(float="-{0}", int="-{0}"),
@@ -47,10 +50,10 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "sqrt": _row(low="tl.sqrt({0})", f32="tl.math.sqrt_rn({0})", f64="libdevice.sqrt({0})"),
     "rsqrt": _row(low="tl.rsqrt({0})", f32="tl.math.div_rn(1.0, tl.math.sqrt_rn({0}))",
                   f64="1.0 / libdevice.sqrt({0})"),
-    "sigmoid": _row(low="g_low_sigmoid({0})", float="g_sigmoid({0})"),
-    **{name: _math(name) for name in (
-        "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-        "cosh", "asinh", "acosh", "atanh", "erfc")},
+    "sigmoid": _row(low="g_low_sigmoid({0})", f32="g_exact_sigmoid({0})", f64="g_sigmoid({0})"),
+    **{name: _math(name) for name in ("expm1", "log", "log2", "log1p", "sin", "cos", "asinh")},
+    **{name: _math(name, f32=f"g_{name}({{0}})") for name in (
+        "exp2", "log10", "tan", "asin", "acos", "atan", "sinh", "cosh", "acosh", "atanh", "erfc")},
     "exp": _math("exp", low="tl.exp({0})"),
     "erf": _math("erf", low="g_low_erf({0})"),
     "ndtr": _row(float="0.5 * libdevice.erfc({0} * -0.7071067811865476)", low="g_low_ndtr({0})"),
@@ -75,7 +78,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "isinf": _row(float='tl.abs({0}) == float("inf")'),
     "where": _row("tl.where({0}, {1}, {2})"),
     "relu": _row(float=f"tl.maximum({{0}}, 0.0, {_NAN})", int="tl.maximum({0}, 0)"),
-    "hypot": _row(float="libdevice.hypot({0}, {1})"),
+    "hypot": _row(low="libdevice.hypot({0}, {1})", f32="g_hypot({0}, {1})", f64="libdevice.hypot({0}, {1})"),
     "gcd": _row(int="g_gcd({0}, {1})"),
     "erfinv": _math("erfinv"),
     "lgamma": _math("lgamma"),
@@ -178,7 +181,7 @@ REDUCE_FINISH: Final = {
 }
 """How a block becomes one value along an axis."""
 
-PRELUDE: Final[dict[str, str]] = {
+PRELUDE: Final[dict[str, str]] = FLOAT32_FUNCTIONS | {
     "g_sign": '''
 @triton.jit
 def g_sign(x):
@@ -206,9 +209,9 @@ def g_low_exp(x):
     "g_sigmoid": '''
 @triton.jit
 def g_sigmoid(x):
-    """1 / (1 + exp(-x)) from exp(-|x|), which does not overflow: for x < 0 it is exp(x) / (1 + exp(x))."""
+    """1 / (1 + exp(-x)) in float64, from exp(-|x|), which does not overflow: exp(x) / (1 + exp(x)) for x < 0."""
     small = libdevice.exp(-tl.abs(x))
-    return g_divide(tl.where(x < 0, small, 1.0), 1.0 + small)
+    return tl.where(x < 0, small, 1.0) / (1.0 + small)
 ''',
     "g_low_sigmoid": '''
 @triton.jit

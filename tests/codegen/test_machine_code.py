@@ -58,7 +58,7 @@ def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
     assert "serialized" not in said, said
 
 
-@pytest.mark.parametrize("name", ["floor", "ceil", "expm1", "log1p", "sin", "atan", "exp2"])
+@pytest.mark.parametrize("name", ["floor", "ceil", "expm1", "log1p", "sin", "log2", "exp2"])
 @pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
 def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType) -> None:
     """floor(-1e-40) is -1, and expm1(1e-40) is 1e-40."""

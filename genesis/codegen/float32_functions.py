@@ -1,0 +1,341 @@
+"""Elementary functions in float32, for kernels whose results are not rounded to 16 bits: Triton text, by name.
+
+The GPU's library has them too, but some are more than two units in the last place (ulp) off, and some divide and take
+roots approximately under Triton. These are made of operations that IEEE 754 rounds (+, ·, fma, `div_rn`, `sqrt_rn`), so
+they give the same results in Triton's interpreter as on a GPU, and their errors are measured on the host
+(tests/codegen/test_float32_functions.py). An approximate reciprocal is taken where one step of Newton's follows: what
+is left of its error is 2^-44. Where few wait for them (tan, erfc, pow) float64 is used: its errors vanish in the
+rounding to float32.
+
+The largest errors found, in ulp: exp2 0.85, sigmoid 1.00, log10 0.95, asin 1.15, acos 1.11, atan 1.21, atan2 1.47,
+sinh 1.20, cosh 1.10, acosh 1.20, atanh 1.00, hypot 1.02; tan, erfc and pow 0.51.
+
+Polynomials are fitted here for the least relative error of the function (Lawson's weights on Chebyshev's points); their
+coefficients were rounded to float32 one after another, those left fitted again after each. Numbers in two parts, high
+and low, are as in Muller et al., Handbook of Floating-Point Arithmetic, 2nd ed.: ch. 4, and ch. 10 for reductions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FLOAT32_FUNCTIONS: Final[dict[str, str]] = {
+    "g_polynomial": '''
+@triton.jit
+def g_polynomial(x, C: tl.constexpr):
+    """C[0] + C[1]·x + C[2]·x² + …, by Horner's rule."""
+    result = tl.full((), C[len(C) - 1], x.dtype)
+    for i in tl.static_range(2, len(C) + 1):
+        result = tl.fma(result, x, tl.full((), C[len(C) - i], x.dtype))
+    return result
+''',
+    "g_copysign": '''
+@triton.jit
+def g_copysign(size, x):
+    """A size ≥ 0 with the sign of x, which may be -0."""
+    sign = (x.to(tl.int32, bitcast=True) >> 31) << 31
+    return (size.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+''',
+    "g_two_to": '''
+@triton.jit
+def g_two_to(n):
+    """2^n for an int32 between -126 and 127; 0 for -127."""
+    return ((n + 127) << 23).to(tl.float32, bitcast=True)
+''',
+    "g_scaled": '''
+@triton.jit
+def g_scaled(x, n):
+    """x · 2^n in two steps: rounded once where the result is below the normal range, infinite where it is too large."""
+    half = n >> 1
+    return x * g_two_to(half) * g_two_to(n - half)
+''',
+    "g_nearest": '''
+@triton.jit
+def g_nearest(x):
+    """The nearest integer, as float32 and as int32, for |x| < 2^22: it is in the last bits of x + 1.5 · 2^23."""
+    shifted = x + 12582912.0
+    return shifted - 12582912.0, shifted.to(tl.int32, bitcast=True) - 0x4B400000
+''',
+    "g_exp2": '''
+@triton.jit
+def g_exp2(x):
+    """2^x = 2^n · 2^f with |f| ≤ 1/2."""
+    x = g_min(g_max(x, -151.0), 129.0)
+    whole, n = g_nearest(x)
+    f = x - whole
+    return g_scaled(g_polynomial(f, (1.0, 0.6931471824645996, 0.24022650718688965, 0.055503591895103455,
+                                     0.009618067182600498, 0.0013391174143180251, 0.000154608758748509)), n)
+''',
+    "g_minus_ln2": '''
+@triton.jit
+def g_minus_ln2(x, n):
+    """x - n · log 2, log 2 as the sum of two numbers: the first product cancels exactly."""
+    return tl.fma(n, 1.904654323148236e-09, tl.fma(n, -0.6931471824645996, x))
+''',
+    "g_exact_exp": '''
+@triton.jit
+def g_exact_exp(x):
+    """e^x for x ≤ 0 as the sum of two numbers: 2^n · e^r with |r| ≤ log(2) / 2."""
+    x = g_max(x, -104.0)
+    whole, n = g_nearest(x * 1.4426950408889634)
+    r = g_minus_ln2(x, whole)
+    p = g_polynomial(r, (0.5, 0.16666515171527863, 0.04166637733578682, 0.008369393646717072, 0.0013942922232672572))
+    more = tl.fma(r * r, p, r)
+    high = 1.0 + more
+    return g_scaled(high, n), g_scaled(more - (high - 1.0), n)
+''',
+    "g_exact_sigmoid": '''
+@triton.jit
+def g_exact_sigmoid(x):
+    """1 / (1 + e), or e / (1 + e) where x < 0, with e = exp(-|x|), which does not overflow: one step of Newton's."""
+    e, e_low = g_exact_exp(-tl.abs(x))
+    under = 1.0 + e
+    under_low = (e - (under - 1.0)) + e_low
+    inverse = g_low_reciprocal(under)
+    over = tl.where(x < 0, e, 1.0)
+    found = over * inverse
+    rest = tl.fma(-found, under, over) + tl.fma(-found, under_low, tl.where(x < 0, e_low, 0.0))
+    return tl.fma(rest, inverse, found)
+''',
+    "g_hyperbolic": '''
+@triton.jit
+def g_hyperbolic(x, NEAR: tl.constexpr):
+    """(e^a / 4, e^-a / 4, r, sinh(r) - r, cosh(r) - 1) with x = a + r and a a multiple of log 2.
+
+    Quarters, so that nothing is infinite before the result is. Where |x| < NEAR ≤ 1, r is x and only sinh(r) is right.
+    """
+    x = g_min(g_max(x, -89.6), 89.6)
+    whole, n = g_nearest(x * 1.4426950408889634)
+    r = tl.where(tl.abs(x) < NEAR, x, g_minus_ln2(x, whole))
+    square = r * r
+    odd = g_polynomial(square, (0.1666666716337204, 0.00833331048488617, 0.00019842895562760532,
+                                2.7822131869470468e-06))
+    even = g_polynomial(square, (0.5, 0.04166645184159279, 0.001393627026118338))
+    return g_two_to(tl.maximum(n - 2, -127)), g_two_to(tl.maximum(-2 - n, -127)), r, odd * (r * square), even * square
+''',
+    "g_sinh": '''
+@triton.jit
+def g_sinh(x):
+    """sinh(a + r) = sinh a + (cosh a · r + (sinh a · (cosh r - 1) + cosh a · (sinh r - r))); near 0 a polynomial."""
+    up, down, r, odd, even = g_hyperbolic(x, 1.0)
+    sinh = up - down
+    cosh = up + down
+    far = 2.0 * (sinh + tl.fma(cosh, r, tl.fma(sinh, even, cosh * odd)))
+    return tl.where(tl.abs(x) < 1.0, r + odd, far)
+''',
+    "g_cosh": '''
+@triton.jit
+def g_cosh(x):
+    """cosh(a + r) = cosh a + (sinh a · r + (cosh a · (cosh r - 1) + sinh a · (sinh r - r)))."""
+    up, down, r, odd, even = g_hyperbolic(x, 0.0)
+    sinh = up - down
+    return 2.0 * (up + (tl.fma(sinh, r, tl.fma(up + down, even, sinh * odd)) + down))  # up + down is rounded
+''',
+    "g_mantissa": '''
+@triton.jit
+def g_mantissa(x):
+    """(f, n) with x = (1 + f) · 2^n and 1 + f between √½ and √2, for a normal x > 0."""
+    bits = x.to(tl.int32, bitcast=True)
+    n = (bits - 0x3F3504F3) >> 23
+    return (bits - (n << 23)).to(tl.float32, bitcast=True) - 1.0, n
+''',
+    "g_log_sum": '''
+@triton.jit
+def g_log_sum(f, low, n):
+    """log((1 + f + low) · 2^n) as the sum of two numbers, f as `g_mantissa` has it and low less than an ulp of 1 + f.
+
+    log(1 + s) = s + s² · p(s); log 2 in two parts, the first so short that its product with n is exact.
+    """
+    s = f + low
+    p = g_polynomial(s, (-0.5, 0.3333333134651184, -0.2500081956386566, 0.20001240074634552, -0.1662340760231018,
+                         0.14201627671718597, -0.13159683346748352, 0.12761861085891724, -0.07635750621557236))
+    n = n.to(tl.float32)
+    large = n * 0.693145751953125
+    high = large + s
+    rest = (s - (high - large)) + (low - (s - f))
+    return high, tl.fma(s * s, p, tl.fma(n, 1.428606765330187e-06, rest))
+''',
+    "g_log10": '''
+@triton.jit
+def g_log10(x):
+    """log(x) · log10(e), both in two parts; a number below the normal range is scaled first."""
+    tiny = x < 1.1754943508222875e-38
+    f, n = g_mantissa(tl.where(tiny, x * 16777216.0, x))
+    high, low = g_log_sum(f, 0.0, tl.where(tiny, n - 24, n))
+    found = tl.fma(high, 0.4342944920063019, tl.fma(low, 0.4342944920063019, high * -1.0103049952192578e-08))
+    edge = tl.where(x == 0, -float("inf"), tl.where(x > 0, x, float("nan")))
+    return tl.where((x > 0) & (x < float("inf")), found, edge)
+''',
+    "g_two_sum": '''
+@triton.jit
+def g_two_sum(a, b):
+    """(s, e): the rounded sum of a and b, and what was rounded off (Knuth)."""
+    s = a + b
+    part = s - a
+    return s, (a - (s - part)) + (b - part)
+''',
+    "g_acosh": '''
+@triton.jit
+def g_acosh(x):
+    """log(1 + t + √(t² + 2t)) with t = x - 1, every sum in two parts; log(2x) where x is large."""
+    large = x > 4096.0
+    t = x - 1.0
+    square = tl.fma(t, t, t + t)
+    root = tl.math.sqrt_rn(square)
+    root_low = tl.fma(-root, root, square) * (0.5 * g_low_reciprocal(tl.maximum(root, 1e-4)))  # 0 is for x = 1 only
+    u = t + root
+    sum, low = g_two_sum(1.0, u)
+    low = low + ((t - (u - root)) + root_low)
+    f, n = g_mantissa(tl.where(large, x, sum))
+    high, low = g_log_sum(f, tl.where(large, 0.0, low * g_two_to(-n)), tl.where(large, n + 1, n))
+    return tl.where(x < 1.0, float("nan"), tl.where(x < float("inf"), high + low, x))
+''',
+    "g_atanh": '''
+@triton.jit
+def g_atanh(x):
+    """log(1 + 2|x| / (1 - |x|)) / 2, the quotient and the sum in two parts."""
+    size = tl.abs(x)
+    under = 1.0 - size
+    inverse = g_low_reciprocal(under)
+    u = (size + size) * inverse
+    u_low = (tl.fma(-u, under, size + size) - u * ((1.0 - under) - size)) * inverse
+    sum, low = g_two_sum(1.0, u)
+    f, n = g_mantissa(sum)
+    high, low = g_log_sum(f, (low + u_low) * g_two_to(-n), n)
+    found = tl.where(size < 1.0, 0.5 * (high + low), tl.where(size == 1.0, float("inf"), float("nan")))
+    return g_copysign(found, x)
+''',
+    "g_asin_of": '''
+@triton.jit
+def g_asin_of(x):
+    """(s, q, far): asin(s) = s + s · q, of s = x, or s = √((1 - |x|) / 2) where |x| is far from 0."""
+    far = tl.abs(x) > 0.5
+    square = tl.where(far, tl.fma(tl.abs(x), -0.5, 0.5), x * x)
+    s = tl.where(far, tl.math.sqrt_rn(square), x)
+    p = g_polynomial(square, (0.16666752099990845, 0.074953094124794, 0.04546914994716644, 0.024184778332710266,
+                              0.042158305644989014))
+    return s, square * p, far
+''',
+    "g_asin": '''
+@triton.jit
+def g_asin(x):
+    """x + x · q, or π/2 - 2 asin(√((1 - |x|) / 2))."""
+    s, q, far = g_asin_of(x)
+    end = 1.5707963705062866 - 2.0 * s
+    rest = (1.5707963705062866 - end) - 2.0 * s
+    end = end + tl.fma(-2.0 * s, q, rest - 4.371138828673793e-08)
+    return tl.where(far, tl.where(x < 0, -end, end), tl.fma(s, q, s))
+''',
+    "g_acos": '''
+@triton.jit
+def g_acos(x):
+    """π/2 - asin(x) in the middle, 2 asin(√((1 - |x|) / 2)) at 1, π minus that at -1."""
+    s, q, far = g_asin_of(x)
+    middle = 1.5707963705062866 - (s + tl.fma(s, q, 4.371138828673793e-08))
+    right = tl.fma(2.0 * s, q, 2.0 * s)
+    left = 3.1415927410125732 - (2.0 * s + tl.fma(2.0 * s, q, 8.742277657347586e-08))
+    return tl.where(far, tl.where(x < 0, left, right), middle)
+''',
+    "g_atan_factor": '''
+@triton.jit
+def g_atan_factor(t):
+    """q: atan(t) = t + t · q for |t| ≤ 1."""
+    square = t * t
+    return square * g_polynomial(square, (-0.33333298563957214, 0.1999853104352951, -0.14264051616191864,
+                                          0.10951174795627594, -0.08400475233793259, 0.05790654569864273,
+                                          -0.031127002090215683, 0.010887361131608486, -0.0017875476041808724))
+''',
+    "g_atan": '''
+@triton.jit
+def g_atan(x):
+    """x + x · q, or π/2 - atan(1 / |x|) with x's sign."""
+    far = tl.abs(x) > 1.0
+    size = tl.minimum(tl.abs(x), 1e30)
+    inverse = g_low_reciprocal(size)
+    t = tl.where(far, -tl.fma(tl.fma(-size, inverse, 1.0), inverse, inverse), tl.abs(x))  # one step of Newton's
+    q = g_atan_factor(t)
+    angle = 1.5707963705062866 + t
+    rest = (t - (angle - 1.5707963705062866)) - 4.371138828673793e-08
+    return g_copysign(tl.where(far, angle + tl.fma(t, q, rest), tl.fma(t, q, t)), x)
+''',
+    "g_atan2": '''
+@triton.jit
+def g_atan2(y, x):
+    """atan of the smaller size over the larger, added to the nearest multiple of π/2, with y's sign."""
+    steep = tl.abs(y) > tl.abs(x)
+    left = x.to(tl.int32, bitcast=True) < 0  # -0 is
+    over = tl.where(steep, tl.abs(x), tl.abs(y))
+    under = tl.where(steep, tl.abs(y), tl.abs(x))
+    t = tl.where(over == under, tl.where(under == 0, 0.0, 1.0), tl.math.div_rn(over, under))  # ∞ / ∞ is 1 here
+    t = tl.where(steep != left, -t, t)
+    start = tl.where(steep, 1.5707963705062866, tl.where(left, 3.1415927410125732, 0.0))
+    start_low = tl.where(steep, -4.371138828673793e-08, tl.where(left, -8.742277657347586e-08, 0.0))
+    angle = start + t
+    rest = (t - (angle - start)) + start_low
+    return g_copysign(angle + tl.fma(t, g_atan_factor(t), rest), y)
+''',
+    "g_hypot": '''
+@triton.jit
+def g_hypot(a, b):
+    """√(a² + b²), both scaled by a power of two where a square would be too large or too small."""
+    a = tl.abs(a)
+    b = tl.abs(b)
+    large = g_max(a, b)
+    up = tl.where(large > 1e18, 8.470329472543003e-22, tl.where(large < 1e-18, 1.2676506002282294e30, 1.0))
+    down = tl.where(large > 1e18, 1.1805916207174113e21, tl.where(large < 1e-18, 7.888609052210118e-31, 1.0))
+    small = g_min(a, b) * up
+    found = tl.math.sqrt_rn(tl.fma(large * up, large * up, small * small)) * down
+    return tl.where((a == float("inf")) | (b == float("inf")), float("inf"), found)
+''',
+    "g_wide_log2": '''
+@triton.jit
+def g_wide_log2(x):
+    """log2(x) in float64, to 2^-37 of its value, for x ≥ 0 in float32."""
+    bits = x.to(tl.float64).to(tl.int64, bitcast=True)
+    n = ((bits >> 32).to(tl.int32) - 0x3FE6A09E) >> 20
+    f = (bits - (n.to(tl.int64) << 52)).to(tl.float64, bitcast=True) - 1.0
+    p = g_polynomial(f, (1.442695040887084, -0.7213475203125568, 0.4808983484445032, -0.36067379642012115,
+                         0.2885388383797071, -0.24044624687134566, 0.20610519060345917, -0.18044051145919368,
+                         0.16025754510921203, -0.14248099335805958, 0.12986756455781884, -0.1343936021311379,
+                         0.13406404206701775, -0.07170867802551209))
+    edge = tl.where(x == 0, -float("inf"), x).to(tl.float64)
+    return tl.where((x > 0) & (x < float("inf")), tl.fma(f, p, n.to(tl.float64)), edge)
+''',
+    "g_wide_exp2": '''
+@triton.jit
+def g_wide_exp2(x):
+    """2^x for x in float64, to 2^-40, rounded to float32."""
+    x = g_min(g_max(x, -200.0), 200.0)
+    shifted = x + 6755399441055744.0  # 1.5 · 2^52: the nearest integer is in the last bits
+    f = x - (shifted - 6755399441055744.0)
+    p = g_polynomial(f, (1.0, 0.6931471805461137, 0.24022650695569242, 0.05550410940786399, 0.009618129216419618,
+                         0.0013333450850347914, 0.00015403417311695648, 1.5310021574501884e-05, 1.3263145736334796e-06))
+    scale = (shifted.to(tl.int64, bitcast=True) + 1023) << 52
+    return (p * scale.to(tl.float64, bitcast=True)).to(tl.float32)
+''',
+    "g_pow": '''
+@triton.jit
+def g_pow(x, y):
+    """2^(y · log2 |x|); the sign and the special values are those of C99, F.9.4.4."""
+    size = g_wide_exp2(y.to(tl.float64) * g_wide_log2(tl.abs(x)))
+    whole = libdevice.floor(y) == y
+    odd = whole & (libdevice.floor(0.5 * y) != 0.5 * y)
+    found = tl.where(odd, g_copysign(size, x), size)
+    found = tl.where((x < 0) & (x > -float("inf")) & (y == y) & ~whole, float("nan"), found)
+    one = (y == 0) | (x == 1.0) | ((x == -1.0) & (tl.abs(y) == float("inf")))
+    return tl.where(one, 1.0, found)
+''',
+    "g_tan": '''
+@triton.jit
+def g_tan(x):
+    """In float64: near its poles a float32 of the reduced argument is not enough."""
+    return libdevice.tan(x.to(tl.float64)).to(tl.float32)
+''',
+    "g_erfc": '''
+@triton.jit
+def g_erfc(x):
+    """In float64: far out it is exp(-x²), whose relative error is 2x² times that of x."""
+    return libdevice.erfc(x.to(tl.float64)).to(tl.float32)
+''',
+}
+"""Helpers for the `f32` column of `triton_lowerings.POINTWISE`."""
