@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 from genesis.ir.checked import CHECKED, line_of, with_check
 from genesis.ir.graph import Graph
-from genesis.ir.node import OPS, Node, located, make
+from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.types import TensorType
 from genesis.storage import Cell
@@ -32,15 +33,13 @@ class Captured:
     """What a flush computes.
 
     Attributes:
-        order: the nodes it needs, operands before users; computed ones stand for their memory.
+        order: the nodes it needs but for numbers, operands before users; computed ones stand for their memory.
         known: computed nodes of `order` whose structure is needed too, to differentiate through.
         cells: the contents that it reads or overwrites, each once.
         memory_types: the type of the whole value in each memory.
         numbers: values of the user's numbers, one for each use.
         number_nodes: the `number` node of each.
-        key: the structure, equal for equal programs.
-        op_at: where in the key a node's op stands; its attributes are next, and a leaf's type after these.
-        type_at: where in the key the type of each memory stands.
+        key: the structure, equal for equal programs; it begins with the types of the memories.
     """
 
     order: list[Node]
@@ -50,8 +49,6 @@ class Captured:
     numbers: list[Any]
     number_nodes: list[Node]
     key: tuple
-    op_at: dict[Node, int]
-    type_at: list[int]
     outputs: Sequence[Node]
     updates: Sequence[tuple[Cell, Node]]
     snapshots: Sequence[tuple[Cell, TensorType]]
@@ -60,6 +57,12 @@ class Captured:
     def memories(self) -> list[Any]:
         """The memories of the cells, as the plan takes them."""
         return [cell.memory for cell in self.cells]
+
+    @property
+    def op_at(self) -> dict[Node, int]:
+        """Where in the key a node's op stands; its attributes are next, and a leaf's type after these."""
+        nodes = [node for node in self.order if node in self.known or not computed(node)]
+        return dict(zip(nodes, [at for at, item in enumerate(self.key) if item.__class__ is Op], strict=True))
 
 
 def computed(node: Node) -> bool:
@@ -87,13 +90,13 @@ def walk(roots: Iterable[Node], through: set[Node] | None = None,
     """
     order = {} if order is None else order
     for root in roots:
-        if root in order:
-            continue
-        stack = [root]
+        stack: list[Node | None] = [root]
         while stack:
-            node = stack[-1]
+            node = stack.pop()
+            if node is None:  # what the node below it needs is there
+                order[stack.pop()] = None  # type: ignore[index]
+                continue
             if node in order:
-                stack.pop()
                 continue
             inputs = node.inputs
             if inputs:
@@ -101,16 +104,16 @@ def walk(roots: Iterable[Node], through: set[Node] | None = None,
                 if cell is None or cell.memory is None or (through is not None and node in through):
                     if len(inputs) == 1:  # most have one, and need no list
                         if inputs[0] not in order:
-                            stack.append(inputs[0])
+                            stack += (node, None, inputs[0])
                             continue
                     else:
                         waiting = [x for x in inputs if x not in order]
                         if waiting:
+                            stack += (node, None)
                             waiting.reverse()
-                            stack.extend(waiting)
+                            stack += waiting
                             continue
             order[node] = None
-            stack.pop()
     return order
 
 
@@ -155,42 +158,25 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     A leaf whose memory was overwritten becomes a `lost` node: compiling raises if anything needs it.
     """
     visited, known = program([*outputs, *(node for _, node in updates)], visited)
-    position: dict[Node, int] = {}
-    cells: list[Cell] = []
-    memory_types: list[TensorType] = []
-    cell_index: dict[Cell, int] = {}
-    numbers: list[Any] = []
-    number_nodes: list[Node] = []
-    key: list[Any] = []
-    counted: dict[tuple[str, Any], int] = {}
+    number_op = leaves.number
+    order = [node for node in visited if node.op is not number_op]  # whether two numbers are equal is not structure
+    position = dict(zip(order, count()))
+    read = {cell: node.type for node in order if (cell := node.buffer) is not None and cell.memory is not None}
+    types = {**read, **{cell: node.type for cell, node in updates}, **dict(snapshots)}
+    index = dict(zip(types, count()))
+    key: list[Any] = [*types.values(), "|"]
     append = key.append
-    op_at: dict[Node, int] = {}
-    type_at: list[int] = []
-
-    def input_of(cell: Cell, type: TensorType) -> int:
-        index = cell_index.get(cell)
-        if index is None:
-            index = cell_index[cell] = len(cells)
-            cells.append(cell)
-            memory_types.append(type)
-            type_at.append(len(key))
-            append(type)
-        return index
-
-    order = list(visited)
+    number_nodes: list[Node] = []
+    counted: dict[tuple[str, Any], int] = {}
     every_line = _lines_matter()
-    number_op, numbered, special = leaves.number, NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
+    numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
     for node in order:
-        op = node.op
-        if op is number_op:  # no position: whether two numbers are equal, and so one node, is not structure
-            continue
-        position[node] = len(position)
         cell = node.buffer
-        if cell is not None and cell.memory is not None:
-            append(input_of(cell, node.type))
+        if cell in read:
+            append(index[cell])
             if node not in known:
                 continue
-        op_at[node] = len(key)
+        op = node.op
         append(op)
         if op not in special:
             append(node.attrs)
@@ -207,21 +193,20 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             append(position[inputs[0]])
         else:
             for x in inputs:
-                if x.op is number_op:
-                    append(x.type)
-                    numbers.append(x.attrs[0])
-                    number_nodes.append(x)
-                else:
+                if x in position:
                     append(position[x])
-    key.append(tuple([position[node] for node in outputs]))
+                else:
+                    append(x.type)
+                    number_nodes.append(x)
+    append(tuple([position[node] for node in outputs]))
     for cell, node in updates:
-        append(input_of(cell, node.type))
+        append(index[cell])
         append(position[node])
     append("|")
-    for cell, type in snapshots:
-        append(input_of(cell, type))
-    return Captured(order, known, cells, memory_types, numbers, number_nodes, tuple(key), op_at, type_at,
-                    outputs, updates, snapshots)
+    for cell, _ in snapshots:
+        append(index[cell])
+    return Captured(order, known, list(types), list(types.values()), [x.attrs[0] for x in number_nodes], number_nodes,
+                    tuple(key), outputs, updates, snapshots)
 
 
 def _lines_matter() -> bool:
@@ -262,10 +247,8 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     counted: dict[tuple[str, Any], int] = {}
     every_line = _lines_matter()
     asked = _asked(captured.order)
-    count = 0
+    numbers = 0
     for node in captured.order:
-        if node.op is leaves.number:
-            continue
         has_value = computed(node)
         if node.op is leaves.data and not has_value:
             built[node] = make(control.lost, (), attributes(node, ()))
@@ -276,8 +259,8 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         operands = []
         for x in node.inputs:
             if x.op is leaves.number:
-                operands.append(make(leaves.scalar, (), (count, x.type)))
-                count += 1
+                operands.append(make(leaves.scalar, (), (numbers, x.type)))
+                numbers += 1
             else:
                 operands.append(built[x])
         given = tuple(operands)

@@ -33,6 +33,7 @@ class Compiled:
         seconds: how long it took to get.
         origin: "compiled", "other size" (filled in from a plan for another leading size) or "disk".
         program: makes the program as captured.
+        constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Compiled:
     seconds: float
     origin: str
     program: Callable[[], Graph]
+    constants: Sequence[int] = ()
 
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""

@@ -179,7 +179,8 @@ def run(flush: Flush) -> Compiled:
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
     copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
-    constant = constants(flush.captured.order)
+    order = flush.captured.order
+    constant = {order[position] for position in compiled.constants}
     for storage in updates:
         old = storage.cell
         new = Cell(old.memory)  # type: ignore[union-attr]
@@ -223,10 +224,10 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     rest: list[Storage] = []
     for storage in others:
         (kept if storage.persistent and storage.node in computed_here else rest).append(storage)
-    if not rest:
-        return kept, []
-    overwritten = {id(s.cell): s for s in updates}
     inside = all(s.node in computed_here for s in rest)
+    if inside and all(s.type.nbytes <= SMALL for s in rest):
+        return kept + rest, []
+    overwritten = {id(s.cell): s for s in updates}
     lost = _readers(computed_here if inside else walk([s.node for s in rest]), overwritten)
     dependent = [s for s in rest if s.node in lost and not s.persistent]
     kept += [s for s in rest if (s.persistent if s.node in lost else s.node in computed_here)]
@@ -310,6 +311,8 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     if found is None:
         from genesis import plans  # recording needs none of what makes and keeps plans
         found = _plans[key] = plans.find(captured, device, _plans)
+        constant = constants(captured.order)
+        found.constants = [position for position, node in enumerate(captured.order) if node in constant]
         for observer in _observers:
             observer(found)
     _last = found

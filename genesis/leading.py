@@ -71,9 +71,7 @@ class OpenProgram:
 
     @staticmethod
     def _key(captured: Captured, types: Sequence[TensorType], built: dict[Node, Node]) -> tuple:
-        key = list(captured.key)
-        for at, type in zip(captured.type_at, types, strict=True):
-            key[at] = type
+        key = [*types, *captured.key[len(types):]]
         for node, at in captured.op_at.items():
             if node.attrs and key[at + 1] is node.attrs:
                 made = built[node] if built[node].op is node.op else built[node].inputs[0]  # known(made, memory)

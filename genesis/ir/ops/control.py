@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from genesis.ir.node import Node, Op, unique
@@ -16,7 +17,15 @@ def results_of(node: Node) -> list[Node]:
 
     Unlike `item`s that are recorded one by one these are not looked up: an optimizer has hundreds.
     """
-    return [unique(item, (node,), (index,), kind, node.source) for index, kind in enumerate(node.type)]
+    inputs, source = (node,), node.source
+    return [unique(item, inputs, place, kind, source) for place, kind in zip(_places(len(node.type)), node.type,
+                                                                              strict=True)]
+
+
+@cache
+def _places(count: int) -> list[tuple[int]]:
+    """The attributes of the first `count` results."""
+    return [(index,) for index in range(count)]
 
 
 watch = Op("watch", "control", lambda x, leaf: x, attrs=("leaf",), vjp=lambda g, x, y, leaf: g,
