@@ -43,7 +43,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "atan2": _row(low="libdevice.atan2({0}, {1})", f32="g_atan2({0}, {1})", f64="libdevice.atan2({0}, {1})"),
     "maximum": _row(float=f"tl.maximum({{0}}, {{1}}, {_NAN})", int="tl.maximum({0}, {1})", bool="{0} | {1}"),
     "minimum": _row(float=f"tl.minimum({{0}}, {{1}}, {_NAN})", int="tl.minimum({0}, {1})", bool="{0} & {1}"),
-    "neg": _row(float="-{0}", int="-{0}"),
+    "neg": _row(float="{0} * -1.0", int="-{0}"),  # `-x` is 0 - x to Triton, and so 0 for 0
     "abs": _row(float="tl.abs({0})", int="tl.abs({0})"),
     "sign": _row(float="g_sign({0})", int="g_sign({0})"),
     "reciprocal": _row(low="1.0 / {0}", f32="tl.math.div_rn(1.0, {0})", f64="1.0 / {0}"),

@@ -17,7 +17,7 @@ from genesis.ir.types import bfloat16, bool_, dtype_named, float16, float32, flo
 from genesis.passes.fuse import fuse
 from tests.codegen.evaluate import philox, torch_dtype
 from tests.codegen.programs import GPU, TOLERANCE, an_input, check, inputs, kinds
-from tests.codegen.run_interpreted import compile_cubin
+from tests.codegen.run_interpreted import compile_cubin, run_schedule
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -7.25, 1e-3, 20.0, math.inf, -math.inf, math.nan]
 INTEGERS = [0, 1, -1, 2, 3, -3, 7, -7, 5, 100, -100, 4]
@@ -62,6 +62,14 @@ def test_op_gives_what_torch_gives(name: str, dtype_name: str) -> None:
         return
     loose = 4 * TOLERANCE.get(dtype_name, 0) if name in ("pow", "tan") else None
     check(operands, OPS[name](*operands), data=data, tolerance=loose)
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16, float32, float64], ids=str)
+def test_the_negative_of_zero_is_minus_zero(dtype) -> None:
+    x = an_input(0, (2,), dtype)
+    data = torch.tensor([0.0, -0.0]).to(torch_dtype(dtype))
+    [found] = run_schedule(fuse(_graph((x,), p.neg(x))), [data])
+    assert found.signbit().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("source", [float64, float32, bfloat16, float16, int64, int32, int8, uint8, bool_])
