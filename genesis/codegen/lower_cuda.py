@@ -28,6 +28,7 @@ from genesis.passes.patterns import flash_refusal
 from genesis.passes.pipeline import Backend
 from genesis.passes.plan_memory import MemoryPlan
 from genesis.passes.snapshots import copy_while_updating
+from genesis.passes.split_products import split_products
 from genesis.passes.split_reductions import split_reductions
 from genesis.passes.split_scans import split_scans
 from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
@@ -82,7 +83,7 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
 
 def prepare(graph: Graph) -> Graph:
     """The last rewrites before grouping."""
-    prepared = copy_while_updating(split_reductions(split_scans(graph)))
+    prepared = copy_while_updating(split_reductions(split_scans(split_products(graph))))
     return keep_copies(prepared) if config.fuse and config.keep_copies else prepared
 
 

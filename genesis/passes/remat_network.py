@@ -9,7 +9,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.size import estimate
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.memory_values import memory_values, weight
+from genesis.passes.memory_values import OPAQUE, memory_values, weight
 from genesis.passes.operand_view import operand_view
 from genesis.passes.remat_cut import FORBIDDEN, Value
 from genesis.passes.views import stored_as
@@ -55,7 +55,8 @@ class Step:
                 self.readers.setdefault(self.value(x), set()).add(at)
         self._loops: dict[Node, set[int]] = {}  # value → the groups that compute something pointwise of it
         for at, group in enumerate(self.groups):
-            bases = {operand_view(x).base for node in group.nodes if node.op.name == "matmul" for x in node.inputs}
+            bases = {operand_view(x).base for node in group.nodes if OPAQUE.get(node.op.name) == "matmul"
+                     for x in node.inputs}
             for x in map(self.value, group.inputs) if group.kind in CHOOSING else ():
                 if x not in bases:
                     self._loops.setdefault(x, set()).add(at)

@@ -18,11 +18,15 @@ from genesis.codegen.templates.epilogue import epilogue
 from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.node import Node
+from genesis.ir.ops.contraction import matmul, matmul_runs
+from genesis.ir.ops.runs import run_length
 from genesis.ir.size import gcd, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
 from genesis.passes.operand_view import OperandView, operand_view
 from genesis.passes.views import stored_as
+
+PRODUCTS: Final = (matmul, matmul_runs)
 
 INPUT_PRECISION: Final = "ieee"
 """How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
@@ -53,16 +57,20 @@ _PLAIN: Final = Tile(32, 32, 32, 4, 1)
 
 def emit_matmul(group: Group) -> KernelSource:
     """The kernel of a matmul group."""
-    node = next(n for n in group.nodes if n.op.name == "matmul")
+    node = next(n for n in group.nodes if n.op in PRODUCTS)
     a, b = (operand_view(x) for x in node.inputs)
     (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
-    batch = prod(batches)
-    dots = node.dtype in (float16, bfloat16, float32)
-    tile = _tile(node.dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+    dtype = node.inputs[0].dtype
+    runs = node["runs"] if node.op is matmul_runs else 1
+    batch = prod(batches) * runs
+    dots = dtype in (float16, bfloat16, float32)
+    tile = _tile(dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # whatever open sizes are
-    lines = [*_place_of_tile(wide), *_product(a, b, node.dtype, depth, ragged, dots, wide)]
+    if runs > 1 and node["multiple"] % tile.k:
+        ragged.add("depth")
+    lines = [*_place_of_tile(wide), *_run(node, runs, depth), *_product(a, b, dtype, ragged, dots, wide)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -80,7 +88,8 @@ def emit_matmul(group: Group) -> KernelSource:
     if more:
         constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
     signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
-    name = ("batched_matmul" if batch > 1 else "matmul") + _epilogue_name(group, node)
+    kind = "matmul_runs" if runs > 1 else "batched_matmul" if batch > 1 else "matmul"
+    name = kind + _epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
     return KernelSource(
         name, module(name, signature, lines), signature, constexprs,
@@ -132,8 +141,21 @@ def _mask(conditions: dict[str, str], ragged: set[str]) -> str:
     return f", mask={' & '.join(wanted)}" if wanted else ""
 
 
-def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, ragged: set[str], dots: bool,
-             wide: bool) -> list[str]:
+def _run(node: Node, runs: int, depth: int) -> list[str]:
+    """The lines that say which part of the sum a program computes: all of it, or that of its run.
+
+    A loop that may not run at all makes ptxas wait for each product before the next (its remark C7515).
+    """
+    if runs == 1:
+        return ["first, last = 0, depth", *(["tl.assume(depth > 0)"] if depth else [])]
+    multiple = node["multiple"]
+    full = (runs - 1) * run_length(depth, runs, multiple) < depth
+    return [f"length = tl.cdiv(depth, {runs * multiple}) * {multiple}",
+            "first = batch.to(tl.int32) * length",
+            "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
+
+
+def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, wide: bool) -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
@@ -142,15 +164,13 @@ def _product(a: OperandView, b: OperandView, dtype: DType, depth: int, ragged: s
              f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
              else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
              f"total = tl.zeros([I, J], {triton_type(held)})",
-             # A loop that may not run at all makes ptxas wait for each product before the next (its remark C7515).
-             *(["tl.assume(depth > 0)"] if depth else []),
-             "for start in range(0, depth, K):",
+             "for start in range(first, last, K):",
              f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
         step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
-        mask = _mask({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < depth"},
-                      "b": {"depth": "k[:, None] < depth", "columns": "j[None, :] < columns"}}[name], ragged)
+        mask = _mask({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < last"},
+                      "b": {"depth": "k[:, None] < last", "columns": "j[None, :] < columns"}}[name], ragged)
         lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
     if dots:
         precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""
