@@ -37,6 +37,7 @@ TAKING_AN_INDEX: Final[dict[Op, Callable[[Operands, dict[str, Any]], Range]]] = 
     **dict.fromkeys((indexing.take, indexing.gather, indexing.index_add, indexing.index_copy, indexing.scatter_add,
                      indexing.scatter), _along_axis),
     composite.cross_entropy: _classes,
+    composite.nll_loss: _classes,
 }
 """Op whose second operand is an index → what that must be in."""
 

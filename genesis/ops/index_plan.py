@@ -101,7 +101,7 @@ def index_plan(input: Tensor, key: Any, value: Any = READING) -> IndexPlan:
     >>> index_plan(x, rows, 7).kind, index_plan(x, x > 3, 0).kind
     (<IndexKind.SCATTER: 'scatter'>, <IndexKind.FILL: 'fill'>)
     """
-    view, indices = _select(input, _items(input, key))
+    view, indices = selection(input, key)
     offset = (_offset(view) - _offset(input)) * input.type.dtype.itemsize
     if not indices:
         kind = IndexKind.VIEW
@@ -163,6 +163,22 @@ def wrapped(index: Tensor, size: int, dim: int) -> Node:
 
 
 # From a key to a view and index tensors
+
+PLAIN: Final = frozenset({int, slice, type(None), type(Ellipsis)})
+"""Classes of items that are as simple as they can be."""
+
+
+def selection(input: Tensor, key: Any) -> tuple[Tensor, list[tuple[int, Any]]]:
+    """The view that the key's ints, slices, None and Ellipsis select, and its other items, which are tensors, with the
+    dimension of the view where each begins.
+
+    >>> import genesis
+    >>> view, others = selection(genesis.zeros(2, 3), (0, genesis.tensor([1, 2])))
+    >>> view.shape, [axis for axis, _ in others]
+    (genesis.Size([3]), [0])
+    """
+    return _select(input, _items(input, key))
+
 
 def _select(input: Tensor, items: Sequence[Any]) -> tuple[Tensor, list[tuple[int, Any]]]:
     """The view that the basic items select, and the tensors with the dimension of it where each begins."""
@@ -228,6 +244,8 @@ def _as_tuple(key: Any) -> tuple[Any, ...]:
 
 def _item(input: Tensor, item: Any) -> Any:
     """One item of a key, in its simplest form."""
+    if item.__class__ in PLAIN:
+        return item
     import numpy as np
     if isinstance(item, (list, tuple, range)) or _is_array(item):
         empty = not len(item) if not _is_array(item) else not item.size

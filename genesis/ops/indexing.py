@@ -10,7 +10,16 @@ from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
 from genesis.ir.types import bool_, int32, int64
 from genesis.ops.common import axis_in, cast, expand, result_type
-from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan, take_int, take_slice, wrapped
+from genesis.ops.index_plan import (
+    PLAIN,
+    IndexKind,
+    IndexPlan,
+    index_plan,
+    selection,
+    take_int,
+    take_slice,
+    wrapped,
+)
 from genesis.ops.out import into
 from genesis.ops.searching import compressed
 from genesis.ops.shape import permute, reshape, sliced
@@ -30,6 +39,13 @@ def getitem(input: Tensor, key: Any) -> Tensor:
         return compressed(rows, reshape(key, (key.type.numel,)))  # type: ignore[arg-type]
     if _picks_rows(input, key):
         return wrap(emit(ix.take, (read(input), wrapped(key, input.type.shape[0], 0)), (0,)))
+    if key.__class__ is tuple and all(x.__class__ in PLAIN or _picks_rows(input, x) for x in key):
+        view, indices = selection(input, key)
+        if not indices:
+            return view if view is not input else reshape(input, input.type.shape)
+        if len(indices) == 1:
+            (axis, rows), = indices
+            return wrap(emit(ix.take, (read(view), wrapped(rows, view.type.shape[axis], axis)), (axis,)))
     plan = index_plan(input, key)
     if plan.kind is IndexKind.VIEW:
         return plan.view if plan.view is not input else reshape(input, input.type.shape)

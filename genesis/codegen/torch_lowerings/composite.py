@@ -76,6 +76,10 @@ def _cross_entropy(logits: Tensor, target: Tensor, ignore_index: int, label_smoo
                                     label_smoothing=label_smoothing)
 
 
+def _nll_loss(logs: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    return functional.nll_loss(logs, target.long(), ignore_index=ignore_index, reduction="none")
+
+
 def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tensor, ignore_index: int,
                             label_smoothing: float) -> None:
     """(softmax - goal) · g in the result's own memory, or in float32 for narrower dtypes."""
@@ -178,6 +182,7 @@ COMPOSITE: dict[str, Lowering] = {
     "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
     "cross_entropy": Lowering(_cross_entropy, "fresh"),
     "cross_entropy_backward": Lowering(_cross_entropy_backward),
+    "nll_loss": Lowering(_nll_loss, "fresh"),
     "huber_loss": Lowering(_huber_loss, allocates=True),
     "huber_loss_backward": Lowering(_huber_loss_backward),
     "smooth_l1_loss": Lowering(_smooth_l1_loss, allocates=True),

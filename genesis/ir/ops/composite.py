@@ -10,7 +10,7 @@ from __future__ import annotations
 from genesis.ir.node import Node, Op, broadcast_shapes, literal
 from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.leaves import full
-from genesis.ir.ops.loss import cross_entropy, cross_entropy_backward
+from genesis.ir.ops.loss import cross_entropy, cross_entropy_backward, nll_loss
 from genesis.ir.ops.movement import expand
 from genesis.ir.ops.norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from genesis.ir.ops.pointwise import eq, where_
@@ -65,5 +65,5 @@ equal = Op("equal", "composite", _equal_type, differentiable=False,
            reference=np.array_equal)
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "equal", "fill", "layer_norm", "layer_norm_backward",
-           "log_softmax", "log_softmax_backward", "narrow", "rms_norm", "rms_norm_backward", "scale_gradient", "sdpa",
-           "sdpa_backward", "softmax", "softmax_backward", "wide"]
+           "log_softmax", "log_softmax_backward", "narrow", "nll_loss", "rms_norm", "rms_norm_backward",
+           "scale_gradient", "sdpa", "sdpa_backward", "softmax", "softmax_backward", "wide"]

@@ -1,4 +1,4 @@
-"""Cross-entropy from logits (rows, classes) and class numbers (rows)."""
+"""Losses of scores (rows, classes) and class numbers (rows): cross-entropy of logits, and of log-probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from genesis.ir.types import TensorType
 
 
 def _cross_entropy_type(logits: TensorType, target: TensorType, ignore_index: int,
-                        label_smoothing: float) -> TensorType:
+                        label_smoothing: float = 0.0) -> TensorType:
     if logits.ndim != 2 or target.shape != logits.shape[:1]:
         raise RuntimeError(f"logits of shape {logits.shape} need class numbers of shape {logits.shape[:1]}, "
                            f"not {target.shape}")
@@ -30,11 +30,20 @@ def _valid(target: Node, ignore_index: int) -> Node:
     return ne(target, literal(ignore_index))
 
 
-def _cross_entropy(logits: Node, target: Node, ignore_index: int, label_smoothing: float) -> Node:
-    rows = logits.type.shape[0]
-    logs = log_softmax(wide(logits), axis=1)
+def _picked(logs: Node, target: Node, ignore_index: int) -> Node:
+    """-logs[row, target of the row], of class 0 in ignored rows."""
+    rows = logs.type.shape[0]
     chosen = where_(_valid(target, ignore_index), target, 0)
-    loss = -reshape(gather(logs, reshape(chosen, shape=(rows, 1)), axis=1), shape=(rows,))
+    return -reshape(gather(logs, reshape(chosen, shape=(rows, 1)), axis=1), shape=(rows,))
+
+
+def _nll_loss(logs: Node, target: Node, ignore_index: int) -> Node:
+    return where_(_valid(target, ignore_index), _picked(logs, target, ignore_index), 0.0)
+
+
+def _cross_entropy(logits: Node, target: Node, ignore_index: int, label_smoothing: float) -> Node:
+    logs = log_softmax(wide(logits), axis=1)
+    loss = _picked(logs, target, ignore_index)
     if label_smoothing:
         loss = loss * (1 - label_smoothing) - mean(logs, axes=(1,)) * label_smoothing
     return narrow(where_(_valid(target, ignore_index), loss, 0.0), logits)
@@ -59,6 +68,11 @@ def _classified(*operands: Operand) -> Samples:
                    for i in (-100, 3) for s in (0.0, 0.25)), scale=1)
 
 
+def _nll_loss_value(logs: Any, target: Any, ignore_index: int) -> Any:
+    chosen = np.take_along_axis(logs, target[:, None], 1)[:, 0]
+    return np.where(target == ignore_index, 0.0, -chosen)
+
+
 def _cross_entropy_value(logits: Any, target: Any, ignore_index: int, label_smoothing: float) -> Any:
     logs = np.log(softmax_value(logits, 1))
     chosen = np.take_along_axis(logs, target[:, None], 1)[:, 0]
@@ -77,3 +91,7 @@ cross_entropy_backward: Op = Op("cross_entropy_backward", "composite", lambda g,
                                 **_CROSS_ENTROPY, decompose=_cross_entropy_backward, ulp=8,
                                 doc="Gradient of cross_entropy by the logits.",
                                 samples=_classified(reals().of(5), reals(-4, 4).of(5, 37)))
+nll_loss = Op("nll_loss", "composite", _cross_entropy_type, attrs=("ignore_index",), defaults={"ignore_index": -100},
+              decompose=_nll_loss, doc="-logs[target], a loss for each row; 0 where the target is ignore_index.",
+              samples=cases(*(case(reals(-4, 0).of(5, 37), integers(0, 7).of(5), ignore_index=i) for i in (-100, 3)),
+                            scale=1), reference=_nll_loss_value)

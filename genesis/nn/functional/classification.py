@@ -53,6 +53,11 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
                          label_smoothing)
     rows, numbers = _rows("cross_entropy", input, target)
     losses: Tensor = record(composite.cross_entropy, (rows, numbers), (ignore_index, float(label_smoothing)))
+    return _of_rows(losses, target, numbers, ignore_index, reduction)
+
+
+def _of_rows(losses: Tensor, target: Tensor, numbers: Tensor, ignore_index: int, reduction: str) -> Tensor:
+    """A loss for each row, reduced: the mean over the rows that are not ignored."""
     if reduction == "none":
         return losses.reshape(target.type.shape)
     return losses.sum() if reduction == "sum" else _mean(losses, numbers != ignore_index)
@@ -68,7 +73,11 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
     """
     check_reduction("nll_loss", reduction)
     input, weight = cast_for("nll_loss", input, weight)
-    return _weighted(input, target, weight, ignore_index, reduction, 0.0)
+    if weight is not None:
+        return _weighted(input, target, weight, ignore_index, reduction, 0.0)
+    rows, numbers = _rows("nll_loss", input, target)
+    return _of_rows(record(composite.nll_loss, (rows, numbers), (ignore_index,)), target, numbers, ignore_index,
+                    reduction)
 
 
 def _class_axis(x: Tensor) -> int:
