@@ -58,6 +58,7 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield CudaUnderTest(real)
     forget_plans()
     if real:
+        cuda_driver.driver().use(0)
         cuda_driver.driver().synchronize()
     cuda_driver.install(None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -36,10 +35,10 @@ class Registry(dict):
 def _noticed(name: str) -> Any:
     plain = getattr(dict, name)
 
-    @functools.wraps(plain)
     def change(self: Registry, *args: Any, **kwargs: Any) -> Any:
         changed()
         return plain(self, *args, **kwargs)
+    change.__name__, change.__doc__ = name, plain.__doc__  # not `wraps`: doctest looks for the code of what is wrapped
     return change
 
 
