@@ -145,8 +145,8 @@ class Flush:
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
     """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
     updates = [s for s in live if s.cell is not None]
-    outputs = list(dict.fromkeys([*wanted, *[s for s in live if s.writes]]))
-    outputs = [s for s in outputs if s.cell is None]
+    outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
+                                  *[s for s in live if s.writes and s.cell is None]]))
     if not outputs and not updates:
         return None
     chosen = set(outputs)
@@ -194,8 +194,9 @@ def run(flush: Flush) -> Compiled:
 
 
 def _settle(storage: Storage, cell: Cell, constant: Container[Node]) -> None:
-    node = storage.node
-    if not computed(node) and node not in constant:  # a plan that makes a constant has this node, and would keep it
+    node: Node = storage._node  # type: ignore[assignment]
+    before = node.buffer
+    if (before is None or before.memory is None) and node not in constant:  # a plan may make the constant and keep it
         node.buffer = cell
     if not node.needs_grad:
         storage.settle(cell)
@@ -224,11 +225,10 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     rest: list[Storage] = []
     for storage in others:
         (kept if storage.persistent and storage.node in computed_here else rest).append(storage)
-    inside = all(s.node in computed_here for s in rest)
-    if inside and all(s.type.nbytes <= SMALL for s in rest):
+    if all(s.type.nbytes <= SMALL and s.node in computed_here for s in rest):
         return kept + rest, []
     overwritten = {id(s.cell): s for s in updates}
-    lost = _readers(computed_here if inside else walk([s.node for s in rest]), overwritten)
+    lost = _readers(walk([s.node for s in rest], order=computed_here.copy()), overwritten)
     dependent = [s for s in rest if s.node in lost and not s.persistent]
     kept += [s for s in rest if (s.persistent if s.node in lost else s.node in computed_here)]
     small = [s for s in dependent if s.type.nbytes <= SMALL]
@@ -246,9 +246,12 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[St
 
     Not those of leaf tensors: writing to what a backward needs is the program's error there.
     """
-    overwritten = {id(s.cell): s for s in updates}
     holders = [s for s in differentiable if s.settled and s.needs_grad] if differentiable else []
-    stack = [s.node for s in (*holders, *live) if s.needs_grad]
+    stack = [s.node for s in holders]
+    stack += [s._node for s in live if s._node is not None and s._node.needs_grad]
+    if not stack:
+        return []
+    overwritten = {id(s.cell): s for s in updates}
     seen: set[Node] = set()
     found: dict[Storage, None] = {}
     while stack:

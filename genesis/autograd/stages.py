@@ -301,5 +301,6 @@ def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool
     found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes),
                  (len(roots), create_graph, ends))
     found.needs_grad = create_graph
-    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))])
+    items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))] if create_graph
+                 else control.results_of(found))
     return [reduce(add, islice(items, len(several))) for several in wrt]
