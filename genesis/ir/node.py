@@ -188,7 +188,7 @@ def _forget(entry: Any) -> None:
 def forget_open() -> None:
     """Drop what the tables know of types whose sizes are open: the trace that these belong to is over."""
     forget_open_types()
-    for key in [key for key in _result_types if any(map(has_open_size, key[2]))]:
+    for key in [key for key in _result_types if any(map(has_open_size, key[2:]))]:
         del _result_types[key]
 
 
@@ -205,18 +205,21 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
             if source is not None and found.source is None:
                 found.source = source
             return found
-    types = tuple([x.type for x in inputs])
-    if len(types) == 1 and type(types[0]) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
-        result = op.infer(*types, *attrs)
-    else:
-        type_key = (op, attrs, types)
-        result = _result_types.get(type_key)  # type: ignore[assignment]
-        if result is None:
-            result = op.infer(*types, **dict(zip(op.attrs, attrs, strict=True)))
-            _result_types[type_key] = result
+    type_key: tuple
+    result: Types | None
+    if len(inputs) != 1:
+        type_key = (op, attrs, *[x.type for x in inputs])
+        result = _result_types.get(type_key)
+    elif type(kind := inputs[0].type) is tuple:  # `item`: looking up hundreds of types takes longer than choosing
+        type_key, result = (), op.infer(kind, *attrs)
+    else:  # most have one, and need no list
+        type_key = (op, attrs, kind)
+        result = _result_types.get(type_key)
+    if result is None:
+        result = _result_types[type_key] = op.infer(*type_key[2:], **dict(zip(op.attrs, attrs, strict=True)))
     node = _new_node(Node)
-    node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
-    node.source = source if source is not None else _source
+    node.op, node.inputs, node.attrs = op, inputs, attrs
+    node.type, node.source = result, source if source is not None else _source
     node.buffer = node.hooks = None
     node.needs_grad = node.shown = False
     if op.differentiable:
@@ -235,8 +238,10 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
 def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types, source: Any = None) -> Node:
     """A node that is equal to no other, such as the leaf for a tensor's memory."""
     node = _new_node(Node)
-    node.op, node.inputs, node.attrs, node.type = op, inputs, attrs, result
-    node.source, node.buffer, node.hooks, node.needs_grad, node.shown = source, None, None, False, False
+    node.op, node.inputs, node.attrs = op, inputs, attrs
+    node.type, node.source = result, source
+    node.buffer = node.hooks = None
+    node.needs_grad = node.shown = False
     return node
 
 
