@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType
-from genesis.ops.common import axis_in, broadcast_shapes
+from genesis.ops.common import axis_in
 from genesis.ops.diagonals import diagonal as _diagonal
 from genesis.ops.linalg import matmul
 from genesis.ops.out import into
 from genesis.ops.products import cross_along
 from genesis.ops.reduction import reduce
-from genesis.ops.shape import expand, flatten, movedim, unsqueeze
+from genesis.ops.shape import flatten, movedim, unsqueeze
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -117,11 +117,6 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) ->
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Vector product along a dimension of size 3, operands broadcast."""
-    if input.type.ndim == other.type.ndim:
-        shape = broadcast_shapes(input.type.shape, other.type.shape)
-        axis = axis_in("linalg.cross", dim, len(shape))
-        if input.type.shape[axis] == other.type.shape[axis] == 3:
-            input, other = expand(input, shape), expand(other, shape)
     return into(out, cross_along("linalg.cross", input, other, dim))
 
 

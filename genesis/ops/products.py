@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
-from genesis.ops.common import axis_in, broadcast_shapes
+from genesis.ir.ops.cross import cross as cross_op
+from genesis.ops.common import axis_in, broadcast_shapes, operands
 from genesis.ops.inplace import write_back
 from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
 from genesis.ops.out import into
 from genesis.ops.shape import permute, reshape, transpose, unsqueeze
 from genesis.ops.statistics import norm
-from genesis.recording import TensorBase, read
+from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -217,12 +218,7 @@ def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     axis = axis_in(name, dim, input.type.ndim)
     if input.type.shape[axis] != 3 or other.type.shape[axis] != 3:
         raise failure(name, f"inputs dimension {dim} must have length 3", [("input", input), ("other", other)])
-    ahead, behind = (1, 2, 0), (2, 0, 1)
-
-    def turned(x: Tensor, order: tuple[int, ...]) -> Tensor:
-        from genesis.ops.shape import cat, narrow
-        return cat([narrow(x, axis, i, 1) for i in order], axis)
-    return turned(input, ahead) * turned(other, behind) - turned(input, behind) * turned(other, ahead)
+    return wrap(emit(cross_op, operands(name, (input, other)), (axis,)))
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None) -> Tensor:

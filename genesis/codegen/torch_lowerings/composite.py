@@ -162,6 +162,10 @@ def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, b
     torch.ops.aten.smooth_l1_loss_backward.grad_input(g, x, target, 0, beta, grad_input=outs[0])
 
 
+def _cross(outs: Outs, a: Tensor, b: Tensor, axis: int) -> Any:
+    return torch.linalg.cross(a, b, dim=axis, out=outs[0])
+
+
 def _equal(outs: Outs, a: Tensor, b: Tensor) -> Any:
     return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool))
 
@@ -172,6 +176,7 @@ def _wide_elements(types: Types, attributes: Attributes) -> bool:
 
 
 COMPOSITE: dict[str, Lowering] = {
+    "cross": Lowering(_cross, allocates=True),
     "equal": Lowering(_equal, allocates=True),
     "softmax": Lowering(_softmax, in_place=(0,), allocates=True),
     "softmax_backward": Lowering(_softmax_backward),

@@ -12,6 +12,7 @@ from genesis.ir.ops import (
     control,
     convolution,
     convolution_last,
+    cross,
     decompositions,
     flash_attention,
     floats,
