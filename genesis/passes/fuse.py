@@ -55,6 +55,8 @@ computed for each block of a row, which has up to `ROW_BLOCK` elements."""
 
 ROW_BLOCK = 256
 
+FAR_BYTES = 8 << 20
+"""Of a value, beyond which loading what it is made of for other points than its own costs more than another kernel."""
 
 MOST_BETWEEN = 8
 """The most kernels between a value and its reader that are merged with them, when nothing else keeps them apart."""
@@ -263,14 +265,15 @@ class _Fuser:
         heavy = first.weight + second.weight > MOST_WEIGHT
         if heavy and not (loose and first.size == second.size and not first.pulled and not second.pulled):
             return None, f"the kernel would be too long ({first.weight + second.weight} weighted ops)"
-        why = "their shapes do not fit one loop"
+        refused = []
         for levels in self.candidates(first, second):
             if levels[0] == "pulled" and not pull:
                 continue
             why = self.check(a, b, first, second, levels)
             if not why:
                 return {a: levels[0], b: levels[1]}, ""
-        return None, why
+            refused.append(why)
+        return None, next(iter(refused), "their shapes do not fit one loop")
 
     def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
         """Levels to try for the two clusters' whole nodes, the cheapest kernel first."""
@@ -305,7 +308,7 @@ class _Fuser:
         self.wandering = False
         if any(reader.wanders and source.space is not None for _, _, source, _, reader in edges):
             return "it reads the reduction's result of another row"
-        repeats, shared = 0.0, ROW_BLOCK
+        repeats, shared, elsewhere = 0.0, ROW_BLOCK, 0
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
             if producer not in self.reads[consumer]:  # it only waits for it
@@ -329,6 +332,7 @@ class _Fuser:
                     return "it reads the reduction's result of another row"
                 if level == "whole" and not _same_row(e, space, at.kept):
                     self.wandering = True
+                    elsewhere += estimate(producer.type.nbytes)
                 points = prod(n for n, kind in space if kind == "x") if where == "kept" else prod(n for n, _ in space)
                 repeats += points / max(producer.type.numel, 1)
                 shared = min(shared, _neighbours_with(e))
@@ -336,7 +340,14 @@ class _Fuser:
             return "broadcasting it costs more to recompute than to store"
         if not level_is_extra(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
             return "its elements are needed at several places, and computing them again costs more than storing"
+        if not level_is_extra(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
+            return "it is stored anyway, and reading that takes less than reading what it is made of at other places"
         return ""
+
+    def bytes_read(self, cluster: Cluster) -> int:
+        """How much a cluster reads of what others make."""
+        read = {x for node in cluster.levels for x in self.values.reads[node] if x not in cluster.levels}
+        return sum(estimate(x.type.nbytes) for x in read)
 
     def may_pull(self, a: int, b: int, first: Cluster) -> str:
         """May a cluster lose its own loop and be computed where the other reads it?"""

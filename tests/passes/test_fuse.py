@@ -124,6 +124,19 @@ def test_a_dear_value_that_is_broadcast_is_stored() -> None:
     assert len(cheap.groups) == 1
 
 
+@pytest.mark.parametrize(("rows", "groups"), [(64, 1), (4096, 2)])
+def test_a_large_value_that_is_stored_is_read_at_other_places_and_not_made_again(rows: int, groups: int) -> None:
+    a, b = inputs((rows, 1024), (rows, 1024))
+    whole = movement.concat(a, b, axis=0)
+    turned = movement.permute(movement.reshape(whole, shape=(2, rows, 1024)), axes=(1, 0, 2))
+    sums = r.sum(movement.reshape(turned, shape=(rows, 2048)), axes=(0,))
+    schedule = fuse(Graph((a, b), (whole, sums)))
+    assert len(schedule.groups) == groups
+    if groups == 2:
+        assert whole in schedule.groups[1].inputs
+        assert any("reading that takes less" in refusal.why for refusal in schedule.refusals)
+
+
 @pytest.mark.parametrize("loss_first", [False, True])
 def test_the_larger_saving_wins_whatever_the_order_of_the_outputs(loss_first: bool) -> None:
     """The mean loss and the number of targets could share a kernel, between the logits' softmax and its gradient.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from genesis.codegen.emit import emit
 from genesis.ir import Graph
