@@ -66,13 +66,14 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     if len(steps) != len(along):
         raise failure("roll", f"shifts and dimensions must align: {len(steps)} shifts, {len(along)} dims",
                       [("input", input)])
+    moved = input
     for step, dim in zip(steps, along, strict=True):
         axis = axis_in("roll", dim, input.type.ndim)
         size = input.type.shape[axis]
         by = step % size if size else 0
         if by:
-            input = cat((narrow(input, axis, size - by, by), narrow(input, axis, 0, size - by)), axis)
-    return input.clone()
+            moved = cat((narrow(moved, axis, size - by, by), narrow(moved, axis, 0, size - by)), axis)
+    return moved if moved is not input else input.clone()
 
 
 def _listed(x: int | Sequence[int]) -> list[int]:

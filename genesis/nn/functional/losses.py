@@ -6,13 +6,14 @@ import math
 
 from genesis.amp.policy import cast_for
 from genesis.ir.errors import failure
-from genesis.ir.ops import probability, regression
+from genesis.ir.node import Node
+from genesis.ir.ops import pointwise, probability, regression
 from genesis.nn.functional.activations import logsigmoid
-from genesis.ops.common import broadcast, promote
+from genesis.ops.common import broadcast, operands, promote
 from genesis.ops.comparison import where
 from genesis.ops.creation import full_like
 from genesis.ops.exponential import xlogy
-from genesis.recording import record
+from genesis.recording import emit, record, wrap
 from genesis.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -43,9 +44,8 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
     2.0
     """
     check_reduction("mse_loss", reduction)
-    input, target = cast_for("mse_loss", input, target)
-    difference = input - target
-    return _weighted("mse_loss", difference * difference, weight, reduction)
+    difference = _difference("mse_loss", input, target)
+    return _weighted("mse_loss", wrap(emit(pointwise.mul, (difference, difference))), weight, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
@@ -56,8 +56,11 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tens
     2.0
     """
     check_reduction("l1_loss", reduction)
-    input, target = cast_for("l1_loss", input, target)
-    return _weighted("l1_loss", (input - target).abs(), weight, reduction)
+    return _weighted("l1_loss", wrap(emit(pointwise.abs, (_difference("l1_loss", input, target),))), weight, reduction)
+
+
+def _difference(op: str, input: Tensor, target: Tensor) -> Node:
+    return emit(pointwise.sub, operands(op, cast_for(op, input, target)))
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
