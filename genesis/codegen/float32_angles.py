@@ -1,4 +1,4 @@
-"""Functions of angles in float32: the part of `float32_functions` (which says how they are made) on them."""
+"""Functions of angles in float32: a part of `float32_functions`, which says how they are made."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ they give the same results in Triton's interpreter as on a GPU, and their errors
 (tests/codegen/test_float32_functions.py). An approximate reciprocal is taken where one step of Newton's follows: what
 is left of its error is 2^-44. For tan and pow float64 is used: its errors vanish in the rounding to float32.
 
-The largest errors found, in ulp, and instructions an element on sm_90 (those of a division or root, where they are
-called, not counted): exp2 0.85 and 18, sigmoid 1.00 and 39, log10 0.95 and 36, asin 1.15 and 56, acos 1.11 and 54, atan
-1.21 and 26, atan2 1.47, sinh 1.20 and 33, cosh 1.10 and 31, acosh 1.20 and 93, atanh 1.00 and 53, hypot 1.02 and 59,
-erfc 1.15 and 80; tan and pow 0.51.
+The largest errors found, in ulp, and instructions an element on sm_90 (without the rare paths of a division or root):
+exp2 0.85, 17; sigmoid 0.82, 41; log10 0.85, 36; asin 1.15, 33; acos 1.11, 31; atan 1.21, 25; atan2 1.47, 47; sinh 1.20,
+32; cosh 1.10, 30; acosh 1.20, 70; atanh 1.00, 53; hypot 1.02, 35; erfc 1.0, 82; pow 0.51, 138, 32 of them in float64;
+tan 0.51, 103 and 31; where the result is not below 1/8, logaddexp 1.4, 83, and logaddexp2 2.0, 93.
 
 Polynomials are fitted here for the least relative error of the function (Lawson's weights on Chebyshev's points); their
 coefficients were rounded to float32 one after another, those left fitted again after each. Numbers in two parts, high
@@ -21,8 +21,9 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.float32_angles import ANGLES
+from genesis.codegen.float32_powers import POWERS
 
-FLOAT32_FUNCTIONS: Final[dict[str, str]] = ANGLES | {
+FLOAT32_FUNCTIONS: Final[dict[str, str]] = ANGLES | POWERS | {
     "g_polynomial": '''
 @triton.jit
 def g_polynomial(x, C: tl.constexpr):
@@ -75,17 +76,24 @@ def g_minus_ln2(x, n):
     """x - n · log 2, log 2 as the sum of two numbers: the first product cancels exactly."""
     return tl.fma(n, 1.904654323148236e-09, tl.fma(n, -0.6931471824645996, x))
 ''',
+    "g_exp_near_0": '''
+@triton.jit
+def g_exp_near_0(r):
+    """e^r as the sum of two numbers, for |r| ≤ log(2) / 2."""
+    p = g_polynomial(r, (0.5, 0.16666515171527863, 0.04166637733578682, 0.008369393646717072, 0.0013942922232672572))
+    square = r * r
+    more = tl.fma(square, p, r)
+    high = 1.0 + more
+    return high, (more - (high - 1.0)) + tl.fma(square, p, r - more)
+''',
     "g_exp_parts": '''
 @triton.jit
 def g_exp_parts(x):
-    """(h, l, n): e^x = (h + l) · 2^n, for x ≤ 0. h + l = e^r with |r| ≤ log(2) / 2."""
+    """(h, l, n): e^x = (h + l) · 2^n, for x ≤ 0."""
     x = g_max(x, -104.0)
     whole, n = g_nearest(x * 1.4426950408889634)
-    r = g_minus_ln2(x, whole)
-    p = g_polynomial(r, (0.5, 0.16666515171527863, 0.04166637733578682, 0.008369393646717072, 0.0013942922232672572))
-    more = tl.fma(r * r, p, r)
-    high = 1.0 + more
-    return high, more - (high - 1.0), n
+    high, low = g_exp_near_0(g_minus_ln2(x, whole))
+    return high, low, n
 ''',
     "g_exact_sigmoid": '''
 @triton.jit
@@ -152,8 +160,9 @@ def g_log_sum(f, low, n):
     log(1 + s) = s + s² · p(s); log 2 in two parts, the first so short that its product with n is exact.
     """
     s = f + low
-    p = g_polynomial(s, (-0.5, 0.3333333134651184, -0.2500081956386566, 0.20001240074634552, -0.1662340760231018,
-                         0.14201627671718597, -0.13159683346748352, 0.12761861085891724, -0.07635750621557236))
+    p = g_polynomial(s, (-0.5, 0.3333331346511841, -0.25000008940696716, 0.2000207155942917, -0.16667990386486053,
+                         0.14220362901687622, -0.12406208366155624, 0.1188347116112709, -0.11670182645320892,
+                         0.06749539077281952))
     n = n.to(tl.float32)
     large = n * 0.693145751953125
     high = large + s
@@ -209,44 +218,6 @@ def g_atanh(x):
     high, low = g_log_sum(f, (low + u_low) * g_two_to(-n), n)
     found = tl.where(size < 1.0, 0.5 * (high + low), tl.where(size == 1.0, float("inf"), float("nan")))
     return g_copysign(found, x)
-''',
-    "g_wide_log2": '''
-@triton.jit
-def g_wide_log2(x):
-    """log2(x) in float64, to 2^-37 of its value, for x ≥ 0 in float32."""
-    bits = x.to(tl.float64).to(tl.int64, bitcast=True)
-    n = ((bits >> 32).to(tl.int32) - 0x3FE6A09E) >> 20
-    f = (bits - (n.to(tl.int64) << 52)).to(tl.float64, bitcast=True) - 1.0
-    p = g_polynomial(f, (1.442695040887084, -0.7213475203125568, 0.4808983484445032, -0.36067379642012115,
-                         0.2885388383797071, -0.24044624687134566, 0.20610519060345917, -0.18044051145919368,
-                         0.16025754510921203, -0.14248099335805958, 0.12986756455781884, -0.1343936021311379,
-                         0.13406404206701775, -0.07170867802551209))
-    edge = tl.where(x == 0, -float("inf"), x).to(tl.float64)
-    return tl.where((x > 0) & (x < float("inf")), tl.fma(f, p, n.to(tl.float64)), edge)
-''',
-    "g_wide_exp2": '''
-@triton.jit
-def g_wide_exp2(x):
-    """2^x for x in float64, to 2^-40, rounded to float32."""
-    x = g_min(g_max(x, -200.0), 200.0)
-    shifted = x + 6755399441055744.0  # 1.5 · 2^52: the nearest integer is in the last bits
-    f = x - (shifted - 6755399441055744.0)
-    p = g_polynomial(f, (1.0, 0.6931471805461137, 0.24022650695569242, 0.05550410940786399, 0.009618129216419618,
-                         0.0013333450850347914, 0.00015403417311695648, 1.5310021574501884e-05, 1.3263145736334796e-06))
-    scale = (shifted.to(tl.int64, bitcast=True) + 1023) << 52
-    return (p * scale.to(tl.float64, bitcast=True)).to(tl.float32)
-''',
-    "g_pow": '''
-@triton.jit
-def g_pow(x, y):
-    """2^(y · log2 |x|); the sign and the special values are those of C99, F.9.4.4."""
-    size = g_wide_exp2(y.to(tl.float64) * g_wide_log2(tl.abs(x)))
-    whole = libdevice.floor(y) == y
-    odd = whole & (libdevice.floor(0.5 * y) != 0.5 * y)
-    found = tl.where(odd, g_copysign(size, x), size)
-    found = tl.where((x < 0) & (x > -float("inf")) & (y == y) & ~whole, float("nan"), found)
-    one = (y == 0) | (x == 1.0) | ((x == -1.0) & (tl.abs(y) == float("inf")))
-    return tl.where(one, 1.0, found)
 ''',
     "g_erfc": '''
 @triton.jit

@@ -69,6 +69,7 @@ LIMITS: dict[str, Callable[[Node], bool]] = {
                     lambda node: node.inputs[0].dtype.name in DOTS and bool(node.type.numel)),
     "sort": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
     "topk": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
+    **dict.fromkeys(("logaddexp", "logaddexp2"), lambda node: node.dtype is float32),
 }
 """Ops with a kernel for some operands; with others they are decomposed."""
 

@@ -79,6 +79,8 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "where": _row("tl.where({0}, {1}, {2})"),
     "relu": _row(float=f"tl.maximum({{0}}, 0.0, {_NAN})", int="tl.maximum({0}, 0)"),
     "hypot": _row(low="libdevice.hypot({0}, {1})", f32="g_hypot({0}, {1})", f64="libdevice.hypot({0}, {1})"),
+    "logaddexp": _row(f32="g_logaddexp({0}, {1})"),
+    "logaddexp2": _row(f32="g_logaddexp2({0}, {1})"),
     "gcd": _row(int="g_gcd({0}, {1})"),
     "erfinv": _math("erfinv"),
     "lgamma": _math("lgamma"),

@@ -17,8 +17,10 @@ import torch
 from genesis.codegen.blocks import Blocks
 from genesis.codegen.float32_functions import FLOAT32_FUNCTIONS
 from genesis.codegen.loops import emit_loop
+from genesis.codegen.lower_cuda import supports
 from genesis.codegen.triton_lowerings import POINTWISE
 from genesis.ir import OPS, Graph
+from genesis.ir.types import bfloat16, float32, float64
 from genesis.passes.fuse import fuse
 from tests.codegen.evaluate import decomposed
 from tests.codegen.programs import inputs
@@ -26,8 +28,8 @@ from tests.codegen.run_interpreted import empty, run_source
 
 BOUNDS: dict[str, tuple[float, tuple[float, ...]]] = {
     "exp2": (0.9, (-150, -149, -126, 0.5, 128)),
-    "sigmoid": (1.05, (0, 0.3466, 87.3, 103.9)),
-    "log10": (1.0, (2.0**-126, 0.70710677, 1, 1.4142135)),
+    "sigmoid": (0.85, (0, 0.3466, 87.3, 103.9)),
+    "log10": (0.9, (2.0**-126, 0.70710677, 1, 1.4142135)),
     "tan": (0.51, (1.5707964, 3.1415927, 105615)),
     "asin": (1.2, (0.5, 1)),
     "acos": (1.15, (0.5, 1)),
@@ -36,14 +38,17 @@ BOUNDS: dict[str, tuple[float, tuple[float, ...]]] = {
     "cosh": (1.15, (0.3465736, 1.0397207, 89.41599)),
     "acosh": (1.25, (1, 1.0606601, 1.25, 4096)),
     "atanh": (1.05, (0.17157288, 0.33333334, 1)),
-    "erfc": (1.2, (0.75, 9.1945, 10.05, 10.2)),
+    "erfc": (1.05, (0.75, 9.1945, 10.05, 10.2)),
 }
 """Function → the largest error in units in the last place, and where its formula changes or its range ends.
 
 The bounds are what 40 million arguments showed (every 97th bit pattern), and a little more.
 """
 
-BINARY_BOUNDS = {"atan2": 1.5, "hypot": 1.05, "pow": 0.51}
+BINARY_BOUNDS = {"atan2": 1.5, "hypot": 1.05, "pow": 0.51, "logaddexp": 1.4, "logaddexp2": 2.0}
+LEAST = {"logaddexp": 0.125, "logaddexp2": 0.125}
+"""Results that two numbers cancel to: errors of smaller ones are counted in units of this one's last place."""
+
 EDGES = (0.0, 1.0, 0.5, 2.0, 3.0, 2.5, 1e-45, 1e-39, 2.0**-126, 3.4028235e38, 100.0, 149.0, 150.0, 16777215.0, 2.0**25,
          math.inf)
 SIGNED = torch.tensor([sign * x for x in EDGES for sign in (1.0, -1.0)] + [math.nan])
@@ -77,12 +82,12 @@ def around(x: float) -> torch.Tensor:
     return torch.cat((near, -near))
 
 
-def assert_within(bound: float, got: torch.Tensor, want: torch.Tensor) -> None:
+def assert_within(bound: float, got: torch.Tensor, want: torch.Tensor, least: float = 2.0**-126) -> None:
     """The error in units in the last place of the exact result; what overflows or is not a number, as in float32."""
     rounded = want.float()
     finite = rounded.isfinite()
     torch.testing.assert_close(got[~finite], rounded[~finite], rtol=0, atol=0, equal_nan=True)
-    exponent = torch.frexp(want[finite].abs().clamp(min=2.0**-126))[1] - 1
+    exponent = torch.frexp(want[finite].abs().clamp(min=least))[1] - 1
     error = (got[finite].double() - want[finite]).abs() / torch.ldexp(torch.ones_like(want[finite]), exponent - 23)
     assert float(error.max()) <= bound, f"{float(error.max())} ulp, {got[finite][error.argmax()]}"
 
@@ -105,7 +110,7 @@ def test_errors_of_a_function_of_two_numbers(name: str) -> None:
     one = 1 + torch.randn(2, 20_000, generator=random) * 1e-3
     powers = (a.abs(), b * 50) if name == "pow" else (bits, bits * torch.exp2(b))  # of numbers of like size
     data = [torch.cat(parts) for parts in ((a, bits, one[0], powers[0]), (b, other, one[1], powers[1]))]
-    assert_within(BINARY_BOUNDS[name], computed(name, *data), exact(name, *data))
+    assert_within(BINARY_BOUNDS[name], computed(name, *data), exact(name, *data), LEAST.get(name, 2.0**-126))
 
 
 @pytest.mark.parametrize("name", [*BOUNDS, *BINARY_BOUNDS])
@@ -113,8 +118,8 @@ def test_zeros_infinities_nan_and_numbers_below_the_normal_range(name: str) -> N
     pairs = (SIGNED.repeat_interleave(len(SIGNED)), SIGNED.repeat(len(SIGNED)))
     data = pairs if name in BINARY_BOUNDS else (SIGNED,)
     got, want = computed(name, *data), exact(name, *data).float()
-    torch.testing.assert_close(got, want, rtol=3e-7, atol=3e-45, equal_nan=True)
-    number = ~want.isnan()
+    torch.testing.assert_close(got, want, rtol=3e-7, atol=LEAST.get(name, 1e-38) * 2**-23, equal_nan=True)
+    number = ~want.isnan() & (want.abs() >= LEAST.get(name, 0.0))
     assert torch.equal(got.signbit()[number], want.signbit()[number])
     assert torch.equal(got[number] == 0, want[number] == 0)
 
@@ -124,4 +129,15 @@ def test_every_helper_is_used() -> None:
     texts = [*FLOAT32_FUNCTIONS.values(), *(row["f32"] for row in POINTWISE.values())]
     unused = [name for name in FLOAT32_FUNCTIONS if sum(f"{name}(" in text for text in texts) < 2]
     assert not unused
-    assert all("g_" not in POINTWISE[name]["low"] for name in (*BOUNDS, *BINARY_BOUNDS) if name != "sigmoid")
+
+
+@pytest.mark.parametrize("name", [name for name in (*BOUNDS, "atan2", "hypot", "pow") if name != "sigmoid"])
+def test_results_of_16_bits_keep_the_librarys_shorter_forms(name: str) -> None:
+    assert POINTWISE[name]["low"].startswith("libdevice.")
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_sums_of_powers_are_one_op_in_float32_only(name: str) -> None:
+    for dtype in (float32, float64, bfloat16):
+        operands = inputs((3,), (3,), dtype=dtype)
+        assert supports(OPS[name](*operands)) is (dtype is float32)

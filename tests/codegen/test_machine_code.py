@@ -67,6 +67,18 @@ def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType)
     assert ".ftz" not in ptx_of(kernel)
 
 
+def test_functions_in_float32_are_made_of_rounded_instructions() -> None:
+    """Of approximate ones only reciprocals, after which comes a step of Newton's."""
+    x, y = an_input(0, (256,), float32), an_input(1, (256,), float32)
+    unary = ("exp2", "log10", "sigmoid", "asin", "acos", "atan", "sinh", "cosh", "acosh", "atanh", "erfc")
+    outputs = [OPS[name](x) for name in unary]
+    outputs += [OPS[name](x, y) for name in ("pow", "atan2", "hypot", "logaddexp", "logaddexp2")]
+    kernels = [emit(group) for group in fuse(Graph((x, y), tuple(outputs))).groups]
+    ptx = "".join(map(ptx_of, kernels)).replace("rcp.approx.ftz.f32", "")
+    assert "fma.rn.f32" in ptx and "sqrt.rn.f32" in ptx and "div.rn.f32" in ptx and "fma.rn.f64" in ptx
+    assert ".approx" not in ptx and ".full" not in ptx and ".ftz" not in ptx
+
+
 def test_a_transpose_reads_and_writes_vectors() -> None:
     x = an_input(0, (1024, 2048), bfloat16)
     kernel, = (emit(group) for group in fuse(Graph((x,), (swap_last(x),))).groups)

@@ -25,8 +25,8 @@ COLUMN = {"f64": (float64,), "f32": (float32,), "low": (bfloat16, float16), "int
           "bool": (bool_,)}
 ARITY = {name: 3 if name == "where" else 2 for name in (
     "add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "atan2", "maximum", "minimum",
-    "bitwise_and", "bitwise_or", "bitwise_xor", "hypot", "gcd", "left_shift", "right_shift", "eq", "ne", "lt",
-    "le", "gt", "ge", "where")}
+    "bitwise_and", "bitwise_or", "bitwise_xor", "hypot", "logaddexp", "logaddexp2", "gcd", "left_shift", "right_shift",
+    "eq", "ne", "lt", "le", "gt", "ge", "where")}
 CASES = [(name, dtype.name) for name, row in POINTWISE.items() for column, template in row.items() if template
          for dtype in COLUMN[column] if not (name == "neg" and dtype is bool_)]
 
