@@ -16,8 +16,9 @@ from genesis.passes.memory_values import PARTIAL, MemoryValues, weight
 from genesis.passes.reads import coordinates, reads_at
 from genesis.passes.views import stored_as
 
-LONGEST = 128
-"""Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length."""
+LONGEST = 160
+"""Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length. A search among
+2^17 sorted elements is one kernel."""
 
 Levels = dict[Node, str]
 
