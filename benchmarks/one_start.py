@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType, SimpleNamespace
+    from types import SimpleNamespace
     from typing import Any
 
 VOCAB, CONTEXT, DIM, HEADS = 50304, 1024, 768, 12
@@ -80,11 +80,11 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     phase("first step")
     made = engine.last_plan()
     assert made is not None
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "genesis"]
+    kept = [path for module in list(sys.modules.values()) if (path := getattr(module, "__cached__", None))]
     found: dict[str, Any] = {"phases": phases, "origin": made.origin, "plan_s": made.seconds,
                              "launches": len(made.plan.steps), "triton": "triton" in sys.modules,
                              "passes": "genesis.passes.fuse" in sys.modules, "torch": "torch" in sys.modules,
-                             "modules": len(modules), "bytecode": sum(map(_has_bytecode, modules))}
+                             "modules": len(kept), "bytecode": sum(map(os.path.exists, kept))}
     found["again_ms"] = _times(lambda: step(*first).item())
     sizes = {}
     for kind, run in (("step", step), ("evaluation", evaluate)):
@@ -102,11 +102,6 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
             sizes[f"{kind} {size}x{length}"] = {"first_ms": took, "later_ms": later, "costs_ms": took - later[-1],
                                                "plan_ms": made.seconds * 1e3, "origin": made.origin}
     return {**found, "sizes": sizes, "losses": losses}
-
-
-def _has_bytecode(module: ModuleType) -> bool:
-    cached = getattr(module, "__cached__", None)
-    return cached is not None and os.path.exists(cached)
 
 
 def _times(run: Callable[[], Any]) -> list[float]:

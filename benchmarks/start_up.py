@@ -6,9 +6,9 @@ context. A batch size is `first` the first time that a process sees it, against 
 difference is what the size costs. Losses of the warm run must be those of the cold run, bit for bit.
 
 Python keeps the bytecode of what it imports, unless PYTHONDONTWRITEBYTECODE says not to: then every start compiles
-every module again, Genesis' and numpy's 400 in half a second. Here it keeps it, as it does for a user, and "from
-bytecode" says how many of Genesis' modules were there so. A process before the two leaves it, so that they differ in
-our own cache only.
+every module again, Genesis' and numpy's 400 in half a second. Here it keeps it, as it does for a user, and "with
+bytecode" says of how many modules it is there: fewer than all where a folder cannot be written to. A process before
+the two leaves it, so that they differ in our own cache only.
 
     python benchmarks/start_up.py --out
     python benchmarks/start_up.py --device idle     # without a GPU (`idle_gpu.py`): kernels are compiled, none runs
@@ -53,7 +53,7 @@ def show(name: str, result: dict[str, Any]) -> None:
     beyond = sum(phases.values()) - phases["context"]
     print(f"\n{name}: {beyond / 1e3:.2f} s beyond the context; plan {result['origin']} in {result['plan_s']:.2f} s, "
           f"{result['launches']} launches; imported triton {result['triton']}, passes {result['passes']}; "
-          f"{result['modules']} modules, {result['bytecode']} from bytecode")
+          f"{result['modules']} modules, {result['bytecode']} with bytecode")
     print("  " + ", ".join(f"{phase} {ms:.0f}" for phase, ms in phases.items()))
     print("  the same step again: " + ", ".join(f"{ms:.1f}" for ms in result["again_ms"]) + " ms")
     for size, row in result["sizes"].items():
