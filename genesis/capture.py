@@ -90,6 +90,8 @@ def walk(roots: Iterable[Node], through: set[Node] | None = None,
     """
     order = {} if order is None else order
     for root in roots:
+        if root in order:
+            continue
         stack: list[Node | None] = [root]
         while stack:
             node = stack.pop()
@@ -161,19 +163,26 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     number_op = leaves.number
     order = [node for node in visited if node.op is not number_op]  # whether two numbers are equal is not structure
     position = dict(zip(order, count()))
-    read = {cell: node.type for node in order if (cell := node.buffer) is not None and cell.memory is not None}
-    types = {**read, **{cell: node.type for cell, node in updates}, **dict(snapshots)}
-    index = dict(zip(types, count()))
-    key: list[Any] = [*types.values(), "|"]
-    append = key.append
+    places: dict[Cell, int] = {}
+    types: list[TensorType] = []
     number_nodes: list[Node] = []
+    key: list[Any] = []
+    append = key.append
+
+    def place_of(cell: Cell, type: TensorType) -> int:
+        place = places.get(cell)
+        if place is None:
+            place = places[cell] = len(types)
+            types.append(type)
+        return place
+
     counted: dict[tuple[str, Any], int] = {}
     every_line = _lines_matter()
     numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
     for node in order:
         cell = node.buffer
-        if cell in read:
-            append(index[cell])
+        if cell is not None and cell.memory is not None:
+            append(place_of(cell, node.type))
             if node not in known:
                 continue
         op = node.op
@@ -200,13 +209,13 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
                     number_nodes.append(x)
     append(tuple([position[node] for node in outputs]))
     for cell, node in updates:
-        append(index[cell])
+        append(place_of(cell, node.type))
         append(position[node])
     append("|")
-    for cell, _ in snapshots:
-        append(index[cell])
-    return Captured(order, known, list(types), list(types.values()), [x.attrs[0] for x in number_nodes], number_nodes,
-                    tuple(key), outputs, updates, snapshots)
+    for cell, type in snapshots:
+        append(place_of(cell, type))
+    return Captured(order, known, list(places), types, [x.attrs[0] for x in number_nodes], number_nodes,
+                    (*types, "|", *key), outputs, updates, snapshots)
 
 
 def _lines_matter() -> bool:

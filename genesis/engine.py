@@ -149,12 +149,13 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
                                   *[s for s in live if s.writes and s.cell is None]]))
     if not outputs and not updates:
         return None
-    chosen = set(outputs)
-    order = walk([s.node for s in (*outputs, *updates)])
+    chosen, written = set(outputs), [s.node for s in updates]
+    order = walk([*[s.node for s in outputs], *written])
     kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen])
     outputs += kept
     snapshots += [s for s in _needed_by_backwards(updates, live) if s not in snapshots]
-    captured = capture([s.node for s in outputs], [(s.cell, s.node) for s in updates],  # type: ignore[misc]
+    captured = capture([s.node for s in outputs],
+                       list(zip([s.cell for s in updates], written, strict=True)),  # type: ignore[misc]
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
     return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured))
@@ -225,12 +226,12 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     rest: list[Storage] = []
     for storage in others:
         (kept if storage.persistent and storage.node in computed_here else rest).append(storage)
-    if all(s.type.nbytes <= SMALL and s.node in computed_here for s in rest):
+    if all(s.type.nbytes <= SMALL and _is_in(computed_here, s.node) for s in rest):
         return kept + rest, []
     overwritten = {id(s.cell): s for s in updates}
     lost = _readers(walk([s.node for s in rest], order=computed_here.copy()), overwritten)
     dependent = [s for s in rest if s.node in lost and not s.persistent]
-    kept += [s for s in rest if (s.persistent if s.node in lost else s.node in computed_here)]
+    kept += [s for s in rest if (s.persistent if s.node in lost else _is_in(computed_here, s.node))]
     small = [s for s in dependent if s.type.nbytes <= SMALL]
     if len(small) == len(dependent):
         return kept + dependent, []
@@ -239,6 +240,11 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
         return kept + small, needed
     return kept + dependent, []
+
+
+def _is_in(computed_here: Container[Node], node: Node) -> bool:
+    """Is the value among these, or one of them whose history was forgotten, as a loss's after its backward?"""
+    return node in computed_here or (node.op is control.stop_gradient and node.inputs[0] in computed_here)
 
 
 def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[Storage]:

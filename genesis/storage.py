@@ -143,10 +143,11 @@ class Storage:
 
     def write(self, node: Node) -> None:
         """Give the storage another content; its memory follows at the next flush."""
+        outside = self._outside
         self._node = node
         touched[0] += 1
-        if self._outside is not None:
-            self._outside.through = None
+        if outside is not None:
+            outside.through = None
         self.writes += 1
         self.error = None
         if session.current is not None and (running := session.active()) is not None:
@@ -154,8 +155,7 @@ class Storage:
         if not self._queued:
             self._queued = True
             pending.append(self._reference)
-        if self.exported or (volatile and node.op is not control.item):
-            outside = self._outside
+        if (outside is not None and self.exported) or (volatile and node.op is not control.item):
             if outside is not None:
                 outside.join()
             compute_now(self)
@@ -266,14 +266,11 @@ pending: list[weakref.ref[Storage]] = []
 
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds; forgets the others."""
-    found: dict[Storage, weakref.ref[Storage]] = {}
-    for reference in pending:
-        storage = reference()
-        if storage is not None and storage._queued:
-            found.pop(storage, None)  # from an earlier time: the order is that of the last writes
-            found[storage] = reference
-    pending[:] = found.values()
-    return list(found)
+    held = [storage for reference in pending if (storage := reference()) is not None and storage._queued]
+    found = [*dict.fromkeys(reversed(held))]  # one that is there from an earlier time, too: its last write counts
+    found.reverse()
+    pending[:] = [storage._reference for storage in found]
+    return found
 
 
 Step = tuple[Any, tuple]

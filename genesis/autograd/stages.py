@@ -211,7 +211,7 @@ class _Walk:
         A leaf has several `watch` nodes when it was written to (under no_grad) between reads. Capture makes those
         over one memory one node, so only one of them counts.
         """
-        found: dict[int, dict[Any, Node]] = {}
+        found: dict[tuple[int, Any], Node] = {}
         hooked: list[Node] = []
         seen: set[Node] = set()
         stack = list(starts)
@@ -225,10 +225,13 @@ class _Walk:
                 hooked.append(node)
             elif node.op is watch:
                 value = node.inputs[0]
-                found.setdefault(node.attrs[0], {})[value.buffer if computed(value) else value] = node
+                found[node.attrs[0], value.buffer if computed(value) else value] = node
             else:
-                stack.extend(node.inputs)
-        return {leaf: list(nodes.values()) for leaf, nodes in sorted(found.items())}, hooked, seen
+                stack += node.inputs
+        watches: dict[int, list[Node]] = {}
+        for (leaf, _), node in found.items():
+            watches.setdefault(leaf, []).append(node)
+        return dict(sorted(watches.items())), hooked, seen
 
 
 def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Node]:

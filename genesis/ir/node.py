@@ -180,9 +180,9 @@ class _Entry(weakref.ref):
 
 
 def _forget(entry: Any) -> None:
-    key = entry.key
-    if _table.get(key) is entry:
-        del _table[key]
+    found = _table.pop(entry.key, None)
+    if found is not entry and found is not None:  # of another node, which took the place
+        _table[entry.key] = found
 
 
 def forget_open() -> None:

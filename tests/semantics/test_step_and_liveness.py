@@ -420,6 +420,17 @@ def test_a_loss_read_before_backward_costs_no_second_forward():
     assert logits.shape == (6, 3)
 
 
+def test_a_loss_is_computed_with_its_gradients():
+    """Its backward has forgotten how it came to be; the gradients' program computes it anyway."""
+    task = Task()
+    loss = nn.functional.cross_entropy(task.net(task.x), task.y)
+    loss.backward()
+    genesis.eval([p.grad for p in task.net.parameters()])
+    backward = engine.last_plan()
+    assert loss.item() > 0
+    assert engine.last_plan() is backward
+
+
 def test_an_evaluation_loop_saves_for_backward_only_once():
     """When what was saved died unused, the next evaluation saves nothing; a backward after all computes it again."""
     task = Task()
