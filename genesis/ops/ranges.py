@@ -155,13 +155,17 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = int64, d
             [0, 0, 1]])
     """
     import numpy as np
-    return _triangle("tril_indices", np.tri(*_sizes("tril_indices", row, col), offset, bool), dtype, device)
+    rows, columns = _sizes("tril_indices", row, col)
+    ends = np.clip(np.arange(rows) + offset + 1, 0, columns)
+    return _runs("tril_indices", np.zeros_like(ends), ends, dtype, device)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType = int64, device: DeviceLike = None) -> Tensor:
     """Row and column numbers (2 × count) of the elements on and above a diagonal of a row × col matrix."""
     import numpy as np
-    return _triangle("triu_indices", ~np.tri(*_sizes("triu_indices", row, col), offset - 1, bool), dtype, device)
+    rows, columns = _sizes("triu_indices", row, col)
+    starts = np.clip(np.arange(rows) + offset, 0, columns)
+    return _runs("triu_indices", starts, np.full_like(starts, columns), dtype, device)
 
 
 def _sizes(name: str, row: int, col: int) -> tuple[int, int]:
@@ -170,11 +174,18 @@ def _sizes(name: str, row: int, col: int) -> tuple[int, int]:
     return row, col
 
 
-def _triangle(name: str, inside: Any, dtype: DType, device: DeviceLike) -> Tensor:
+def _runs(name: str, starts: Any, ends: Any, dtype: DType, device: DeviceLike) -> Tensor:
+    """Row and column numbers (2 × count) of the columns from starts[i] to ends[i] of each row i."""
     import numpy as np
     if dtype.kind != "int":
         raise failure(name, f"indices need an integer dtype, not {dtype!r}")
-    return from_host(np.stack(np.nonzero(inside)).astype(dtype.numpy), device_from(device))
+    counts = ends - starts
+    total = int(counts.sum())
+    before = np.cumsum(counts) - counts  # elements of the rows before
+    found = np.empty((2, total), dtype.numpy)
+    found[0] = np.repeat(np.arange(len(counts), dtype=dtype.numpy), counts)
+    np.subtract(np.arange(total), np.repeat(before - starts, counts), out=found[1], casting="unsafe")
+    return from_host(found, device_from(device))
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
