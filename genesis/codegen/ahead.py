@@ -14,10 +14,13 @@ from typing import Final
 
 from genesis.codegen.blocks import MULTIPROCESSORS, Blocks
 from genesis.codegen.kernel_ir import Kernel, Load
-from genesis.ir.size import Size
+from genesis.ir.size import Size, near
 
 WARPS: Final = 16
 """Of a multiprocessor that ask. Twice as many gain no more (H200: 8192 rows of 4096, 33.5 µs with 16, 34.1 with 32)."""
+
+LEAST_BYTES: Final = 8 << 20
+"""Of an operand that is read in pieces: smaller ones are in the L2 as a rule, or done before asking has helped."""
 
 MOST_BYTES: Final = 65536
 """A program asks for: more would leave the L2 before it is read."""
@@ -28,16 +31,17 @@ def asked_ahead(kernel: Kernel, blocks: Blocks) -> list[str]:
     if kernel.runs is not None or isinstance(kernel.r_size, Size):
         return []
     found: dict[str, str] = {}
+    large = {argument.name for argument in kernel.arguments if near(argument.node.type.nbytes) >= LEAST_BYTES}
     for load in kernel.statements:
         if isinstance(load, Load) and not load.bounds and (piece := _piece(kernel, blocks, load)):
             count, own = piece
             nbytes, offset = (n * load.out.dtype.itemsize for n in (count, load.address.constant))
-            if nbytes % 16 or offset % 16 or nbytes > MOST_BYTES:
+            if nbytes % 16 or offset % 16 or nbytes > MOST_BYTES or (own and load.argument not in large):
                 continue
             start = load.argument + (f" + {load.address.constant}" if offset else "")
             start += f" + tl.program_id(0).to(tl.int64) * {count}" if own else ""
             found.setdefault(load.argument, f"g_ask({start}, {_asking(kernel, blocks, own)}, {nbytes})")
-    return list(found.values())
+    return list(found.values()) if large & found.keys() else []
 
 
 def _piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen.ahead import MOST_BYTES, WARPS
+from genesis.codegen import ahead
+from genesis.codegen.ahead import LEAST_BYTES, MOST_BYTES, WARPS
 from genesis.codegen.blocks import MULTIPROCESSORS
 from genesis.codegen.emit import emit
 from genesis.codegen.source import RELEASE, WAIT, KernelSource
@@ -61,20 +62,26 @@ def test_pieces_that_do_not_begin_at_16_bytes_or_are_large_are_not_asked_for() -
     assert not asked(normalized(1001))
     wide = normalized(65536, float32)
     assert MOST_BYTES < 65536 * 4 and not asked(wide)
-    x, = inputs((1 << 20,))
-    shifted = movement.slice(x, starts=(1,), stops=(1 << 20,), steps=(1,))
+    x, = inputs((1 << 22,))
+    shifted = movement.slice(x, starts=(1,), stops=(1 << 22,), steps=(1,))
     assert not asked(kernel_of((x,), shifted * 2.0))
 
 
 def test_what_is_read_across_or_within_bounds_is_not_asked_for() -> None:
-    x, = inputs((512, 512))
+    x, = inputs((2048, 2048))
     assert not asked(kernel_of((x,), movement.permute(x, axes=(1, 0)) * 2.0))
-    padded = movement.pad(x, low=(0, 0), high=(0, 512))
+    padded = movement.pad(x, low=(0, 0), high=(0, 2048))
     assert not asked(kernel_of((x,), padded * 2.0))
 
 
+def test_small_operands_are_not_asked_for() -> None:
+    a, b = inputs((1 << 20,), (1 << 20,))
+    assert LEAST_BYTES > 4 << 20 and not asked(kernel_of((a, b), a * b))
+
+
 @pytest.mark.parametrize("rows", [1, 7, 64])
-def test_the_results_are_the_same(rows: int) -> None:
+def test_the_results_are_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "LEAST_BYTES", 0)
     x, weight = inputs((rows, 256), (256,))
     schedule = check([x, weight], rms_norm(x, weight, ndim=1, eps=1e-5))
     assert asked(emit(schedule.groups[0]))
