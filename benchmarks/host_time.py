@@ -49,10 +49,10 @@ def executor_stubbed() -> Iterator[None]:
 
 def mean_seconds(call: Callable[[], Any], budget: float = 1.0, rounds: int = 7,
                  most: int = 1 << 30, settle: Callable[[], None] = lambda: None,
-                 clock: Callable[[], float] = perf_counter) -> float:
+                 finish: Callable[[], None] = lambda: None, clock: Callable[[], float] = perf_counter) -> float:
     """The smallest mean of several rounds of calls, which together take about `budget` seconds.
 
-    `most`: calls in a round; `settle` is called between rounds.
+    `most`: calls in a round; `settle` is called between rounds, `finish` at the end of each, in its time.
     """
     for _ in range(4):
         call()
@@ -66,6 +66,7 @@ def mean_seconds(call: Callable[[], Any], budget: float = 1.0, rounds: int = 7,
         start = clock()
         for _ in range(count):
             call()
+        finish()
         found.append((clock() - start) / count)
     return min(found)
 
@@ -147,7 +148,7 @@ def measure(layers: int, dim: int, context: int) -> list[dict[str, Any]]:
 def measure_cuda(layers: int, dim: int, context: int) -> list[dict[str, Any]]:
     """The same on a GPU."""
     def row(name: str, call: Callable[[], Any], settle: Callable[[], None]) -> dict[str, Any]:
-        return {"name": name, "whole": mean_seconds(call, settle=settle), "bar": BARS.get(name),
+        return {"name": name, "whole": mean_seconds(call, settle=settle, finish=settle), "bar": BARS.get(name),
                 "host": mean_seconds(call, 3.0, ROUNDS, most=QUEUED, settle=settle)}
     rows = [row(name, call, genesis.cuda.synchronize)
             for name, call in programs(layers, dim, context, "cuda").items()]
