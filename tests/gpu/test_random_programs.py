@@ -26,7 +26,10 @@ NOT_DRAWN = {
     "made by gradients": "i1 ndtr unsort scale_gradient convolution_weight adaptive_max_pool_backward",
     "made by passes": "convolution_last convolution_input_last convolution_weight_last flash_attention "
                       "flash_attention_dq flash_attention_dkv reduce_runs recurrence rows_added segment_add "
-                      "segment_parts segment_put sort_runs merge_runs digit_counts digit_scatter in_range recompute",
+                      "segment_parts segment_put sort_runs merge_runs digit_counts digit_scatter in_range recompute "
+                      "matmul_runs",
+    "newer than the programs, which another step would change: torch's samples are their test":
+        "cross nll_loss equal nanargmedian",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
     "what an optimizer's step is": "adamw sgd clip_gradients",
     "the bits of float64 are others": "bitcast",
