@@ -11,8 +11,9 @@ import math
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
-from genesis.ir.ops.leaves import full
+from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.pointwise import bitwise_and, cast, cos, ge, left_shift, log, remainder, right_shift, sqrt, where_
+from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.types import (
     Device,
     DType,
@@ -109,10 +110,9 @@ integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", 
 
 def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> Node:
     bits = random_bits(seed, draw, shape=x.type.shape, word=0, device=x.type.device)
-    wide = float64 if x.dtype is float64 else float32
-    zeros = full(x.type.shape, 0.0, wide, x.type.device)
-    factor = where_(ge(bits, threshold), scale, zeros)  # chosen after the product it is slower: the compiler then
-    return cast(cast(x, dtype=wide) * factor, dtype=x.dtype)  # takes pairs of 16-bit results apart again
+    values = wide(x)
+    factor = where_(ge(bits, threshold), scale, zeros_like(values))  # chosen after the product it is slower: the
+    return narrow(values * factor, x)  # compiler then takes pairs of 16-bit results apart again
 
 
 dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw: x, decompose=_dropout,
