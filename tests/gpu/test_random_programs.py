@@ -28,8 +28,7 @@ NOT_DRAWN = {
                       "flash_attention_dq flash_attention_dkv reduce_runs recurrence rows_added segment_add "
                       "segment_parts segment_put sort_runs merge_runs digit_counts digit_scatter in_range recompute "
                       "matmul_runs",
-    "newer than the programs, which another step would change: torch's samples are their test":
-        "cross nll_loss equal nanargmedian",
+    "a bool of Python's, which is read at once": "equal",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
     "what an optimizer's step is": "adamw sgd clip_gradients",
     "the bits of float64 are others": "bitcast",

@@ -44,6 +44,7 @@ CHOICES: dict[str, Any] = {
     "topk": lambda lib, x, axis, keep: lib.topk(x.detach(), (x.shape[axis] + 1) // 2, dim=axis, largest=keep)[0],
     "kthvalue": lambda lib, x, axis, keep: lib.kthvalue(x.detach(), (x.shape[axis] + 1) // 2, axis, keepdim=keep)[0],
     "median": lambda lib, x, axis, keep: lib.median(x.detach(), axis, keepdim=keep)[0],
+    "nanmedian": lambda lib, x, axis, keep: lib.nanmedian(x.detach(), axis, keepdim=keep)[0],
     "cummax": lambda lib, x, axis, keep: lib.cummax(x, axis)[0],
     "cummin": lambda lib, x, axis, keep: lib.cummin(x, axis)[1],
     "searchsorted": lambda lib, x, axis, keep: lib.searchsorted(
@@ -73,8 +74,17 @@ ALONG: dict[str, tuple[Any, float, bool]] = {
     "cross_entropy smoothed": (lambda lib, x, axis: lib.nn.functional.cross_entropy(
         x.reshape(-1, x.shape[-1]), ids(lib, x, x.numel() // x.shape[-1], x.shape[-1]), ignore_index=1,
         label_smoothing=0.125, reduction="sum"), 16, False),
+    "nll_loss": (lambda lib, x, axis: lib.nn.functional.nll_loss(
+        x.reshape(-1, x.shape[-1]), ids(lib, x, x.numel() // x.shape[-1], x.shape[-1]), ignore_index=1), 8, False),
+    "cross": (lambda lib, x, axis: lib.linalg.cross(threes(x), lib.flip(threes(x), (0,))), 8, False),
     "clip_grad": (lambda lib, x, axis: x / (lib.linalg.vector_norm(x) + 1.0), 8, False),
 }
+
+
+def threes(x: Any) -> Any:
+    """The elements in rows of three, without those that are left over."""
+    count = x.numel() // 3
+    return x.reshape(-1)[:3 * count].reshape(count, 3)
 
 
 def ids(lib: Any, x: Any, count: int, rows: int, step: int = 3) -> Any:
