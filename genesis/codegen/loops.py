@@ -13,10 +13,11 @@ from genesis.codegen.ahead import asked_ahead
 from genesis.codegen.blocks import Blocks, choose_blocks
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
+from genesis.codegen.prelude import prelude_for
 from genesis.codegen.source import HEADER, RELEASE, WAIT, KernelSource, TensorTable
 from genesis.codegen.tiles import tile
 from genesis.codegen.triton_emitter import Body
-from genesis.codegen.triton_lowerings import POINTER, prelude_for, triton_type
+from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.codegen.walks import Program
 from genesis.ir.node import Node
 from genesis.ir.size import is_multiple
