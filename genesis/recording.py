@@ -173,6 +173,13 @@ def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     return tensor  # type: ignore[return-value]
 
 
+def show(tensor: TensorBase, like: TensorBase) -> None:
+    """Let the tensor show from now on what another one does; a leaf stays one, and its gradient gets that shape."""
+    part = like.part
+    leaf = part is not None and tensor.leaf is not None and not tensor.is_view
+    tensor.storage, tensor.type, tensor.part = like.storage, like.type, part.of_leaf() if leaf else part  # type: ignore
+
+
 def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:
     """The node for an op of the user's, with the user's line; a mismatch raises the four-part error."""
     try:

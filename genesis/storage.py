@@ -288,6 +288,10 @@ class View:
     def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[Step, ...], leaf_steps: int = 0):
         self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
 
+    def of_leaf(self) -> View:
+        """The same part, shown by a leaf tensor: its gradient has the part's shape, not the whole's."""
+        return View(self.strides, self.offset, self.steps, len(self.steps))
+
     def read(self, whole: Node) -> Node:
         """The part, given the whole."""
         for op, attrs in self.steps:

@@ -53,8 +53,7 @@ from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
-from genesis.recording import FREED, over, set_tensor_class, watched
-from genesis.storage import View
+from genesis.recording import FREED, over, set_tensor_class, show, watched
 
 
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
@@ -195,7 +194,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         known = next((number for number, tensor in watched.items() if tensor is self), None)  # of an earlier time
         self.leaf, self.detached, self.is_view = known or new_leaf(self), False, False
         if self.part is not None:  # others may look at other parts of the storage
-            self.part = View(self.part.strides, self.part.offset, self.part.steps, len(self.part.steps))
+            self.part = self.part.of_leaf()
         return self
 
     @property
@@ -314,7 +313,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     @data.setter
     def data(self, value: Tensor) -> None:
         session.rebound()
-        self.storage, self.type, self.part = value.storage, value.type, value.part
+        show(self, value)
 
     # The array API standard
 

@@ -26,7 +26,8 @@ class Parameter(Tensor):
         """A parameter over the storage of `data`."""
         source = (empty(0) if data is None else data).detach()
         self = object.__new__(cls)
-        self.storage, self.type, self.part = source.storage, source.type, source.part
+        self.storage, self.type = source.storage, source.type
+        self.part = None if source.part is None else source.part.of_leaf()
         self.detached, self.is_view = False, False
         self._grad = None
         self.leaf = new_leaf(self) if requires_grad else None

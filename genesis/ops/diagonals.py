@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
 from genesis.ops import parts
@@ -121,6 +122,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
         raise failure("as_strided", f"setStorage: sizes {list(shape)}, strides {list(strides)} and offset {start} "
                       f"reach element {last} of a storage of {count}", [("input", input)])
     if input.leaf is not None and input.part is not None and input.part.leaf_steps:
+        if not mode.enabled:
+            return as_strided(input.detach(), size, stride, storage_offset)
         raise failure("as_strided", "the input is a view that wants a gradient of its own", [("input", input)],
                       hint="take as_strided of a copy: x.clone()")
     kind = input.type

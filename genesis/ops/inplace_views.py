@@ -15,7 +15,7 @@ from genesis.ops.common import Axis, shape_of
 from genesis.ops.creation import zeros
 from genesis.ops.diagonals import as_strided
 from genesis.ops.shape import cat, clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
-from genesis.recording import TensorBase
+from genesis.recording import TensorBase, show
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -31,7 +31,7 @@ def shows(tensor: Any, like: Any) -> Any:
         raise failure("in-place view", "a leaf variable that requires grad is being used in an in-place operation",
                       [("tensor", tensor)], hint="use the out-of-place method")
     session.rebound()
-    tensor.storage, tensor.type, tensor.part = like.storage, like.type, like.part
+    show(tensor, like)
     return tensor
 
 

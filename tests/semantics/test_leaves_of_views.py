@@ -1,0 +1,135 @@
+"""A leaf that shows a part of a memory: its gradient has its own shape and order, and a step writes through it."""
+
+from __future__ import annotations
+
+import pytest
+from torch_programs import check
+
+VIEWS = {
+    "transposed": lambda w: w.t(),
+    "twice transposed": lambda w: w.t().t(),
+    "rows of the transpose": lambda w: w.t()[1:],
+    "another shape": lambda w: w.view(3, 2),
+    "a row": lambda w: w[0],
+    "a column": lambda w: w[:, 0],
+    "the first elements": lambda w: w.view(-1)[:3],
+    "every second element": lambda w: w.view(-1)[::2],
+    "permuted": lambda w: w.view(1, 2, 3).permute(2, 0, 1),
+    "one element": lambda w: w[1, 2],
+    "a diagonal": lambda w: w.diagonal(),
+    "strided": lambda w: w.as_strided((2, 2), (2, 1), 1),
+}
+
+MADE = {
+    "a parameter": lambda T, nn, view: nn.Parameter(view),
+    "requires_grad_": lambda T, nn, view: view.requires_grad_(),
+    "data of a parameter": lambda T, nn, view: _with_data(nn.Parameter(T.zeros(2, 3)), view),
+    "data of a leaf that had a gradient": lambda T, nn, view: _with_data(_differentiated(T), view),
+    "set_ under no_grad": lambda T, nn, view: _set(T, nn.Parameter(T.zeros(2, 3)), view),
+}
+
+
+def _with_data(leaf, view):
+    leaf.data = view
+    return leaf
+
+
+def _differentiated(T):
+    leaf = T.zeros(2, 3, requires_grad=True)
+    (leaf * 2).sum().backward()
+    leaf.grad = None
+    return leaf
+
+
+def _set(T, leaf, view):
+    with T.no_grad():
+        leaf.set_(view)
+    return leaf
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("made", MADE)
+def test_trains_as_torch_does(made, view):
+    def program(T, nn, optim, np):
+        memory = T.arange(6.0).view(2, 3) * 0.5 - 1
+        leaf = MADE[made](T, nn, VIEWS[view](memory))
+        seen = [leaf.is_leaf, leaf.grad_fn is None]
+        optimizer = optim.SGD([leaf], lr=0.01, momentum=0.9)
+        for _ in range(2):
+            optimizer.zero_grad()
+            ((leaf * (T.arange(float(leaf.numel())) + 1).view(leaf.shape)) ** 2).sum().backward()
+            seen.append(leaf.grad)
+            optimizer.step()
+        return seen, leaf, memory
+    check(program)
+
+
+CHANGES = {
+    "t_": lambda w: w.t_(),
+    "transpose_": lambda w: w.transpose_(0, 1),
+    "swapaxes_ and unsqueeze_": lambda w: w.swapaxes_(0, 1).unsqueeze_(1),
+    "unsqueeze_": lambda w: w.unsqueeze_(0),
+    "squeeze_": lambda w: w.squeeze_(),
+    "as_strided_": lambda w: w.as_strided_((2, 2), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (4, 1)])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_leaf_changed_in_place_under_no_grad(change, shape):
+    def program(T, nn, optim, np):
+        leaf = nn.Parameter(T.arange(float(shape[0] * shape[1])).view(shape))
+        with T.no_grad():
+            CHANGES[change](leaf)
+        weight = (T.arange(float(leaf.numel())) + 1).view(leaf.shape)
+        (leaf * leaf * weight).sum().backward()
+        (again,) = T.autograd.grad((leaf ** 3).sum(), leaf)
+        return leaf, leaf.grad, leaf.is_leaf, again
+    check(program)
+
+
+def test_a_model_on_one_flat_memory():
+    def program(T, nn, optim, np):
+        flat = T.arange(10.0) * 0.1 - 0.3
+        a, b, c = nn.Parameter(flat[:3]), nn.Parameter(flat[3:9].view(2, 3)), nn.Parameter(flat[9])
+        optimizer = optim.Adam([a, b, c], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            ((b @ a) * c).sum().backward()
+            optimizer.step()
+        return flat, a, b, c
+    check(program)
+
+
+def test_a_weight_and_its_transpose_are_two_leaves_over_one_memory():
+    def program(T, nn, optim, np):
+        weight = nn.Parameter(T.arange(6.0).view(3, 2))
+        tied = nn.Parameter(weight.t())
+        x = T.arange(12.0).view(4, 3)
+        ((x @ weight) @ tied).sum().backward()
+        seen = [weight.grad.clone(), tied.grad.clone()]
+        with T.no_grad():
+            weight.mul_(2)
+        weight.grad = None
+        ((x @ weight) @ tied).sum().backward()
+        return seen, weight.grad, tied.grad, tied
+    check(program)
+
+
+def test_hooks_and_second_derivatives():
+    def program(T, nn, optim, np):
+        leaf = nn.Parameter((T.arange(6.0) - 2).view(2, 3).t())
+        leaf.register_hook(lambda g: g * 10)
+        (first,) = T.autograd.grad((leaf ** 3).sum(), leaf, create_graph=True)
+        first.sum().backward()
+        return first, leaf.grad
+    check(program)
+
+
+def test_filling_the_diagonal_of_a_parameter_made_of_a_view():
+    def program(T, nn, optim, np):
+        leaf = nn.Parameter(T.zeros(2, 3).t())
+        with T.no_grad():
+            leaf.fill_diagonal_(4.0)
+        return leaf
+    check(program)
