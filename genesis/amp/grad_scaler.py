@@ -174,12 +174,26 @@ class GradScaler:
 
         Raises:
             RuntimeError: it is empty: of a scaler that was not enabled.
+            KeyError: an entry is missing.
+            ValueError: an entry is no number that the scaler could work with. Nothing has changed then.
         """
         if not self._enabled:
             return
         if not state_dict:
             raise failure("GradScaler.load_state_dict", "The source state dict is empty, possibly because it was saved "
                           "from a disabled instance of GradScaler.")
-        self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
-        self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
-        self._growth_interval = state_dict["growth_interval"]
+        scale, growth, backoff = (_number(state_dict, name) for name in ("scale", "growth_factor", "backoff_factor"))
+        interval, tracker = (_number(state_dict, name, True) for name in ("growth_interval", "_growth_tracker"))
+        self._scale, self._growth_factor, self._backoff_factor = scale, growth, backoff
+        self._growth_interval, self._growth_tracker = int(interval), int(tracker)
+
+
+def _number(state: dict[str, Any], name: str, whole: bool = False) -> float:
+    """The entry of a state dict, which may be a tensor."""
+    value = state[name].item() if hasattr(state[name], "item") else state[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0 or (
+            whole and value != int(value)):
+        raise failure("GradScaler.load_state_dict", f"{name} is {value!r}, not a "
+                      f"{'count' if whole else 'number of at least 0'}", error=ValueError,
+                      hint="the state_dict() of a GradScaler")
+    return value

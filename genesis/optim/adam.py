@@ -61,6 +61,15 @@ class Adam(Optimizer):
         return {"step": 0, **{name: zeros(parameter.shape, dtype=dtype, device=parameter.device)
                               for name in ("exp_avg", "exp_avg_sq")}}
 
+    def check_group(self, options: Group) -> None:
+        """torch's files say how the parameter decays; which class this is has the last word on AdamW, as there."""
+        super().check_group(options)
+        if options.get("decoupled_weight_decay") and not self.decoupled:
+            raise failure("Adam.load_state_dict", "the saved state is of decoupled weight decay", error=ValueError,
+                          hint="load it into an AdamW")
+        if "decoupled_weight_decay" in options:
+            options["decoupled_weight_decay"] = self.decoupled
+
     def kind(self, parameter: Tensor) -> int:
         """How many steps it has made: bias correction depends on it."""
         steps: int = self.state[parameter]["step"]

@@ -171,8 +171,7 @@ class Rprop(ComposedOptimizer):
         check_option("Rprop", "learning rate", lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "weight_decay": 0.0,
-                                  "maximize": maximize})
+        super().__init__(params, {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize})
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The last gradients, and the step sizes."""

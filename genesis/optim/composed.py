@@ -74,7 +74,7 @@ class _NextStep:
         step = self._states[0]["step"] + 1
         self._count(step)
         group, found = self._group, self._optimizer.numbers(self._group, step)
-        decay = float(group["weight_decay"])
+        decay = float(group.get("weight_decay", 0.0))
         if group.get("decoupled_weight_decay"):
             return (0.0, 1 - group["lr"] * decay, *map(float, found))
         return (decay, 1.0, *map(float, found))

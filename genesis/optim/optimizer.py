@@ -7,7 +7,7 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,6 +16,7 @@ from genesis.gradmode import enable_grad, no_grad
 from genesis.ir.errors import failure
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
+from genesis.optim.loading import load
 from genesis.recording import assign, emit, read
 from genesis.session import live_numbers
 from genesis.tensor import Tensor
@@ -125,44 +126,46 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number: {name: value}}, "param_groups": [{option: value, "params": [number]}]}.
 
-        Parameters are numbered in the order of the groups, as in torch.
+        Parameters are numbered in the order of the groups, as in torch; what is no parameter's keeps its key.
         """
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
         return {
-            "state": {numbers[id(p)]: dict(state) for p, state in self.state.items()},
+            "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
+                      for key, state in self.state.items()},
             "param_groups": [{**group, "params": [numbers[id(p)] for p in group["params"]]}
                              for group in self.param_groups],
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state: values are copied into the tensors that exist, options replaced.
+        """Take over a state, all of it or nothing: values are copied into the tensors that exist, options replaced.
+
+        A parameter without state has made no step. Values are converted to the state's dtype and device, and are
+        never broadcast. What the optimizer does not know is kept, as in torch.
 
         Raises:
-            ValueError: other numbers of groups or of parameters in one.
-        """
-        saved_groups = state_dict["param_groups"]
-        if len(saved_groups) != len(self.param_groups):
-            raise ValueError("loaded state dict has a different number of parameter groups")
-        if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved_groups, self.param_groups, strict=True)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
-                             "group")
-        saved_numbers = chain.from_iterable(group["params"] for group in saved_groups)
-        with no_grad():
-            for number, parameter in zip(saved_numbers, self._parameters(), strict=True):
-                self.restore(self.state[parameter], state_dict["state"].get(number, {}))
-        for group, saved in zip(self.param_groups, saved_groups, strict=True):
-            group.update({name: value for name, value in saved.items() if name != "params"})
+            ValueError: other numbers of groups or of parameters in one; an option, a count or a tensor is missing, or
+                has another shape than the optimizer's.
+            TypeError: it, or a tensor's entry, is something else.
+            KeyError: it has no "state" or no "param_groups".
 
-    def restore(self, state: dict[str, Any], saved: dict[str, Any]) -> None:
-        """Copy a parameter's saved state into its own; what was not saved is 0."""
-        for name, own in state.items():
-            value = saved.get(name)
-            if not isinstance(own, Tensor):  # a count, which torch keeps in a tensor
-                state[name] = int(value.item() if isinstance(value, Tensor) else value or 0)
-            elif value is None:
-                own.zero_()
-            else:
-                own.copy_(value)
+        >>> import genesis
+        >>> w = genesis.ones(2, requires_grad=True)
+        >>> first, second = (genesis.optim.AdamW([w], lr=lr) for lr in (0.1, 0.2))
+        >>> second.load_state_dict(first.state_dict())
+        >>> second.param_groups[0]["lr"]
+        0.1
+        """
+        load(self, state_dict)
+
+    def check_group(self, options: Group) -> None:
+        """Refuse options of a loaded group that this optimizer cannot follow."""
+        if options.get("amsgrad"):
+            raise failure(f"{type(self).__name__}.load_state_dict", "amsgrad=True is not supported", error=ValueError,
+                          hint="a state that was saved with amsgrad=False")
+
+    def complete(self, saved: Mapping[Any, Any], initial: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """A parameter's saved state with what torch's files leave out."""
+        return saved
 
     def __repr__(self) -> str:
         lines = []

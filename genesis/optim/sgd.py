@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from genesis.ir.errors import failure
@@ -49,6 +49,12 @@ class SGD(Optimizer):
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """With momentum, a buffer of 0."""
         return {"step": 0, "momentum_buffer": zeros_like(parameter).detach()} if group["momentum"] else {}
+
+    def complete(self, saved: Mapping[Any, Any], initial: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """torch keeps no count, and None or nothing for a buffer that holds no direction yet."""
+        if "step" in saved:
+            return saved
+        return {**saved, **initial} if saved.get("momentum_buffer") is None else {**saved, "step": 1}
 
     def kind(self, parameter: Tensor) -> bool:
         """Whether the buffer holds a direction yet: the first gradient enters it undampened."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any, ClassVar
 
+from genesis.ir.errors import failure
 from genesis.optim.optimizer import Optimizer
 
 
@@ -44,11 +49,86 @@ class LRScheduler:
         """The rates of the groups now."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
+    # States
+
+    required: ClassVar[tuple[str, ...]] = ("last_epoch", "base_lrs")
+    """What a state dict must have. Torch's have the formula's own numbers too, some by other names."""
+
+    per_group: ClassVar[tuple[str, ...]] = ("base_lrs", "max_lrs", "min_lrs", "base_momentums", "max_momentums")
+
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and the initial rates: the formula is the constructor's."""
-        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs)}
+        """The epoch, the initial rates, the formula's numbers and the rates now; no functions, as in torch."""
+        return {**self._plain(), "_last_lr": self.get_last_lr()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken; the optimizer's rates are set anew."""
-        self.base_lrs = list(state_dict["base_lrs"])
-        self.step(state_dict["last_epoch"])
+        """Go on where the state was taken, or raise and change nothing; the optimizer's rates are set anew.
+
+        Raises:
+            KeyError: an entry is missing.
+            ValueError: an entry is something else than the scheduler's own, or of another number of groups.
+        """
+        with all_or_nothing(self):
+            self.take(state_dict)
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Set what is in a state dict, and the rates."""
+        self.take_values(state)
+        self.resume(state)
+
+    def take_values(self, state: dict[str, Any]) -> None:
+        """Set what is in a state dict."""
+        own, name = self._plain(), type(self).__name__
+        for missing in (entry for entry in self.required if entry not in state):
+            raise KeyError(missing)
+        for entry in own.keys() & state.keys():
+            value = sorted(state[entry].elements()) if isinstance(state[entry], Counter) else state[entry]
+            if not _alike(value, own[entry]):
+                raise failure(f"{name}.load_state_dict", f"{entry} is {value!r}; expected one like {own[entry]!r}",
+                              hint=f"the state_dict() of a {name}", error=ValueError)
+            if entry in self.per_group and len(value) != len(self.optimizer.param_groups):
+                raise failure(f"{name}.load_state_dict", f"{entry} has {len(value)} entries, the optimizer "
+                              f"{len(self.optimizer.param_groups)} parameter groups", error=ValueError)
+            setattr(self, entry, list(value) if isinstance(value, (list, tuple)) else value)
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Set the rates of the epoch that the state was taken at."""
+        self.step(self.last_epoch)
+
+    def parts(self) -> Sequence[LRScheduler]:
+        """The schedulers that this one is made of."""
+        return ()
+
+    def _plain(self) -> dict[str, Any]:
+        """The attributes that are numbers, texts, or lists of numbers."""
+        return {name: list(value) if isinstance(value, list) else value for name, value in vars(self).items()
+                if isinstance(value, (Real, str))
+                or (isinstance(value, list) and all(isinstance(x, Real) for x in value))}
+
+
+@contextmanager
+def all_or_nothing(scheduler: LRScheduler) -> Iterator[None]:
+    """Whatever raises inside leaves the scheduler, its parts and the optimizer's options as they were."""
+    everyone, groups = list(_with_parts(scheduler)), scheduler.optimizer.param_groups
+    kept = [(target, dict(target)) for target in (*map(vars, everyone), *groups)]
+    try:
+        yield
+    except BaseException:
+        for target, content in kept:
+            target.clear()
+            target.update(content)
+        raise
+
+
+def _with_parts(scheduler: LRScheduler) -> Iterator[LRScheduler]:
+    yield scheduler
+    for part in scheduler.parts():
+        yield from _with_parts(part)
+
+
+def _alike(value: Any, own: Any) -> bool:
+    """Is it a number where there is a number, and so on?"""
+    if isinstance(own, str):
+        return isinstance(value, str)
+    if isinstance(own, list):
+        return isinstance(value, (list, tuple)) and all(isinstance(x, Real) for x in value)
+    return isinstance(value, Real) and value == value

@@ -7,9 +7,30 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.ir.errors import failure
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.lr_scheduler.cycles import for_each_group
 from genesis.optim.optimizer import Optimizer
+
+
+def states_of(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """The states of a combined schedule's parts; torch calls them "_schedulers"."""
+    found: list[dict[str, Any]] = state["_schedulers" if "_schedulers" in state else "schedulers"]
+    return found
+
+
+def take_parts(scheduler: LRScheduler, state: dict[str, Any]) -> None:
+    """Set what the state of a combined schedule says of it and of its parts, but no rates."""
+    own, states = scheduler.parts(), states_of(state)
+    if not isinstance(states, (list, tuple)) or len(states) != len(own):
+        raise failure(f"{type(scheduler).__name__}.load_state_dict", f"the state is not of {len(own)} schedules",
+                      error=ValueError, hint="the state_dict() of one that is made of the same schedules")
+    scheduler.take_values(state)
+    for part, its in zip(own, states, strict=True):
+        if part.parts():
+            take_parts(part, its)
+        else:
+            part.take_values(its)
 
 
 class SequentialLR(LRScheduler):
@@ -43,15 +64,20 @@ class SequentialLR(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and the states of the schedules."""
-        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers]}
+        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers],
+                "_last_lr": self.get_last_lr()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
-        self.last_epoch = state_dict["last_epoch"]
-        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
-            scheduler.load_state_dict(state)
+    required = ("last_epoch",)
+
+    def parts(self) -> Sequence[LRScheduler]:
+        """The schedules, in their order."""
+        return self.schedulers
+
+    def take(self, state: dict[str, Any]) -> None:
+        """The epoch, then each schedule's own state; the one of this epoch sets the rates."""
+        take_parts(self, state)
         current = self.schedulers[bisect_right(self.milestones, self.last_epoch)]
-        current.step(current.last_epoch)
+        current.resume(states_of(state)[self.schedulers.index(current)])
 
 
 class ChainedScheduler(LRScheduler):
@@ -83,14 +109,20 @@ class ChainedScheduler(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and the states of the schedules."""
-        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers]}
+        return {"last_epoch": self.last_epoch, "schedulers": [s.state_dict() for s in self.schedulers],
+                "_last_lr": self.get_last_lr()}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
-        for scheduler, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
-            scheduler.load_state_dict(state)
+    required = ("last_epoch",)
+
+    def parts(self) -> Sequence[LRScheduler]:
+        """The schedules, in their order."""
+        return self.schedulers
+
+    def take(self, state: dict[str, Any]) -> None:
+        """The epoch, then each schedule's own state; together they set the rates."""
+        take_parts(self, state)
         self.base_lrs = list(self.schedulers[0].base_lrs)
-        self.step(state_dict["last_epoch"])
+        self.resume(state)
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -119,12 +151,7 @@ class ReduceLROnPlateau(LRScheduler):
     def __init__(self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
                  threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
                  min_lr: float | list[float] = 0, eps: float = 1e-8):
-        if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
-        if mode not in ("min", "max"):
-            raise ValueError(f"mode {mode} is unknown!")
-        if threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
+        _check_plateau(mode, factor, threshold_mode)
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
         self.min_lrs = for_each_group("min_lr", min_lr, optimizer)
@@ -154,10 +181,19 @@ class ReduceLROnPlateau(LRScheduler):
         bound = best * (1 + margin) if self.threshold_mode == "rel" else best + margin
         return a < bound if self.mode == "min" else a > bound
 
-    def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer."""
-        return {name: value for name, value in vars(self).items() if name != "optimizer"}
+    required = ("mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "eps", "min_lrs", "best",
+                "num_bad_epochs", "cooldown_counter", "last_epoch")
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where the state was taken."""
-        vars(self).update(state_dict)
+    def take(self, state: dict[str, Any]) -> None:
+        """All of it; the rates are the optimizer's own, which loads them itself."""
+        self.take_values(state)
+        _check_plateau(self.mode, self.factor, self.threshold_mode)
+
+
+def _check_plateau(mode: str, factor: float, threshold_mode: str) -> None:
+    if factor >= 1.0:
+        raise ValueError("Factor should be < 1.0.")
+    if mode not in ("min", "max"):
+        raise ValueError(f"mode {mode} is unknown!")
+    if threshold_mode not in ("rel", "abs"):
+        raise ValueError(f"threshold mode {threshold_mode} is unknown!")

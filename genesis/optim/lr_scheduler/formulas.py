@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.optimizer import Optimizer
@@ -96,6 +97,11 @@ class MultiplicativeLR(LRScheduler):
         """The rate of the group now, times lr_lambda(epoch)."""
         now: float = self.optimizer.param_groups[group]["lr"]
         return now * self.lr_lambdas[group](epoch) if epoch > 0 else now
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """The rates as they were saved: there is no formula for them. Without them those of the optimizer stay."""
+        for group, lr in zip(self.optimizer.param_groups, state.get("_last_lr", ()), strict=False):
+            group["lr"] = float(lr)
 
 
 class MultiStepLR(LRScheduler):
