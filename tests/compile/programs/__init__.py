@@ -1,0 +1,1 @@
+"""Random programs that are run plain and compiled: the tables they are drawn from, and how they run."""
