@@ -1,9 +1,4 @@
-"""Kernel sources → binaries, each compiled once, in parallel in worker processes.
-
-A worker is `python -m genesis.codegen.worker`: a process of our own that reads and writes JSON lines. It is
-neither forked nor spawned by multiprocessing, because a user's script may have no `__main__` guard and its
-process holds a CUDA context. Workers stay for the next compilation and end with this process.
-"""
+"""Kernel sources → binaries, each compiled once, in parallel in worker processes (`workers.py`)."""
 
 from __future__ import annotations
 
@@ -11,18 +6,15 @@ import atexit
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
-from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 from genesis.codegen.source import KernelSource
 from genesis.codegen.worker import ARCHITECTURE, ENABLE_FP_FUSION
+from genesis.codegen.workers import TRIES, WorkerDied, WorkerPool
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 2
@@ -45,7 +37,7 @@ class Cache(Protocol):
 
 
 class CompilationFailed(RuntimeError):
-    """Triton refused a kernel: a defect of Genesis, shown with the kernel's text."""
+    """Triton refused a kernel: a defect of Genesis, shown with the kernel's text. Or no worker lived to compile it."""
 
 
 def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
@@ -96,60 +88,25 @@ def text_of(source: KernelSource) -> str:
 
 def _compile(sources: Iterable[KernelSource], architecture: int) -> list[dict[str, Any]]:
     """The workers' answers, in order."""
-    requests = [{"id": number, "architecture": architecture, **source.key_parts()}
-                for number, source in enumerate(sources)]
+    requests = [{"architecture": architecture, **source.key_parts()} for source in sources]
     if not requests:
         return []
     pool = _workers()
     count = min(len(requests), pool.most)
     with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(pool.ask, requests))
+        return list(threads.map(partial(_answer, pool), requests))
 
 
-class _Workers:
-    """Processes that wait for kernels; started when first needed."""
-
-    def __init__(self, most: int):
-        self.most = most
-        self._idle: SimpleQueue[subprocess.Popen] = SimpleQueue()
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One kernel's answer, from an idle worker or a new one."""
-        try:
-            worker = self._idle.get_nowait()
-        except Empty:
-            worker = self._start()
-        assert worker.stdin is not None and worker.stdout is not None
-        try:
-            worker.stdin.write(json.dumps(request) + "\n")
-            worker.stdin.flush()
-            line = worker.stdout.readline()
-        except OSError:
-            line = ""
-        if not line:
-            worker.kill()
-            return {"error": f"the compile worker ended with status {worker.wait()}"}
-        self._idle.put(worker)
-        return json.loads(line)
-
-    def _start(self) -> subprocess.Popen:
-        root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "0"}
-        return subprocess.Popen([sys.executable, "-m", "genesis.codegen.worker"], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True, env=environment)
-
-    def close(self) -> None:
-        """End the idle workers."""
-        while not self._idle.empty():
-            worker = self._idle.get()
-            assert worker.stdin is not None
-            worker.stdin.close()
-            worker.wait()
+def _answer(pool: WorkerPool, request: dict[str, Any]) -> dict[str, Any]:
+    """A worker's answer; where none comes, {"error"} that says why."""
+    try:
+        return pool.ask(request)
+    except (WorkerDied, OSError) as error:
+        return {"error": f"{error}\n  try: again with more memory; this kernel was given to {TRIES} workers"}
 
 
 @cache
-def _workers() -> _Workers:
-    pool = _Workers(min(os.cpu_count() or 1, MOST_WORKERS))
+def _workers() -> WorkerPool:
+    pool = WorkerPool(min(os.cpu_count() or 1, MOST_WORKERS))
     atexit.register(pool.close)
     return pool

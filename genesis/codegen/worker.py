@@ -1,4 +1,4 @@
-"""Compile kernels in a process of their own: `python -m genesis.codegen.worker`.
+"""Compile kernels in a process of their own: `python -P -m genesis.codegen.worker`.
 
 Reads one JSON object a line (`KernelSource.key_parts` and "id") and answers each with one line:
 {"id", "name", "cubin" (base64), "num_warps", "shared_bytes"} or {"id", "error"}. It never touches a
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
+import os
 import tempfile
 import traceback
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 ENABLE_FP_FUSION: Final = False
 """Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
@@ -63,16 +63,33 @@ def _cache_in(folder: str) -> Any:
 
 
 def serve() -> None:
-    """Answer requests until the input ends."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # a stray print must not end up between the answers
-    for line in sys.stdin:
+    """Answer requests until the input ends, or nobody is left to read answers."""
+    requests, answers = _private_pipes()
+    for line in requests:
+        if not line.endswith("\n"):  # whoever asks died while asking
+            break
         request = json.loads(line)
         try:
             found = compile_kernel(request, request.get("architecture", ARCHITECTURE))
             answer = {**found, "cubin": base64.b64encode(found["cubin"]).decode()}
         except Exception:
             answer = {"error": traceback.format_exc()}
-        print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
+        try:
+            print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
+        except BrokenPipeError:
+            break
+    os._exit(0)  # there is nothing to tidy up, and closing a broken pipe once more would complain
+
+
+def _private_pipes() -> tuple[TextIO, TextIO]:
+    """Where requests come from and answers go. Nothing else uses these: a print, or Triton's assembler, which inherits
+    standard output, must not end up between the answers, nor keep them open when this process is killed."""
+    requests, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, answers
 
 
 if __name__ == "__main__":
