@@ -131,13 +131,16 @@ def watch(accesses: Accesses) -> None:
     from triton.runtime.interpreter import InterpreterBuilder
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
-    def watched_load(builder: Any, pointers: Any, mask: Any, other: Any, cache: Any, evict: Any, volatile: Any) -> Any:
+    # Between the operands and `is_volatile` Triton 3.6 to 3.8 pass a cache modifier and an eviction policy, 3.9 passes
+    # both as one: neither means anything on the host.
+    def watched_load(builder: Any, pointers: Any, mask: Any, *more: Any, **named: Any) -> Any:
+        volatile = named["is_volatile"] if "is_volatile" in named else more[-1]
         accesses.load(_program(builder), pointers.data, mask.data, _size(pointers), bool(volatile))
-        return load(builder, pointers, mask, other, cache, evict, volatile)
+        return load(builder, pointers, mask, *more, **named)
 
-    def watched_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
+    def watched_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any, **named: Any) -> Any:
         accesses.store(_program(builder), pointers.data, mask.data, _size(pointers))
-        return store(builder, pointers, value, mask, *more)
+        return store(builder, pointers, value, mask, *more, **named)
     InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = watched_load, watched_store
 
 

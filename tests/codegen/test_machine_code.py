@@ -37,9 +37,9 @@ def ptx_of(kernel: KernelSource) -> str:
 
 def remarks(ptx: str, folder: Path) -> str:
     """What ptxas says about it."""
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas
     (folder / "kernel.ptx").write_text(ptx)
-    done = subprocess.run([knobs.nvidia.ptxas.path, "-arch=sm_90a", "-v", str(folder / "kernel.ptx"), "-o",
+    done = subprocess.run([get_ptxas(90).path, "-arch=sm_90a", "-v", str(folder / "kernel.ptx"), "-o",
                            str(folder / "kernel.cubin")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

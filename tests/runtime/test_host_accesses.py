@@ -9,7 +9,7 @@ import pytest
 
 from genesis.ir.types import int64
 from genesis.runtime.driver import DriverError, Pointer
-from genesis.runtime.host_accesses import Accesses, OutOfReach
+from genesis.runtime.host_accesses import Accesses, OutOfReach, Race, watch
 from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
@@ -115,3 +115,41 @@ def test_spans_side_by_side_are_one() -> None:
     accesses.load(0, np.array([4]), np.array([True]), 8)
     with pytest.raises(OutOfReach, match="1 of 2 accesses are outside the kernel's arguments"):
         accesses.load(0, np.array([24, 12]), np.array([True, True]), 8)
+
+
+@pytest.mark.parametrize("policies", [("modifier", "eviction"), ("policy",)], ids=["triton 3.6 to 3.8", "triton 3.9"])
+@pytest.mark.parametrize("named", [False, True])
+def test_loads_and_stores_are_watched_as_each_version_of_triton_makes_them(
+        monkeypatch: pytest.MonkeyPatch, policies: tuple[str, ...], named: bool) -> None:
+    """3.9 hands over one policy where older ones hand over two."""
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+    given: list[tuple[object, ...]] = []
+
+    def made(builder: object, *arguments: object, **more: object) -> None:
+        given.append((*arguments, *more.values()))
+    for name in ("create_masked_load", "create_masked_store"):
+        monkeypatch.setattr(InterpreterBuilder, name, made)
+    accesses = Accesses([(64, 72)], programs=2)
+    watch(accesses)
+    builder = InterpreterBuilder()
+    builder.set_grid_dim(2, 1, 1)
+    builder.set_grid_idx(0, 0, 0)
+    inside, outside = (TensorHandle(np.array([address], np.uint64), tl.pointer_type(tl.int64)) for address in (64, 72))
+    mask = TensorHandle(np.array([True]), tl.int1)
+
+    def load(pointers: TensorHandle, volatile: bool) -> None:
+        if named:
+            builder.create_masked_load(pointers, mask, None, *policies, is_volatile=volatile)
+        else:
+            builder.create_masked_load(pointers, mask, None, *policies, volatile)
+    load(inside, False)
+    builder.create_masked_store(inside, "value", mask, *policies)
+    assert given == [(inside, mask, None, *policies, False), (inside, "value", mask, *policies)]
+    builder.set_grid_idx(1, 0, 0)
+    with pytest.raises(Race):
+        load(inside, False)
+    with pytest.raises(OutOfReach):
+        load(outside, False)
+    load(inside, True)  # volatile: shared on purpose
+    load(inside, False)
