@@ -194,7 +194,24 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
             name[base] = root
         else:
             free.discard(root)
+    _end_views_at_memory(graph, free)
     return name
+
+
+def _end_views_at_memory(graph: Graph, free: set[Node]) -> None:
+    """A kernel that follows views reads the nearest value in memory under its operand. Where that is not what the views
+    lead to (a result of the program lies between) and no view of it will do, the operand itself must be in memory."""
+    viewed = [x for node in graph.nodes for i, x in enumerate(node.inputs) if i in MATRICES.get(node.op.name, ())]
+    changed = True
+    while changed:
+        changed = False
+        for operand in viewed:
+            nearest = operand
+            while nearest in free and nearest.op.kind == "movement" and len(inputs_read(nearest)) == 1:
+                nearest = inputs_read(nearest)[0]
+            if operand in free and stored_as(operand_view(operand, (nearest,)).base) is not stored_as(nearest):
+                free.discard(operand)
+                changed = True
 
 
 def memory_operands(node: Node) -> tuple[Node, ...]:

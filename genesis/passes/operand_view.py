@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
 from genesis.ir.node import Node
 from genesis.passes.index_map import Expr, atoms, flatten, unflatten, variable
 from genesis.passes.outline import once
-from genesis.passes.views import pieces
+from genesis.passes.views import pieces, stored_as
 
 
 @dataclass(frozen=True)
@@ -29,30 +30,36 @@ ONE_SOURCE = ("reshape", "permute", "expand", "slice", "flip", "recompute")
 """Movement ops whose elements all come from their first operand."""
 
 
-def operand_view(node: Node) -> OperandView:
-    """The longest chain of views that leaves the address a sum of three parts."""
+def operand_view(node: Node, inputs: Collection[Node] = ()) -> OperandView:
+    """The longest chain of views that leaves the address a sum of three parts.
+
+    `inputs`: values in memory. The chain ends at the first of them from which the address is such a sum, and may lead
+    over another one only where it is not.
+    """
     chain = [node]
     while chain[-1].op.name in ONE_SOURCE:
         chain.append(chain[-1].inputs[0])
+    stored = {stored_as(x) for x in inputs}
+    stops = frozenset(place for place, x in enumerate(chain) if stored and stored_as(x) in stored)
     if chain[-1].op.kind == "movement":
-        return _operand_view(node)
-    key = ("operand", *((x.op, x.attrs, x.type) for x in chain[:-1]), chain[-1].type)
+        return _operand_view(node, {chain[place] for place in stops})
+    key = ("operand", *((x.op, x.attrs, x.type) for x in chain[:-1]), chain[-1].type, stops)
 
     def answer() -> tuple[int, Expr, Expr, Expr]:
-        view = _operand_view(node)
+        view = _operand_view(node, {chain[place] for place in stops})
         return chain.index(view.base), view.batch, view.row, view.column
 
     place, *parts = once(key, answer)
     return OperandView(chain[place], *parts)
 
 
-def _operand_view(node: Node) -> OperandView:
+def _operand_view(node: Node, stops: Collection[Node]) -> OperandView:
     *batches, rows, columns = node.shape
     point = (*unflatten(variable("b", prod(batches)), batches), variable("i", rows), variable("j", columns))
     found = _separate(node, flatten(point, node.shape))
     assert found is not None
     base = node
-    while base.op.kind == "movement":
+    while base.op.kind == "movement" and not (base is found.base and base in stops):
         parts = pieces(base, point)
         if len(parts) != 1 or parts[0].operand is None:
             break

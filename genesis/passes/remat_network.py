@@ -55,7 +55,7 @@ class Step:
                 self.readers.setdefault(self.value(x), set()).add(at)
         self._loops: dict[Node, set[int]] = {}  # value → the groups that compute something pointwise of it
         for at, group in enumerate(self.groups):
-            bases = {operand_view(x).base for node in group.nodes if OPAQUE.get(node.op.name) == "matmul"
+            bases = {operand_view(x, group.inputs).base for node in group.nodes if OPAQUE.get(node.op.name) == "matmul"
                      for x in node.inputs}
             for x in map(self.value, group.inputs) if group.kind in CHOOSING else ():
                 if x not in bases:

@@ -35,6 +35,31 @@ def test_views_as_operands(cuda):
     check(program, numbers(5, 4), numbers(5, 6), tolerance=1e-5)
 
 
+def test_views_that_are_results_themselves(cuda, fuse):
+    """A value in memory lies between the operand and what its views lead to."""
+    def program(x):
+        turned = x.rot90()
+        flipped = x.flip(0)
+        halves = x.reshape(2, 8).flip(1)
+        own = turned @ turned
+        return (own, turned @ flipped, flipped.t() @ turned, halves @ halves.t(), halves.reshape(4, 4) @ x, turned,
+                flipped, halves)
+
+    def overwritten(x):
+        product = genesis.tensordot(x.rot90(), x.rot90(), 1)
+        product.copy_(product)
+        return product
+    check(program, numbers(4, 4), tolerance=1e-5)
+    check(overwritten, numbers(3, 3), tolerance=1e-5)
+
+
+def test_turned_attention_operands(cuda, fuse):
+    def program(x):
+        q, k = x.flip(2), x.flip(3)
+        return genesis.nn.functional.scaled_dot_product_attention(q, k, q), q, k
+    check(program, numbers(1, 2, 16, 16), tolerance=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "int64", "uint8"])
 def test_dtypes(cuda, dtype):
     dtype = getattr(genesis, dtype)

@@ -104,7 +104,8 @@ class Attention:
         self.dtype = triton_type(q.dtype)
         self.causal: bool = self.node["causal"]
         self.scale: float = self.node["scale"]
-        self.views: dict[str, OperandView] = {name: operand_view(operands[name]) for name in matrices}
+        self.views: dict[str, OperandView] = {name: operand_view(operands[name], group.inputs)
+                                              for name in matrices}
         self.memory: dict[str, Node] = {name: memory_of(view, group) for name, view in self.views.items()}
         for name in rows:
             self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))

@@ -58,7 +58,7 @@ _PLAIN: Final = Tile(32, 32, 32, 4, 1)
 def emit_matmul(group: Group) -> KernelSource:
     """The kernel of a matmul group."""
     node = next(n for n in group.nodes if n.op in PRODUCTS)
-    a, b = (operand_view(x) for x in node.inputs)
+    a, b = (operand_view(x, group.inputs) for x in node.inputs)
     (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
     dtype = node.inputs[0].dtype
     runs = node["runs"] if node.op is matmul_runs else 1
