@@ -20,6 +20,7 @@ from genesis.runtime.driver import (
     DriverOutOfMemory,
     GraphNode,
     LaunchArguments,
+    require_capability,
 )
 from genesis.runtime.plan import KernelImage
 
@@ -137,11 +138,16 @@ class CudaDriver:
             self._device(device), self._device(peer))))
 
     def use(self, device: int) -> None:
-        """Make this thread's calls go to that GPU; starts its primary context the first time."""
+        """Make this thread's calls go to that GPU; starts its primary context the first time.
+
+        Raises:
+            RuntimeError: kernels are not built for such a GPU.
+        """
         if getattr(self._thread, "device", None) == device:
             return
         context = self._contexts.get(device)
         if context is None:
+            require_capability(self.properties(device))
             # The primary context, so that NCCL and other libraries in the process share it.
             context = self._check("cuDevicePrimaryCtxRetain", self._cuda.cuDevicePrimaryCtxRetain(self._device(device)))
             self._contexts[device] = context

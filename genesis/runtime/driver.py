@@ -67,6 +67,24 @@ class DeviceProperties:
     uuid: str = ""
 
 
+CAPABILITY: Final = (9, 0)
+"""The compute capability that kernels are built for (`codegen/worker.py`): no other GPU can load them."""
+
+
+def require_capability(gpu: DeviceProperties) -> None:
+    """Raise RuntimeError before anything runs on a GPU for which no kernels are built.
+
+    >>> require_capability(DeviceProperties("NVIDIA H100", 80 << 30, 9, 0, 132))
+    >>> require_capability(DeviceProperties("NVIDIA A100", 40 << 30, 8, 0, 108))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    RuntimeError: CUDA kernels are built for GPUs of compute capability 9.0 (H100, H200), but NVIDIA A100 has 8.0; ...
+    """
+    if (gpu.major, gpu.minor) != CAPABILITY:
+        raise RuntimeError(f"CUDA kernels are built for GPUs of compute capability {CAPABILITY[0]}.{CAPABILITY[1]} "
+                           f"(H100, H200), but {gpu.name} has {gpu.major}.{gpu.minor}; use device=\"cpu\", or show the "
+                           "process another GPU with CUDA_VISIBLE_DEVICES")
+
+
 class Pointer(NamedTuple):
     """A kernel argument that is a device address. Only an interpreter needs to know what it points to.
 

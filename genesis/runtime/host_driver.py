@@ -21,6 +21,7 @@ import numpy as np
 
 from genesis.runtime import host_interpreter
 from genesis.runtime.driver import (
+    CAPABILITY,
     MAP_GRANULARITY,
     DeviceCopy,
     DeviceProperties,
@@ -28,6 +29,7 @@ from genesis.runtime.driver import (
     DriverOutOfMemory,
     GraphNode,
     LaunchArguments,
+    require_capability,
 )
 from genesis.runtime.host_streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
@@ -43,6 +45,7 @@ class HostDriver:
     Args:
         memory_bytes: what each has; beyond it `alloc` is out of memory.
         devices: how many there are.
+        capability: the compute capability that they say they have.
         lazy: whether streams do their work as late as they may, so that one that should have waited for another shows.
 
     Attributes:
@@ -52,12 +55,14 @@ class HostDriver:
 
     poisons = True
 
-    def __init__(self, memory_bytes: int = 1 << 30, devices: int = 1, lazy: bool = False):
+    def __init__(self, memory_bytes: int = 1 << 30, devices: int = 1, lazy: bool = False,
+                 capability: tuple[int, int] = CAPABILITY):
         self.calls: dict[str, int] = dict.fromkeys(COUNTED, 0)
         self._total = memory_bytes
         self._devices = devices
         self._device = 0
         self._lazy = lazy
+        self._capability = capability
         self._streams: list[HostStream] = []
         self._numbered: dict[int, HostStream] = {}  # those that other libraries know, or have
         self._blocks: dict[int, tuple[Any, int, int]] = {}  # address → (what keeps it, size, device)
@@ -71,9 +76,9 @@ class HostDriver:
         return self._devices
 
     def properties(self, device: int) -> DeviceProperties:
-        """Those of a small GPU of compute capability 9.0."""
+        """Those of a small GPU."""
         self._known(device)
-        return DeviceProperties("Genesis host driver", self._total, 9, 0, 4)
+        return DeviceProperties("Genesis host driver", self._total, *self._capability, 4)
 
     def can_access_peer(self, device: int, peer: int) -> bool:
         """They share the host's memory."""
@@ -84,6 +89,7 @@ class HostDriver:
     def use(self, device: int) -> None:
         """Later calls go to that one."""
         self._known(device)
+        require_capability(self.properties(device))
         self._device = device
 
     def synchronize(self) -> None:
