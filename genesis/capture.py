@@ -248,16 +248,27 @@ Attributes = Callable[[Node, tuple[Node, ...]], tuple]
 
 
 def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
-                attributes: Attributes = lambda node, operands: node.attrs) -> dict[Node, Node]:
-    """For each captured node its node over `input` and `scalar` nodes."""
+                attributes: Attributes = lambda node, operands: node.attrs,
+                known: Mapping[Node, Node] | None = None, asked: Collection[Node] | None = None) -> dict[Node, Node]:
+    """For each captured node its node over `input` and `scalar` nodes.
+
+    Args:
+        captured: the program.
+        inputs: stand for its memories.
+        attributes: what becomes of a node's attributes.
+        known: nodes that are built already.
+        asked: values that gradients are asked for, where these are not all in the program (see `asked_values`).
+    """
     inputs = input_nodes(captured.memory_types) if inputs is None else inputs
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
-    built: dict[Node, Node] = {}
+    built: dict[Node, Node] = dict(known or ())
     counted: dict[tuple[str, Any], int] = {}
     every_line = _lines_matter()
-    asked = _asked(captured.order)
+    asked = asked_values(captured.order) if asked is None else asked
     numbers = 0
     for node in captured.order:
+        if node in built:
+            continue
         has_value = computed(node)
         if node.op is leaves.data and not has_value:
             built[node] = make(control.lost, (), attributes(node, ()))
@@ -289,7 +300,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     return built
 
 
-def _asked(order: Iterable[Node]) -> set[Node]:
+def asked_values(order: Iterable[Node]) -> set[Node]:
     """Values that gradients are asked for. While recording each is a node of its own; in the graph, where equal nodes
     are one, an `alias` keeps them apart."""
     return {x for node in order if node.op is control.grad for x in node.inputs[2 * node["outputs"]:]

@@ -30,7 +30,7 @@ from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
 from genesis.session import Session, take_back
-from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled
+from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled, tensor_identity
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -40,6 +40,8 @@ _ATTEMPTS = 3
 """Captures of a call that still changes what it reads, as one that fills a cache does, before giving up."""
 _MISSES = 24
 """Captures in a row without a replay between them, before giving up."""
+_SHARED: Any = ("shared",)
+"""Where the reason stands of calls that are recorded because an argument shares memory."""
 _capturing = threading.RLock()
 """One capture at a time."""
 
@@ -54,7 +56,7 @@ class CompiledFunction(CompiledBase):
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
-        self._entries: dict[Any, list[tuple[Guards, Replay]]] = {}
+        self._entries: dict[Any, list[_Kept]] = {}
         self._recorded: dict[Any, str] = {}
         self._attempts: Counter[Any] = Counter()
         self._lock = threading.RLock()
@@ -74,11 +76,14 @@ class CompiledFunction(CompiledBase):
         if key in self._recorded:
             return self.function(*args, **kwargs)
         with self._lock:
-            for guards, replay in self._entries.get(key, ()):
-                if replay.ready(tensors) and guards.hold():
+            for entry in self._entries.get(key, ()):
+                if entry.shares(tensors):
+                    self._recorded[_SHARED] = self._located("an argument shares memory with a tensor that it knows")
+                    return self.function(*args, **kwargs)
+                if entry.replay.ready(tensors) and entry.guards.hold():
                     self.hits += 1
                     self._misses = 0
-                    return replay.run(tensors)
+                    return entry.replay.run(tensors)
         if self._misses >= _MISSES:
             self._recorded[None] = self._located("its arguments, or what it reads, differ from call to call")
             return self.function(*args, **kwargs)
@@ -97,9 +102,12 @@ class CompiledFunction(CompiledBase):
     def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         roots = [self.function, *(part.value for part in key if isinstance(part, _Held))]
         entered = Entered(*roots)
-        engine.materialize([*tensors, *(x for x in entered.world.tensors if x.storage.error is None)])
+        before_call = [_state(x) for x in tensors]
+        there = [*tensors, *(x for x in entered.world.tensors if x.storage.error is None)]
+        there += [x._grad for x in there if x._grad is not None]
+        engine.materialize(there)
         engine.end_step()
-        entered.note_contents((*tensors, *entered.world.tensors))
+        entered.note_contents(there)
         effects, tracer = Session(), Tracer(entered.enter)
         before = session.enter(effects)
         try:
@@ -116,10 +124,16 @@ class CompiledFunction(CompiledBase):
         try:
             if effects.refusal or tracer.refusal:
                 raise Refusal(effects.refusal or tracer.refusal)
+            if before_call != [_state(x) for x in tensors]:
+                raise Refusal("it changes which memory an argument shows, or sets an attribute of it")
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
-            self._keep(key, guards, make_replay(effects, shape, tensors, entered))
+            replay = make_replay(effects, shape, tensors, entered)
+            kept = _Kept(guards, replay)
+            if kept.shares(tensors):
+                raise Refusal("an argument shares memory with a tensor that the function knows already")
+            self._keep(key, kept)
         except Refusal as refusal:
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
@@ -145,13 +159,11 @@ class CompiledFunction(CompiledBase):
             name = guards.checks.difference()
             raise Unsettled(f"it changes {name!r}, which it reads{place_of(name, tracer.globals)}" if name else
                             "it changes something that it reads (an attribute, a container, a variable)")
-        if {id(x.storage) for x in guards.tensors} & {id(x.storage) for x in tensors}:
-            raise Refusal("an argument shares memory with a tensor that the function knows already")
         return guards
 
-    def _keep(self, key: Any, guards: Guards, replay: Replay) -> None:
+    def _keep(self, key: Any, entry: _Kept) -> None:
         kept = self._entries.setdefault(key, [])
-        kept.insert(0, (guards, replay))
+        kept.insert(0, entry)
         del kept[_VARIANTS:]
         while len(self._entries) > _SIGNATURES:
             del self._entries[next(iter(self._entries))]
@@ -163,6 +175,25 @@ class CompiledFunction(CompiledBase):
         if len(self._recorded) > _SIGNATURES:
             del self._recorded[next(iter(self._recorded))]
             self._attempts.clear()
+
+
+class _Kept:
+    """A captured call: when it holds, and how it is done again."""
+
+    __slots__ = ("_storages", "guards", "replay")
+
+    def __init__(self, guards: Guards, replay: Replay):
+        self.guards, self.replay = guards, replay
+        self._storages = replay.storages.union([x.storage for x in guards.tensors])
+
+    def shares(self, tensors: Sequence[Any]) -> bool:
+        """Is an argument over memory that the function knows otherwise? What it does to one it does to both then."""
+        return not self._storages.isdisjoint([x.storage for x in tensors])
+
+
+def _state(x: Any) -> tuple[Any, ...]:
+    """Of a tensor what a call may change besides its content."""
+    return (*map(id, tensor_identity(x)[:3]), *tensor_identity(x)[3:], {k: id(v) for k, v in vars(x).items()})
 
 
 def _end_step(effects: Session) -> None:
@@ -203,7 +234,8 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
             raise Refusal("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
         key.append(value.type)
-        key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__))
+        key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__,
+                    value.is_view, value.storage.inference))
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         key.append((type(value), repr(value) if isinstance(value, float) else value))
     elif isinstance(value, (list, tuple)):

@@ -82,6 +82,8 @@ def read(tensor: TensorBase) -> Node:
     if tensor.leaf is not None:
         if mode.enabled:
             part = tensor.part
+            if node.needs_grad:  # it shares the memory of a computed tensor, and is a leaf of its own
+                node = make(control.stop_gradient, (node,))
             node = make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
             return node if not regions else entered(storage, node)
     elif node.needs_grad and (tensor.detached or not mode.enabled):

@@ -91,6 +91,7 @@ class StepReplay:
         self._grad_cells = [s.cell for s in self._grad_storages]
         self._grad_positions = [position[id(s)] for s in self._grad_storages]
         self._touched = self._looks = -1
+        self.storages = frozenset([*self._fixed, *self._updated])
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if gradients are as they were at the captured call's start."""

@@ -19,7 +19,7 @@ class Session:
     """The effects of one captured call.
 
     Attributes:
-        writes: storages whose content was replaced, in order.
+        writes: storages whose content was replaced, in order, and how often.
         numbers: (nodes, again): numbers that a replay asks for anew.
         grads: tensors whose `.grad` was set, with what it was before.
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
@@ -29,7 +29,7 @@ class Session:
     """
 
     def __init__(self) -> None:
-        self.writes: dict[Any, None] = {}
+        self.writes: dict[Any, int] = {}
         self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
         self.grads: dict[int, tuple[Any, Any]] = {}
         self.entry_grads: dict[int, tuple[Any, Any]] = {}

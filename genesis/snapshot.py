@@ -95,6 +95,7 @@ class Entered:
         found: the globals that were looked up: (namespace, name, value).
         uncomputed: tensors that existed and were not in memory yet.
         contents: the nodes that stood for the content of tensors before the call.
+        computed: the storages of these tensors, which were in memory.
     """
 
     def __init__(self, *roots: Any):
@@ -103,6 +104,7 @@ class Entered:
         self.found: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self.uncomputed: list[Any] = []
         self.contents: set[Node] = set()
+        self.computed: set[Any] = set()
         self._looked_at = 0
 
     def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -117,7 +119,9 @@ class Entered:
 
     def note_contents(self, tensors: Iterable[Any]) -> None:
         """Remember what these tensors, which are in memory, were computed as."""
+        tensors = list(tensors)
         self.contents.update(x.storage._node for x in tensors if x.storage._node is not None)
+        self.computed.update(x.storage for x in tensors)
 
     def _globals(self, what: Reads, namespace: dict[str, Any]) -> None:
         for chain in what.chains:

@@ -22,6 +22,11 @@ touched = [0]
 are left alone holds while this stays."""
 
 
+tracked_writes = [0]
+"""How often any storage got content that gradients flow through after it was made: where they flow through no storage
+that stays at one time they flow through none while this stays."""
+
+
 class Cell:
     """One content of one memory. Overwriting the memory ends it: `memory` becomes None, or the
     copy that was kept because somebody still needs the old content.
@@ -146,12 +151,14 @@ class Storage:
         outside = self._outside
         self._node = node
         touched[0] += 1
+        if node.needs_grad:
+            tracked_writes[0] += 1
         if outside is not None:
             outside.through = None
         self.writes += 1
         self.error = None
         if session.current is not None and (running := session.active()) is not None:
-            running.writes[self] = None
+            running.writes[self] = running.writes.get(self, 0) + 1
         if not self._queued:
             self._queued = True
             pending.append(self._reference)

@@ -7,6 +7,7 @@ from typing import Any
 
 from genesis.autograd.borders import Border
 from genesis.autograd.stages import Stop, made_of
+from genesis.ir.graph import apply
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.recording import FREED
@@ -54,6 +55,8 @@ _known: dict[tuple, bool] = {}
 def _reads_values(node: Node) -> bool:
     """Does the node's vjp read an operand or the result? Numbers of the user's count, as in torch."""
     op = node.op
+    if op is control.item and node.inputs[0].op is control.call:
+        return _result_reads_values(node.inputs[0], node.attrs[0])
     if op is control.item or op is control.watch:
         return False
     if op.vjp is None:
@@ -63,6 +66,25 @@ def _reads_values(node: Node) -> bool:
     found = _known.get(key)
     if found is None:
         found = _known[key] = _vjp_reads(node, wanted)
+    return found
+
+
+def _result_reads_values(call: Node, index: int) -> bool:
+    """Does the gradient of one result of a compiled function read a value of the forward?"""
+    graph = call.attrs[0]
+    key = (graph, index, tuple([x.needs_grad for x in call.inputs]))
+    found = _known.get(key)
+    if found is None:
+        seen = set(call.inputs)
+        stack = [apply(graph, call.inputs)[index]]
+        found = False
+        while stack and not found:
+            node = stack.pop()
+            if node not in seen and node.needs_grad:
+                seen.add(node)
+                found = _reads_values(node)
+                stack.extend(node.inputs)
+        _known[key] = found
     return found
 
 

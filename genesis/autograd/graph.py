@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from genesis.autograd.borders import RemovableHandle
 from genesis.autograd.stages import at_end, content
+from genesis.ir.graph import apply
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.recording import crossings, watched
@@ -32,7 +33,8 @@ class GradFn:
 
     def __init__(self, node: Node):
         while node.op is control.item or node.op is control.overwritten:
-            node = node.inputs[0]
+            inner = node.inputs[0]
+            node = apply(inner.attrs[0], inner.inputs)[node.attrs[0]] if inner.op is control.call else inner
         self._node = node
 
     def name(self) -> str:

@@ -23,6 +23,7 @@ from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
+from genesis.ir.ops.control import gradient_inputs
 from genesis.recording import FREED, crossings, emit, read, watched, wrap
 
 Pairs = list[tuple[Node, Node]]
@@ -151,7 +152,7 @@ class _Walk:
             border, output = crossings[stop.attrs[0]]
             self._arrive(border, output, border.outputs, node)
         else:
-            self._stage([(stop, node)], stop.inputs)
+            self._stage([(stop, node)], gradient_inputs(stop))
 
     def _start(self, roots: Pairs) -> None:
         """A stage from these values, those that are stops themselves apart."""
@@ -227,7 +228,7 @@ class _Walk:
                 value = node.inputs[0]
                 found[node.attrs[0], value.buffer if computed(value) else value] = node
             else:
-                stack += node.inputs
+                stack += gradient_inputs(node)
         watches: dict[int, list[Node]] = {}
         for (leaf, _), node in found.items():
             watches.setdefault(leaf, []).append(node)
@@ -247,7 +248,7 @@ def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Nod
         node = stack.pop()
         if node not in seen and node.needs_grad:
             seen.add(node)
-            stack.extend(node.inputs)
+            stack.extend(gradient_inputs(node))
     return {node for node, found in zip(asked, expanded[len(starts):], strict=True) if found in seen}
 
 
@@ -263,7 +264,7 @@ def reaches_outside(node: Node, own: Collection[int]) -> bool:
         if not x.inputs:
             return True
         if x.op is not control.watch:
-            stack.extend(x.inputs)
+            stack.extend(gradient_inputs(x))
         elif x.attrs[0] not in own and (x.attrs[0] in watched or x.attrs[0] in crossings):
             return True
     return False
@@ -295,7 +296,7 @@ def made_of(stop: Stop) -> list[Stop]:
             return [read(x) for x in stop.origins if x is not None]
     if stop.op is control.watch:
         return [crossings[stop.attrs[0]][0]] if stop.attrs[0] in crossings else []
-    return [x for x in stop.inputs if x.needs_grad]
+    return [x for x in gradient_inputs(stop) if x.needs_grad]
 
 
 def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool, ends: int) -> list[Node]:

@@ -43,6 +43,22 @@ class Graph:
         """Every node that a root needs, operands before users; inputs first, used or not."""
         return topological(self.roots, self.inputs)
 
+    @cached_property
+    def differentiable_inputs(self) -> tuple[tuple[int, ...], ...]:
+        """For each output the indices of the inputs that gradients of it go on to."""
+        from genesis.ir.ops import control, leaves
+        reached: dict[Node, int] = {}  # sets of inputs, as bits
+        for node in self.nodes:
+            op, found = node.op, 0
+            ends = op is control.watch or (op is control.grad and not node["create_graph"])
+            if op is leaves.input:
+                found = 1 << node["index"]
+            elif op.differentiable and not ends and (type(node.type) is tuple or node.type.dtype.kind == "float"):
+                for x in node.inputs:
+                    found |= reached[x]
+            reached[node] = found
+        return tuple(tuple(i for i in range(len(self.inputs)) if reached[node] >> i & 1) for node in self.outputs)
+
     def __str__(self) -> str:
         from genesis.ir.printer import print_graph
         return print_graph(self)

@@ -123,15 +123,17 @@ def _pull(node: Node, received: list[Node | None], active: set[Node],
     value = node if wrapped is None else wrapped.get(node, node)
     several = type(node.type) is tuple
     if op.vjp is not None:
-        found = op.vjp(tuple(received) if several else received[0], *node.inputs, value, **node.attributes)
-        contributions = found if isinstance(found, tuple) else (found,)
+        pulled = op.vjp(tuple(received) if several else received[0], *node.inputs, value, **node.attributes)
+        contributions = pulled if isinstance(pulled, tuple) else (pulled,)
         return tuple(_fitted(g, x) for g, x in zip(_filled(contributions, len(node.inputs)), node.inputs, strict=True))
     assert op.decompose is not None, f"{op.name} has neither vjp nor decomposition"
-    parts = op.decompose(*node.inputs, **node.attributes)
+    attributes = node.attributes if op is not control.call else {"graph": autodiff(node["graph"])}
+    parts = op.decompose(*node.inputs, **attributes)
     outputs = list(parts) if isinstance(parts, tuple) else [parts]
-    seeds = [zeros_like(y) if g is None else g for y, g in zip(outputs, received, strict=True)]
+    asked = [(y, g) for y, g in zip(outputs, received, strict=True) if g is not None]
     chosen = [x for x in dict.fromkeys(node.inputs) if x in active]
-    by_operand = dict(zip(chosen, gradients(outputs, seeds, chosen, ends=node.inputs), strict=True))
+    found = gradients([y for y, _ in asked], [g for _, g in asked], chosen, ends=node.inputs)
+    by_operand = dict(zip(chosen, found, strict=True))
     taken: list[Node | None] = [by_operand.pop(x, None) for x in node.inputs]
     return taken
 

@@ -6,6 +6,9 @@ from genesis.ir.graph import Graph, apply, rewrite, rewrite_nodes, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, recompute
 
+_NUMBERED = frozenset({control.watch, control.alias, recompute.enter, recompute.leave})
+"""Ops whose first attribute tells nodes of one program apart."""
+
 
 def inline(graph: Graph) -> Graph:
     """Replace `call` nodes by the nodes of their graphs.
@@ -28,9 +31,8 @@ def inline(graph: Graph) -> Graph:
 
 
 def _renumbered(graph: Graph, call: int) -> Graph:
-    """The graph with regions that no other call of it, and nothing around it, has."""
-    borders = (recompute.enter, recompute.leave)
-    if not any(node.op in borders for node in graph.nodes):
+    """The graph with leaves, aliases and regions that no other call of it, and nothing around it, has."""
+    if not any(node.op in _NUMBERED for node in graph.nodes):
         return graph
-    return rewrite(graph, lambda node: make(node.op, node.inputs, ((call, node["region"]),), node.source)
-                   if node.op in borders else None)
+    return rewrite(graph, lambda node: make(node.op, node.inputs, ((call, node.attrs[0]),), node.source)
+                   if node.op in _NUMBERED else None)

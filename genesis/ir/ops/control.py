@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -77,6 +78,17 @@ def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:
 def _call_body(*operands: Any, graph: Any) -> tuple[Any, ...]:
     from genesis.ir.graph import apply
     return apply(graph, operands)
+
+
+def gradient_inputs(node: Node) -> Sequence[Node]:
+    """What gradients of a node go on to: its operands, or for one result of a call what that result depends on.
+
+    Those of them that have `needs_grad` get a gradient.
+    """
+    if node.op is item and node.inputs[0].op is call:
+        operands = node.inputs[0].inputs
+        return [operands[i] for i in node.inputs[0].attrs[0].differentiable_inputs[node.attrs[0]]]
+    return node.inputs
 
 
 call = Op("call", "control", _call_type, attrs=("graph",), differentiable=True, decompose=_call_body,

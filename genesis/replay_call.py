@@ -1,0 +1,139 @@
+"""A call that only computes (and writes), done again: `call` nodes over its memories and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from operator import attrgetter
+from typing import Any
+
+from genesis.capture import capture
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control
+from genesis.ir.source import here
+from genesis.recording import FREED, crossings, entered, operand, regions, watched, wrap
+from genesis.replay_parts import Operand, parts_of
+from genesis.replay_sources import live_positions, refresh, sources_of
+from genesis.results import Result
+from genesis.session import Session
+from genesis.snapshot import Refusal
+from genesis.storage import Storage, tracked_writes
+
+_node_of = attrgetter("_node")
+
+
+class CallReplay:
+    """A call that only computes (and writes): one `call` node, or several where the program has to be cut.
+
+    What is read goes in as it was read: a leaf tensor through its `watch` node where gradients were tracked, as it is
+    where they were not. So the grad mode at the replay does not matter, but for what the guards compare.
+
+    Attributes:
+        storages: what it reads and writes besides its arguments.
+    """
+
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
+                 known: Collection[int]):
+        self._shape = shape
+        self._entry_grads = list(effects.entry_grads.values())
+        written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
+        nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
+        captured = capture(nodes, [], [])
+        if any(node.op is control.watch and node.attrs[0] in crossings for node in captured.order
+               if node.buffer is None):
+            raise Refusal("it reads a value whose gradient leaves the program")
+        found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
+        self._parts, self._operands = found.parts, found.operands
+        self._take_over(sources_of(captured, tensors, allowed), tensors)
+        arguments = {id(x.storage): i for i, x in enumerate(tensors)}
+        made = len(shape.fresh)
+        self._targets = [(arguments.get(id(s), s), count, *where)
+                         for (s, count), where in zip(written, found.results[made:], strict=True)]
+        self._copied = [(at, operand) for at, (_, operand) in enumerate(found.results[:made]) if operand is not None]
+        self._made_at: dict[int, list[int]] = {}
+        for at, (value, _) in enumerate(found.results[:made]):
+            if value is not None:
+                self._made_at.setdefault(value, []).append(at)
+        self.storages = frozenset([*self._fixed, *(x for x, *_ in self._targets if x.__class__ is not int)])
+        self._numbers = captured.numbers
+        self._live = live_positions(effects, captured.number_nodes)
+
+    def _take_over(self, sources: Sequence[Any], tensors: Sequence[Any]) -> None:
+        """Note where the operands that are memory come from: storages that stay, and arguments."""
+        own = {x.leaf: i for i, x in enumerate(tensors) if x.leaf is not None and x.leaf != FREED}
+        memory = [(at, x, sources[x.memory]) for at, x in enumerate(self._operands) if x.memory is not None]
+        fixed = [(at, x.leaf, source) for at, x, source in memory if source.__class__ is not int]
+        self._fixed = [source for _, _, source in fixed]
+        self._watched = [(i, leaf) for i, (_, leaf, _) in enumerate(fixed) if leaf is not None]
+        self._plain = [source for _, leaf, source in fixed if leaf is None]
+        self._tracked_writes = -1
+        self._given = [(at, source, x.leaf is not None) for at, x, source in memory if source.__class__ is int]
+        self._leaves = {leaf: own.get(leaf) for leaf in {x.leaf for x in self._operands if x.leaf is not None}}
+
+    def ready(self, tensors: Sequence[Any]) -> bool:
+        """True if the gradients that it looked at are the same, and gradients flow through no more than they did."""
+        if self._tracked_writes != tracked_writes[0]:
+            if any(storage.needs_grad for storage in self._plain):
+                return False
+            self._tracked_writes = tracked_writes[0]
+        return all(x._grad is grad for x, grad in self._entry_grads)
+
+    def run(self, tensors: Sequence[Any]) -> Any:
+        """Record the call."""
+        operands = self._read(tensors)
+        numbers = [operand(x) for x in refresh(list(self._numbers), self._live)]
+        line = here()
+        values: list[Node] = []
+        fresh: list[Any] = [None] * len(self._shape.fresh)
+        for part in self._parts:
+            while len(operands) < part.operands_there:
+                operands.append(self._passed_on(self._operands[len(operands)], values, tensors))
+            inputs = operands if part.takes_all else [operands[at] for at in part.operands]
+            call = make(control.call, (*inputs, *[numbers[at] for at in part.numbers]), (part.graph,), line)
+            for index, gradient in enumerate(part.gradient):
+                node = make(control.item, (call,), (index,), line)
+                if not gradient:
+                    node = make(control.stop_gradient, (node,))
+                for position in self._made_at.get(len(values), ()):
+                    fresh[position] = wrap(node).storage
+                    node = fresh[position]._node
+                values.append(node)
+        for position, at in self._copied:
+            fresh[position] = wrap(operands[at]).storage
+        for target, count, value, place in self._targets:
+            storage = tensors[target].storage if target.__class__ is int else target
+            storage.write(operands[place] if value is None else values[value])  # type: ignore[index]
+            storage.writes += count - 1
+        return self._shape.build(fresh, tensors)
+
+    def _read(self, tensors: Sequence[Any]) -> list[Node]:
+        """The operands that are memory."""
+        fixed = list(map(_node_of, self._fixed))
+        if not all(fixed):
+            fixed = [storage.node for storage in self._fixed]
+        for at, leaf in self._watched:
+            node = fixed[at]
+            fixed[at] = make(control.watch, (_stopped(node) if node.needs_grad else node,), (leaf,))
+        if regions:
+            fixed = list(map(entered, self._fixed, fixed))
+        for at, argument, watches in self._given:
+            x = tensors[argument]
+            node = x.storage.node
+            if watches:
+                node = make(control.watch, (_stopped(node) if node.needs_grad else node,), (x.leaf,))
+            fixed.insert(at, node if not regions else entered(x.storage, node))
+        return fixed
+
+    def _passed_on(self, x: Operand, values: Sequence[Node], tensors: Sequence[Any]) -> Node:
+        """A value that one part hands to another, as it is or as a leaf tensor reads it."""
+        node = values[x.value]  # type: ignore[index]
+        if x.leaf is None:
+            return node
+        own = self._leaves[x.leaf]
+        tensor: Any = watched.get(x.leaf) if own is None else tensors[own]
+        node = make(control.watch, (_stopped(node) if node.needs_grad else node,),
+                    (x.leaf if own is None else tensor.leaf,))
+        return node if not regions or tensor is None else entered(tensor.storage, node)
+
+
+def _stopped(node: Node) -> Node:
+    return make(control.stop_gradient, (node,))
