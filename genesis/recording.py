@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.gradmode import mode
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, Op, make, number
+from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
@@ -75,8 +76,11 @@ def new_leaf(tensor: Any) -> int:
 
 def read(tensor: TensorBase) -> Node:
     """The node of what the tensor shows now, as the grad mode lets gradients through."""
-    storage = tensor.storage
-    node = storage._node
+    try:
+        storage = tensor.storage
+        node = storage._node
+    except AttributeError:  # it costs nothing to try
+        raise not_an_operand(tensor) from None
     if node is None:
         node = storage._leaf()
     if tensor.leaf is not None:
@@ -131,9 +135,10 @@ def operand(x: Any) -> Node:
         return number(x)
     if x.__class__ is Node:
         return x
-    if hasattr(x, "item") and getattr(x, "ndim", None) == 0:  # a numpy scalar
-        return number(x.item())
-    raise TypeError(f"expected a tensor or a number, not {type(x).__name__}")
+    plain = as_number(x)
+    if plain is None:
+        raise not_an_operand(x)
+    return number(plain)
 
 
 _READ_THROUGH = frozenset({control.watch, *VIEWS})

@@ -12,6 +12,25 @@ class Overwritten(RuntimeError):
     """A program needs a value whose memory has another content by now."""
 
 
+class NotAnOperand(TypeError):
+    """Something that is neither a tensor nor a number is where one of them should be."""
+
+
+def not_an_operand(value: Any) -> NotAnOperand:
+    """The error for a value that an op cannot take: what it is, and how to make a tensor of it."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    name = kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
+    lines = [f"expected a genesis tensor or a number, not {name}"]
+    if library == "torch":
+        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_dlpack(x.detach()), which shares its memory")
+    elif name == "numpy.ndarray":
+        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_numpy(x), which shares its memory")
+    elif isinstance(value, (list, tuple)):
+        lines.append("  try: genesis.tensor(x)")
+    return NotAnOperand("\n".join(lines))
+
+
 def describe(operand: Any) -> str:
     """An operand as an error message shows it: its type when it has one, else its value.
 

@@ -278,10 +278,23 @@ def literal(value: bool | int | float) -> Node:
 
 def number(value: bool | int | float) -> Node:
     """A number of the user's: an input of the plan, so that another value compiles nothing."""
-    attrs = (value, NUMBER_TYPES[type(value)])
+    kind = NUMBER_TYPES.get(type(value))
+    if kind is None:
+        return number(_plain(value))
+    attrs = (value, kind)
     if value == 0:  # signed zeros are equal keys, and must stay two values
         return unique(OPS["number"], (), attrs, attrs[1])
     return make(OPS["number"], (), attrs)
+
+
+def _plain(value: Any) -> bool | int | float:
+    """What derives from a Python number, or a numpy scalar, as a Python number."""
+    from genesis.ir.errors import not_an_operand
+    from genesis.ir.numbers import as_number
+    found = as_number(value)
+    if found is None:
+        raise not_an_operand(value)
+    return found
 
 
 def _arithmetic(name: str, a: Any, b: Any) -> Node:

@@ -1,18 +1,45 @@
 """Pointwise ops on Python numbers: what a formula such as `lr * decay` is when a plan runs.
 
-Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does.
+Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does. `as_number` says what a
+number is in the first place: Python's, what derives from them (`enum.IntEnum`), and numpy's scalars.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 from genesis.ir.types import DType
 
 Number = bool | int | float
+
+PLAIN: Final = frozenset({bool, int, float})
+"""The classes that a number of the program has."""
+
+
+def as_number(x: Any) -> Number | None:
+    """The plain Python number that x is, None if it is no number.
+
+    Of a class that derives from `int` or `float`, the value; of a numpy scalar, its item. An array without dimensions
+    is an array, and a tensor without dimensions a tensor.
+
+    >>> import enum, numpy
+    >>> as_number(enum.IntEnum("Color", "RED GREEN").GREEN), as_number(numpy.float32(0.5)), as_number("2")
+    (2, 0.5, None)
+    """
+    if x.__class__ in PLAIN:
+        return x
+    numpy = sys.modules.get("numpy")  # who has a numpy scalar has loaded it
+    if numpy is not None and isinstance(x, numpy.generic):
+        if isinstance(x, numpy.floating):
+            return float(x)  # a longdouble's item is a longdouble
+        return x.item() if isinstance(x, (numpy.integer, numpy.bool_)) else None
+    if isinstance(x, float):
+        return float(x)
+    return int(x) if isinstance(x, int) else None
 
 
 def fold_numbers(op: str, *numbers: Number, **attributes: Any) -> Number:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import number
+from genesis.ir.numbers import as_number
 from genesis.ir.ops import arithmetic as a
 from genesis.ir.ops import bounds as b
 from genesis.ir.ops import floats as f
@@ -53,14 +54,20 @@ def rsub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
 def _scaled(name: str, input: Value, other: Value, alpha: float, sign: int) -> Tensor:
     """input ± alpha · other: one op of floats, which rounds once."""
     kind = result_type(input, other).kind
+    scale = as_number(alpha)
+    if scale is None:
+        raise not_an_operand(alpha)
+    named = [("input", input), ("other", other), ("alpha", alpha)]
+    if isinstance(scale, bool) and kind != "bool":
+        raise failure(name, "boolean alpha is only supported for boolean results", named)
+    if isinstance(scale, float) and kind != "float":
+        raise failure(name, "for integral input tensors, argument alpha must be an integer", named)
+    left, right = operands(name, (input, other))  # alpha is a number of the result's dtype, not of other's
     if kind == "float":
-        return wrap(emit(a.add_scaled, (*operands(name, (input, other)), number(sign * alpha))))
-    if isinstance(alpha, float) or (isinstance(alpha, bool) and kind != "bool"):
-        raise failure(name, "for integral input tensors, argument alpha must be an integer",
-                      [("input", input), ("other", other), ("alpha", alpha)])
+        return wrap(emit(a.add_scaled, (left, right, number(sign * scale))))
     if kind == "bool":  # of bools + is or, and any alpha but 0 is true
-        alpha = bool(alpha)
-    return pointwise_op(p.add if sign > 0 else p.sub, input, pointwise_op(p.mul, other, alpha))
+        scale = bool(scale)
+    return wrap(emit(p.add if sign > 0 else p.sub, (left, emit(p.mul, (right, number(scale))))))
 
 
 def mul(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
@@ -231,7 +238,7 @@ class ArithmeticMethods(TensorBase):
 
     def add_(self: Any, other: Value, *, alpha: float = 1) -> Tensor:
         """`add` in place."""
-        if alpha == 1:
+        if alpha == 1 and alpha is not True:
             return write(self, p.add, other)
         return write_back("add_", self, read(add(self, other, alpha=alpha)))
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.amp.policy import cast_for
 from genesis.amp.policy import state as autocast
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
+from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.types import Device, DType, TensorType, bool_, cpu, float32, int64, promote_types, tensor_type
 from genesis.recording import TensorBase, emit, operand, read, wrap
@@ -80,7 +81,7 @@ def result_type(*values: Any) -> DType:
         elif isinstance(value, Node):
             level, dtype = (0 if value.type.ndim else 1), value.type.dtype
         else:
-            level, dtype = 2, _defaults[_KIND.get(type(value)) or _numpy_kind(value)]
+            level, dtype = 2, _defaults[_KIND.get(type(value)) or number_kind(value)]
         before = found[level]
         found[level] = dtype if before is None else promote_types(before, dtype)
     best: DType | None = None
@@ -91,10 +92,12 @@ def result_type(*values: Any) -> DType:
     return best
 
 
-def _numpy_kind(value: Any) -> str:
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return _KIND[type(value.item())]
-    raise TypeError(f"expected a tensor or a number, not {type(value).__name__}")
+def number_kind(value: Any) -> str:
+    """"bool", "int" or "float": of a Python number, what derives from one, or a numpy scalar."""
+    plain = as_number(value)
+    if plain is None:
+        raise not_an_operand(value)
+    return _KIND[type(plain)]
 
 
 def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:

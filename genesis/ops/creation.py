@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ir.node import number
+from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
-from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, tensor_type
-from genesis.ops.common import default_dtype, shape_of
+from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, promote_types, tensor_type
+from genesis.ops.common import default_dtype, number_kind, shape_of
 from genesis.ops.formats import MemoryFormat
 from genesis.ops.from_outside import from_numpy
 from genesis.ops.out import into, made_like
@@ -82,7 +84,7 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     array = _array(data, dtype)
     kind = dtype_of_numpy(array.dtype)
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
-        dtype = default_dtype(kind.kind)
+        dtype = _dtype_of(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
     if dtype is not None and dtype is not kind:
         array = array.astype(dtype.numpy)
         kind = dtype
@@ -103,6 +105,27 @@ def _array(data: Any, dtype: DType | None) -> Any:
         return array
     except (ValueError, TypeError) as error:
         raise failure("tensor", f"cannot make a tensor of {type(data).__name__}: {error}", error=type(error)) from None
+
+
+def _dtype_of(data: Any, kind: str) -> DType:
+    """The dtype of nested sequences: numpy's scalars and arrays have theirs, numbers the default one of their kind.
+
+    `kind` is that of all of them together.
+    """
+    import numpy as np
+    found: set[Any] = set()
+    todo = [data]
+    while todo:
+        row = todo.pop()
+        kinds = set(map(type, row))
+        found |= kinds & PLAIN
+        if not kinds <= PLAIN:  # rarely: what is in a row of numbers is told in C
+            todo += [x for x in row if isinstance(x, (list, tuple))]
+            found |= {x.dtype for x in row if isinstance(x, (np.ndarray, np.generic))}
+    if found <= PLAIN:
+        return default_dtype(kind)
+    return functools.reduce(promote_types, (
+        dtype_of_numpy(x) if isinstance(x, np.dtype) else default_dtype(number_kind(x())) for x in found))
 
 
 def _holds_tensors(data: Any) -> bool:
@@ -196,8 +219,7 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, de
     shape = shape_of((size,))
     if isinstance(fill_value, TensorBase):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
-    kind = "bool" if isinstance(fill_value, bool) else "int" if isinstance(fill_value, int) else "float"
-    target = tensor_type(shape, dtype or default_dtype(kind), device_from(device))
+    target = tensor_type(shape, dtype or default_dtype(number_kind(fill_value)), device_from(device))
     return into(out, finish(wrap(emit(composite.fill, (number(fill_value),), (target,))), requires_grad))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.amp.policy import low_precision
-from genesis.ir.errors import failure
+from genesis.ir.errors import NotAnOperand, failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
 from genesis.ops.common import device_of, expand
+from genesis.ops.foreign import reflected
 from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 from genesis.recording import TensorBase, emit, read, wrap
@@ -117,8 +118,11 @@ class LinalgMethods(TensorBase):
         """`addmm` in place."""
         return write_back("addmm_", self, read(addmm(self, mat1, mat2, beta=beta, alpha=alpha)))
 
-    def __matmul__(self: Any, other: Any) -> Tensor:
-        return matmul(self, other)
+    def __matmul__(self: Any, other: Any) -> Any:
+        try:
+            return matmul(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rmatmul__")
 
     def __rmatmul__(self: Any, other: Any) -> Tensor:
         return matmul(other, self)

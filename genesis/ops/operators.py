@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genesis.ir.errors import NotAnOperand
 from genesis.ir.ops import pointwise as p
 from genesis.ops.arithmetic import ArithmeticMethods, abs, floor_divide, neg, positive, remainder, sub
 from genesis.ops.common import pointwise_op
 from genesis.ops.comparison import ComparisonMethods, eq, ge, gt, le, lt, ne
 from genesis.ops.exponential import ExponentialMethods, pow
+from genesis.ops.foreign import comparable, compared, reflected
 from genesis.ops.logic import (
     LogicMethods,
     bitwise_and,
@@ -33,52 +35,76 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
 
     __slots__ = ()
 
-    def __add__(self: Any, other: Any) -> Tensor:
-        return pointwise_op(p.add, self, other)
+    def __add__(self: Any, other: Any) -> Any:
+        try:
+            return pointwise_op(p.add, self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__radd__")
 
     def __radd__(self: Any, other: Any) -> Tensor:
         return pointwise_op(p.add, self, other)
 
-    def __sub__(self: Any, other: Any) -> Tensor:
-        return sub(self, other)
+    def __sub__(self: Any, other: Any) -> Any:
+        try:
+            return sub(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rsub__")
 
     def __rsub__(self: Any, other: Any) -> Tensor:
         return sub(other, self)
 
-    def __mul__(self: Any, other: Any) -> Tensor:
-        return pointwise_op(p.mul, self, other)
+    def __mul__(self: Any, other: Any) -> Any:
+        try:
+            return pointwise_op(p.mul, self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rmul__")
 
     def __rmul__(self: Any, other: Any) -> Tensor:
         return pointwise_op(p.mul, self, other)
 
-    def __truediv__(self: Any, other: Any) -> Tensor:
-        return pointwise_op(p.div, self, other, floating=True)
+    def __truediv__(self: Any, other: Any) -> Any:
+        try:
+            return pointwise_op(p.div, self, other, floating=True)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rtruediv__")
 
     def __rtruediv__(self: Any, other: Any) -> Tensor:
         return pointwise_op(p.div, other, self, floating=True)
 
     __div__, __rdiv__ = __truediv__, __rtruediv__  # Python 2's names, which torch still has
 
-    def __floordiv__(self: Any, other: Any) -> Tensor:
-        return floor_divide(self, other)
+    def __floordiv__(self: Any, other: Any) -> Any:
+        try:
+            return floor_divide(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rfloordiv__")
 
     def __rfloordiv__(self: Any, other: Any) -> Tensor:
         return floor_divide(other, self)
 
-    def __mod__(self: Any, other: Any) -> Tensor:
-        return remainder(self, other)
+    def __mod__(self: Any, other: Any) -> Any:
+        try:
+            return remainder(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rmod__")
 
     def __rmod__(self: Any, other: Any) -> Tensor:
         return remainder(other, self)
 
-    def __divmod__(self: Any, other: Any) -> tuple[Tensor, Tensor]:
-        return floor_divide(self, other), remainder(self, other)
+    def __divmod__(self: Any, other: Any) -> Any:
+        try:
+            return floor_divide(self, other), remainder(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rdivmod__")
 
     def __rdivmod__(self: Any, other: Any) -> tuple[Tensor, Tensor]:
         return floor_divide(other, self), remainder(other, self)
 
-    def __pow__(self: Any, other: Any) -> Tensor:
-        return pow(self, other)
+    def __pow__(self: Any, other: Any) -> Any:
+        try:
+            return pow(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rpow__")
 
     def __rpow__(self: Any, other: Any) -> Tensor:
         return pow(other, self)
@@ -95,46 +121,73 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
     def __invert__(self: Any) -> Tensor:
         return bitwise_not(self)
 
-    def __and__(self: Any, other: Any) -> Tensor:
-        return bitwise_and(self, other)
+    def __and__(self: Any, other: Any) -> Any:
+        try:
+            return bitwise_and(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rand__")
 
-    def __or__(self: Any, other: Any) -> Tensor:
-        return bitwise_or(self, other)
+    def __or__(self: Any, other: Any) -> Any:
+        try:
+            return bitwise_or(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__ror__")
 
-    def __xor__(self: Any, other: Any) -> Tensor:
-        return bitwise_xor(self, other)
+    def __xor__(self: Any, other: Any) -> Any:
+        try:
+            return bitwise_xor(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rxor__")
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
-    def __lshift__(self: Any, other: Any) -> Tensor:
-        return bitwise_left_shift(self, other)
+    def __lshift__(self: Any, other: Any) -> Any:
+        try:
+            return bitwise_left_shift(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rlshift__")
 
     def __rlshift__(self: Any, other: Any) -> Tensor:
         return bitwise_left_shift(other, self)
 
-    def __rshift__(self: Any, other: Any) -> Tensor:
-        return bitwise_right_shift(self, other)
+    def __rshift__(self: Any, other: Any) -> Any:
+        try:
+            return bitwise_right_shift(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__rrshift__")
 
     def __rrshift__(self: Any, other: Any) -> Tensor:
         return bitwise_right_shift(other, self)
 
     def __eq__(self: Any, other: Any) -> Any:
-        return eq(self, other) if comparable(other) else NotImplemented
+        return eq(self, compared(other)) if comparable(other) else NotImplemented
 
     def __ne__(self: Any, other: Any) -> Any:
-        return ne(self, other) if comparable(other) else NotImplemented
+        return ne(self, compared(other)) if comparable(other) else NotImplemented
 
-    def __lt__(self: Any, other: Any) -> Tensor:
-        return lt(self, other)
+    def __lt__(self: Any, other: Any) -> Any:
+        try:
+            return lt(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__gt__")
 
-    def __le__(self: Any, other: Any) -> Tensor:
-        return le(self, other)
+    def __le__(self: Any, other: Any) -> Any:
+        try:
+            return le(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__ge__")
 
-    def __gt__(self: Any, other: Any) -> Tensor:
-        return gt(self, other)
+    def __gt__(self: Any, other: Any) -> Any:
+        try:
+            return gt(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__lt__")
 
-    def __ge__(self: Any, other: Any) -> Tensor:
-        return ge(self, other)
+    def __ge__(self: Any, other: Any) -> Any:
+        try:
+            return ge(self, other)
+        except NotAnOperand as error:
+            return reflected(error, other, "__le__")
 
     __hash__ = object.__hash__
 
@@ -144,8 +197,3 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
     __ipow__ = ExponentialMethods.pow_
     __iand__, __ior__, __ixor__ = LogicMethods.bitwise_and_, LogicMethods.bitwise_or_, LogicMethods.bitwise_xor_
     __ilshift__, __irshift__ = LogicMethods.bitwise_left_shift_, LogicMethods.bitwise_right_shift_
-
-
-def comparable(value: Any) -> bool:
-    """True for what a tensor can be compared with, element by element."""
-    return isinstance(value, (TensorBase, bool, int, float)) or hasattr(value, "__array__")

@@ -6,8 +6,9 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
+from genesis.ir.numbers import as_number
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
@@ -67,9 +68,12 @@ def _stepped(index: Node, start: int | float, step: int | float) -> Node:
 
 def _plain(x: Any) -> Any:
     """A number: of a tensor of one element its value, of a numpy scalar the Python number."""
-    if isinstance(x, TensorBase) or hasattr(x, "item"):
-        return x.item()  # type: ignore[union-attr]
-    return x
+    if isinstance(x, TensorBase):
+        return x.item()  # type: ignore[attr-defined]
+    found = as_number(x)
+    if found is None:
+        raise not_an_operand(x)
+    return found
 
 
 def _ends(name: str, start: Any, end: Any, steps: Any) -> tuple[Any, Any, int]:
@@ -130,11 +134,11 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Dev
         requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Ones on the diagonal of an n × m matrix, zeros elsewhere."""
     dtype, device = made_like(out, dtype, device)
-    m = n if m is None else m
-    for name, size in (("n", n), ("m", m)):
+    rows, columns = operator.index(n), operator.index(n if m is None else m)
+    for name, size in (("n", rows), ("m", columns)):
         if size < 0:
             raise failure("eye", f"{name} must be greater or equal to 0, got {size}")
-    return into(out, finish(wrap(_diagonal(n, m, dtype or default_dtype("float"), device_from(device))), requires_grad))
+    return into(out, finish(wrap(_diagonal(rows, columns, dtype or default_dtype("float"), device_from(device))), requires_grad))
 
 
 def _diagonal(n: int, m: int, dtype: DType, device: Any) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -59,8 +60,8 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     tensor([3, 4, 0, 1, 2])
     """
     if dims is None:
-        if not isinstance(shifts, int) and len(shifts) != 1:
-            raise failure("roll", f"{len(shifts)} shifts need as many dims", [("input", input)])
+        if len(_listed(shifts)) != 1:
+            raise failure("roll", f"{len(_listed(shifts))} shifts need as many dims", [("input", input)])
         return reshape(roll(flatten(input), shifts, 0), input.type.shape)
     steps, along = _listed(shifts), _listed(dims)
     if len(steps) != len(along):
@@ -77,7 +78,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
 
 
 def _listed(x: int | Sequence[int]) -> list[int]:
-    return [x] if isinstance(x, int) else list(x)
+    return list(x) if isinstance(x, Sequence) else [operator.index(x)]
 
 
 def fliplr(input: Tensor) -> Tensor:

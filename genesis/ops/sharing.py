@@ -5,15 +5,19 @@ What is handed out is marked as shared, see `from_outside`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis import engine
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, cpu
+from genesis.ops.foreign import wrapped
 from genesis.ops.from_outside import our_stream
 from genesis.ops.shape import strides_of
 from genesis.recording import TensorBase
 from genesis.runtime import low_copies
+
+if TYPE_CHECKING:
+    from genesis.tensor import Tensor
 
 
 class UntypedStorage:
@@ -117,14 +121,30 @@ class SharingMethods(TensorBase):
                           hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
         return engine.export_numpy(self)
 
+    __array_priority__ = 1000
+    """numpy leaves an operator with one of its scalars or arrays and a tensor to the tensor."""
+
     def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-        """`numpy.asarray(tensor)`. Without a copy where dtype and device allow."""
-        array = self.detach().cpu().numpy()
+        """`numpy.asarray(tensor)`. Without a copy where dtype and device allow.
+
+        Raises:
+            RuntimeError: the tensor requires grad: what numpy makes of it would have no gradient.
+        """
+        array = (self if self.requires_grad else self.cpu()).numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(f"a {array.dtype} tensor cannot be an array of {dtype} without a copy")
             return array.astype(dtype)
         return array.copy() if copy and not self.is_cuda else array
+
+    def __array_wrap__(self: Any, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
+        """What a function of numpy's made of this tensor, as a tensor: `numpy.sin(x)` is one.
+
+        >>> import genesis, numpy
+        >>> numpy.sin(genesis.zeros(2))
+        tensor([0., 0.])
+        """
+        return wrapped(array)
 
     def __dlpack_device__(self: Any) -> tuple[int, int]:
         """DLPack's type and number of the device: (1, 0) is the CPU, (2, n) is GPU number n."""
