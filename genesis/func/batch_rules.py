@@ -187,7 +187,7 @@ RULES: dict[str, Rule] = {
     "gather": _deeper, "scatter": _deeper, "scatter_add": _deeper,
     "take": _take, "index_add": _written, "index_copy": _written, "searchsorted": _leading_rows,
     "sort": _deeper, "topk": _deeper, "unsort": _deeper, "kthvalue": _deeper,
-    "nanargmedian": _deeper,
+    "nanargmedian": _deeper, "argmedian": _deeper,
     "convolution": _convolution, "convolution_input": _convolution, "convolution_weight": _convolution_weight,
     "item": _item, "watch": _marker, "alias": _marker, "stop_gradient": _stopped, "overwritten": _same,
     "enter": _marker, "leave": _results,

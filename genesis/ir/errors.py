@@ -23,7 +23,7 @@ def not_an_operand(value: Any) -> NotAnOperand:
     name = kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
     lines = [f"expected a genesis tensor or a number, not {name}"]
     if library == "torch":
-        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_dlpack(x.detach()), which shares its memory")
+        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_dlpack(x.detach()), which shares memory")
     elif name == "numpy.ndarray":
         lines.append("  try: genesis.tensor(x), which copies, or genesis.from_numpy(x), which shares its memory")
     elif isinstance(value, (list, tuple)):

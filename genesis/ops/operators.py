@@ -23,7 +23,6 @@ from genesis.ops.logic import (
 from genesis.ops.rounding import RoundingMethods
 from genesis.ops.special import SpecialMethods
 from genesis.ops.trigonometry import TrigonometricMethods
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor

@@ -138,7 +138,8 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Dev
     for name, size in (("n", rows), ("m", columns)):
         if size < 0:
             raise failure("eye", f"{name} must be greater or equal to 0, got {size}")
-    return into(out, finish(wrap(_diagonal(rows, columns, dtype or default_dtype("float"), device_from(device))), requires_grad))
+    node = _diagonal(rows, columns, dtype or default_dtype("float"), device_from(device))
+    return into(out, finish(wrap(node), requires_grad))
 
 
 def _diagonal(n: int, m: int, dtype: DType, device: Any) -> Node:

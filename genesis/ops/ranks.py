@@ -69,7 +69,8 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The element in the middle, the lower of two; NaN if there is one.
 
-    Without `dim` of all elements; with it (values, indices) along that dimension.
+    Without `dim` of all elements, whose gradient goes in equal parts to all that equal it; with it (values, indices)
+    along that dimension.
 
     Raises:
         IndexError: there is no such dimension, or it is empty.
@@ -81,19 +82,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     _without_bool("median", input)
     if dim is None:
         if not input.type.numel:
-            nothing = float("nan") if input.type.dtype.kind == "float" else 0
-            return into(out, input.new_full((), nothing))
-        return into(out, median(input.reshape(-1), 0).values)
+            return into(out, input.sum() + float("nan") if input.type.dtype.kind == "float" else input.new_zeros(()))
+        return into(out, record(ranks.median, (input,), (False,)))
     axis = _rows("median", input, dim)
     if not input.type.ndim:
         return into(out, _alone(input))
-    _, place = record(ranks.kthvalue, (input,), ((input.type.shape[axis] + 1) // 2, axis))
-    place = place.unsqueeze(axis)
-    if input.type.dtype.kind == "float":
-        missing = input.isnan()
-        first = wrap(emit(reduction.argmax, (read(missing),), (axis, True)))
-        place = first.where(missing.any(axis, keepdim=True), place)
-    return into(out, _picked(input, axis, place, keepdim))
+    place = record(ranks.argmedian, (input.detach(),), (axis,))
+    return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -108,8 +103,8 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
         return into(out, median(input, dim, keepdim))
     if dim is None:
         if not input.type.numel:
-            return into(out, input.new_full((), float("nan")))
-        return into(out, nanmedian(input.reshape(-1), 0).values)
+            return into(out, input.sum() + float("nan"))
+        return into(out, record(ranks.median, (input,), (True,)))
     axis = _rows("nanmedian", input, dim)
     if not input.type.ndim:
         return into(out, _alone(input))

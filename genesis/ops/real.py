@@ -72,7 +72,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([0.0000, 3.1416])
     """
     x = input if input.type.dtype.kind == "float" else input.to(default_dtype("float"))
-    return into(out, where(x < 0, math.pi, where(x.isnan(), x, x.new_zeros(()))))
+    return into(out, where(x < 0, math.pi, where(x.isnan(), x.detach(), sign(x) * 0)))
 
 
 class RealMethods(TensorBase):

@@ -7,6 +7,7 @@ import math
 from genesis.ir.ops import special as s
 from genesis.ops.common import pointwise_op
 from genesis.ops.comparison import where
+from genesis.ops.creation import ones_like
 from genesis.ops.out import into
 from genesis.ops.trigonometry import sinc
 from genesis.special.wide import in_float64
@@ -51,7 +52,7 @@ def _scaled(x: Tensor, order: int) -> Tensor:
     size = x.abs()
     far = size > FAR
     near, large = where(far, 0.0, x), where(far, size, FAR)
-    series = large * 0 + 1
+    series = ones_like(large)
     for k in range(24, 0, -1):
         series = series * ((2 * k - 1) ** 2 - 4 * order) / (large * (8 * k)) + 1
     value = pointwise_op(s.i1 if order else s.i0, near)

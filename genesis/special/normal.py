@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from genesis.ops.comparison import where
+from genesis.ops.comparison import isfinite, where
 from genesis.ops.exponential import log1p
 from genesis.ops.out import into
 from genesis.ops.special import erfc, erfinv
@@ -23,8 +23,9 @@ def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     [0.0, -1.3862943649291992, -inf]
     """
     def formula(x: Tensor) -> Tensor:
-        inside = where(x > 0, x, 1.0)
-        return where(x > 0, -inside * inside.log(), where(x == 0, 0.0, where(x.isnan(), x, -math.inf)))
+        inside, zero = where(x > 0, x, 1.0), where(x == 0, x, 1.0)
+        outside = (where(isfinite(x) & (x < 0), x, -1.0) * 0).sqrt() - math.inf  # -inf, whose slope is NaN
+        return where(x > 0, -inside * inside.log(), where(x == 0, zero.sqrt(), where(x.isnan(), x, outside)))
     return into(out, in_float64(formula, input))
 
 
@@ -36,7 +37,7 @@ def xlog1py(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
     tensor([0., 0.])
     """
     def formula(x: Tensor, y: Tensor) -> Tensor:
-        nothing = (x == 0) & ~y.isnan()
+        nothing = (x == 0) & ((y <= -1) | (y == math.inf))  # elsewhere 0 · log(1 + y) has a slope in x
         return where(nothing, 0.0, x * log1p(where(nothing, 0.0, y)))
     return into(out, in_float64(formula, input, other))
 
@@ -113,5 +114,7 @@ def _ndtri(p: Tensor) -> Tensor:
         log_cdf = _log_ndtr(x)
         density = -0.5 * x * x - 0.5 * math.log(2 * math.pi)
         x = x - (log_cdf - tail) * (log_cdf - density).exp()
-    found = where(less > 0.1, middle, where(less == 0, -math.inf, where(less > 0, x, math.nan)))
+    outside = where(less >= 0, -1.0, less) * math.nan
+    edge = where(less == 0, less, 1.0).log()  # -inf, as steep as it is there
+    found = where(less > 0.1, middle, where(less == 0, edge, where(less > 0, x, outside)))
     return where(upper, -found, found)

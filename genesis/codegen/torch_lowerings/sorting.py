@@ -52,6 +52,14 @@ def _nanargmedian(outs: Outs, x: Tensor, axis: int) -> Any:
     return into(outs, torch.nanmedian(x, axis)[1])
 
 
+def _argmedian(outs: Outs, x: Tensor, axis: int) -> Any:
+    return into(outs, torch.median(x, axis)[1])
+
+
+def _median(outs: Outs, x: Tensor, skip_nan: bool) -> Any:
+    return into(outs, torch.nanmedian(x) if skip_nan else torch.median(x))
+
+
 def _bincount(outs: Outs, ids: Tensor, size: int) -> Any:
     return into(outs, torch.bincount(ids, minlength=size))
 
@@ -65,5 +73,7 @@ SORTING: dict[str, Lowering] = {
     "compress": Lowering(_compress, allocates=True),
     "kthvalue": Lowering(_kthvalue, supports=lambda types, attributes: types[0].dtype.kind != "bool", allocates=True),
     "nanargmedian": Lowering(_nanargmedian, allocates=True),
+    "argmedian": Lowering(_argmedian, allocates=True),
+    "median": Lowering(_median, allocates=True),
     "bincount": Lowering(_bincount, allocates=True),
 }

@@ -68,7 +68,7 @@ def _batch_norm(x: Node, *affine: Node, eps: float) -> tuple[Node, Node, Node]:
 def _batch_vjp(g: tuple, x: Node, *affine_and_y: Node, eps: float) -> tuple[Node | None, ...]:
     affine, y = affine_and_y[:-1], affine_and_y[-1]
     middle, variance = item(y, index=1), item(y, index=2)
-    count = x.type.numel // max(x.type.shape[1], 1)
+    count = max(x.type.numel // max(x.type.shape[1], 1), 1)
     found: list[Node | None] = [None] * (1 + len(affine))
     if g[0] is not None:
         several = batch_norm_backward(g[0], x, middle, variance, *affine[:1], eps=eps)

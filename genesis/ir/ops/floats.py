@@ -87,7 +87,8 @@ def _copysign(a: Node, b: Node) -> Node:
 
 
 def _copysign_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node, None]:
-    return where_(eq(a, literal(0)), 0.0, where_(_signs_differ(a, b), -g, g)), None
+    """The sign, as y / a: of NaN and infinity NaN, as in torch."""
+    return where_(eq(a, literal(0)), 0.0, g * (y / a)), None
 
 
 copysign: Op = Op("copysign", "pointwise", lambda a, b: common((a, b), FLOAT), decompose=_copysign, vjp=_copysign_vjp,
@@ -112,7 +113,8 @@ def _next_float(a: Any, b: Any) -> Any:
 
 
 nextafter: Op = Op("nextafter", "pointwise", lambda a, b: common((a, b), FLOAT), decompose=_nextafter,
-                   vjp=lambda g, a, b, y: (g, None), doc="The next number of the dtype after a in the direction of b.",
+                   vjp=lambda g, a, b, y: (where_(eq(a, b), 0.0, g), None),
+                   doc="The next number of the dtype after a in the direction of b.",
                    samples=cases(case(Values(-2, 2, float32).of(3, 40), Values(-2, 2, float32).of(3, 40))),
                    reference=_next_float, ulp=0.01)
 

@@ -91,7 +91,7 @@ floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Pyth
                    lambda g, a, b, y: (None, None),
                    samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.floor_divide)
 remainder = _op("remainder", NUMERIC, "a - b·floor(a / b): the sign of b (Python's %).",
-                lambda g, a, b, y: (g, -g * floor(a / b)),
+                lambda g, a, b, y: (g, -g * floor_divide(a, b)),
                 samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.remainder)
 fmod = _op("fmod", NUMERIC, "a - b·trunc(a / b): the sign of a (C's fmod).",
            lambda g, a, b, y: (g, -g * trunc(a / b)),
@@ -118,7 +118,7 @@ def _atan2_vjp(g: Node, a: Node, b: Node) -> tuple[Node, Node]:
 
 def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | None]:
     if a.type.weak:
-        return None, g * y * log(a)
+        return None, _exponent_gradient(g, a, b, y)
     if b.op.name == "const" and b.type.weak:
         exponent = b["value"]
         base_gradient = where_(zero_like(a, exponent == 0), 0.0, g * pow(a, literal(exponent - 1)) * exponent)
@@ -127,9 +127,13 @@ def _pow_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node | None, Node | No
         base_gradient = where_(eq(exponent, literal(0)), 0.0, g * b * pow(a, b - 1))
     if b.type.weak:
         return base_gradient, None
-    at_zero = eq(a, literal(0))
-    log_base = log(where_(at_zero, 1.0, a))
-    return base_gradient, where_(at_zero, 0.0, g * y * log_base)
+    return base_gradient, _exponent_gradient(g, a, b, y)
+
+
+def _exponent_gradient(g: Node, a: Node, b: Node, y: Node) -> Node:
+    """g · y · log(a); of 0^b 0 where it is flat, at b ≥ 0."""
+    flat = bitwise_and(eq(a, literal(0)), ge(b, literal(0)))
+    return where_(flat, 0.0, g * y * log(a))
 
 
 def full_like(x: Node, value: float) -> Node:
@@ -160,7 +164,7 @@ reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y,
                  samples=each(positives()), reference=lambda x: 1 / x)
 sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2),
            samples=each(positives()), reference=np.sqrt)
-rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * y / x, ulp=2,
+rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * (y * y * y), ulp=2,
             samples=each(positives()), reference=lambda x: 1 / np.sqrt(x))
 exp = _op("exp", FLOAT, "e to the power x.", lambda g, x, y: g * y,
           samples=each(reals(-4, 4)), reference=np.exp)
@@ -280,7 +284,8 @@ cast: Op = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
               reference=lambda x, dtype: x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x)
 
 relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
-          vjp=lambda g, x, y: where_(gt(y, literal(0)), g, 0.0), decompose=lambda x: maximum(x, literal(0)),
+          vjp=lambda g, x, y: where_(le(y, literal(0)), 0.0, g),  # all of g at NaN, as in torch
+          decompose=lambda x: maximum(x, literal(0)),
           samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0))
 
 silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),

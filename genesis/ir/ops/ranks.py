@@ -1,4 +1,4 @@
-"""The element of a rank, and how often each number occurs."""
+"""The element of a rank, medians, and how often each number occurs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.indexing import gather, index_add, scatter
 from genesis.ir.ops.leaves import full, zeros_like
 from genesis.ir.ops.movement import reshape, take_range
-from genesis.ir.ops.pointwise import bitwise_not, cast, floor_divide, isnan
-from genesis.ir.ops.reduction import sum
+from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, bitwise_or, cast, eq, floor_divide, isnan, where, where_
+from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.reduction import any, argmax, spread, sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Array, case, cases, integers, np, shuffled
 from genesis.ir.ops.sorting import sort, topk
 from genesis.ir.types import TensorType, int64
@@ -82,6 +83,59 @@ nanargmedian: Op = Op("nanargmedian", "sort", _middle_type, attrs=("axis",), dec
                       reference=_reference_middle)
 
 
+def _first_middle(x: Node, axis: int) -> Node:
+    place = item(kthvalue(x, k=(x.type.shape[axis] + 1) // 2, axis=axis), index=1)
+    if x.type.dtype.kind != "float":
+        return place
+    missing = isnan(x)
+    return where(any(missing, axes=(axis,)), argmax(missing, axis=axis), place)
+
+
+argmedian: Op = Op("argmedian", "sort", _middle_type, attrs=("axis",), decompose=_first_middle, differentiable=False,
+                   doc="Where the middle one of the elements along the axis is, the lower of two: int64. The first "
+                       "NaN's place if there is one; which of equal ones is left to the backend.",
+                   samples=cases(*(case(shuffled(n).of(*s), axis=a) for n, s, a in (
+                       (7, (7,), 0), (60, (2, 30), 1), (12, (4, 3), 0), (24, (2, 4, 3), 1))), kinds=NUMERIC),
+                   reference=lambda x, axis: np.take(np.argsort(x, axis), (x.shape[axis] - 1) // 2, axis))
+
+
+def _median_type(x: TensorType, skip_nan: bool) -> TensorType:
+    if not x.numel:
+        raise RuntimeError("the median of no element")
+    return x.with_shape(())
+
+
+def _median(x: Node, skip_nan: bool) -> Node:
+    flat = reshape(x, shape=(x.type.numel,))
+    place = (nanargmedian if skip_nan and x.type.dtype.kind == "float" else argmedian)(flat, axis=0)
+    return reshape(gather(flat, reshape(place, shape=(1,)), axis=0), shape=())
+
+
+def _median_vjp(g: Node, x: Node, y: Node, skip_nan: bool) -> Node:
+    """In equal parts to all elements that equal the median; a NaN equals a NaN here."""
+    axes = tuple(range(x.type.ndim))
+    middle = spread(y, x, axes)
+    hit = bitwise_or(eq(x, middle), bitwise_and(isnan(x), isnan(middle)))
+    count = sum(wide(cast(hit, dtype=x.type.dtype)), axes=axes)
+    return where_(hit, spread(narrow(wide(g) / count, g), x, axes), 0.0)
+
+
+median: Op = Op("median", "sort", _median_type, attrs=("skip_nan",), decompose=_median, vjp=_median_vjp,
+                differentiable=True,
+                doc="The middle one of all elements, the lower of two. NaN if there is one, or with `skip_nan` if "
+                    "there is nothing else. The gradient goes in equal parts to all elements that equal it.",
+                samples=cases(*(case(shuffled(n).of(*s), skip_nan=skip) for n, s in (
+                    (7, (7,)), (60, (2, 30)), (1, ()), (24, (2, 4, 3))) for skip in (False, True)),
+                    case(Array((3.0, math.nan, 1.0)), skip_nan=False), case(Array((3.0, math.nan, 1.0)), skip_nan=True),
+                    kinds=FLOAT),
+                reference=lambda x, skip_nan: _reference_median(x, skip_nan))
+
+
+def _reference_median(x: Any, skip_nan: bool) -> Any:
+    present = np.sort(x[~np.isnan(x)] if skip_nan else x, axis=None)
+    return np.asarray(math.nan if np.isnan(present).any() else present[(present.size - 1) // 2])
+
+
 def _counts_type(ids: TensorType, size: int) -> TensorType:
     if ids.ndim != 1 or ids.dtype.kind != "int":
         raise RuntimeError(f"numbers to count are a vector of integers, not {ids}")
@@ -99,4 +153,4 @@ bincount: Op = Op("bincount", "index", _counts_type, attrs=("size",), decompose=
                                 case(integers(0, 5).of(0), size=3), kinds=("int",)),
                   reference=lambda ids, size: np.bincount(ids, minlength=size))
 
-__all__ = ["bincount", "kthvalue", "nanargmedian"]
+__all__ = ["argmedian", "bincount", "kthvalue", "median", "nanargmedian"]

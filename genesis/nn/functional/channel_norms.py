@@ -50,6 +50,8 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
                       f"{list(input.type.shape)}", [("input", input)], error=ValueError)
     affine = () if weight is None else (weight,) if bias is None else (weight, bias)
     y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
+    if not count:  # nothing to follow
+        return y
     _follow(running_mean, mean, momentum)
     _follow(running_var, variance, momentum, count / max(count - 1, 1))
     result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
@@ -104,7 +106,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     if count == 1:
         raise failure("instance_norm", "Expected more than 1 spatial element when training, got input size "
                       f"{list(input.type.shape)}", [("input", input)], error=ValueError)
-    if running_mean is not None or running_var is not None:
+    if input.type.numel and (running_mean is not None or running_var is not None):
         with no_grad():
             rows = input.detach().flatten(2)
             _follow(running_mean, rows.mean(-1).mean(0), momentum)

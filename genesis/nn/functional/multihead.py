@@ -75,7 +75,7 @@ def multi_head_attention_forward(
         k, v = (cat([x, b.expand(1, batch, size)]) for x, b in ((k, bias_k), (v, bias_v)))
         more += 1
     # (length, batch, size) → (batch, heads, length, size of a head)
-    q, k, v = (x.reshape(x.type.shape[0], batch, num_heads, -1).permute(1, 2, 0, 3) for x in (q, k, v))
+    q, k, v = (x.reshape(x.type.shape[0], batch, num_heads, size // num_heads).permute(1, 2, 0, 3) for x in (q, k, v))
     k = k if static_k is None else static_k.reshape(batch, num_heads, *static_k.type.shape[-2:])
     v = v if static_v is None else static_v.reshape(batch, num_heads, *static_v.type.shape[-2:])
     if add_zero_attn:

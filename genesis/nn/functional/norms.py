@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from genesis.amp.policy import cast_for
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
+from genesis.ir.types import float32, promote_types
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -47,7 +48,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
         input: (..., *normalized_shape), floating point.
         normalized_shape: the sizes of the dimensions to normalize over.
         weight: of shape normalized_shape, or None for 1.
-        eps: added to the mean; None for the eps of the input's dtype.
+        eps: added to the mean; None for the eps of the dtype that computes, the input's but float32 at least.
 
     Raises:
         RuntimeError: the input does not end in normalized_shape, or weight has another shape.
@@ -55,7 +56,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     input, = cast_for("rms_norm", input)
     ndim = _normalized("rms_norm", input, normalized_shape)
     if eps is None:
-        eps = input.type.dtype.eps
+        eps = promote_types(input.type.dtype, float32).eps
     operands = (input,) if weight is None else (input, weight)
     result: Tensor = record(composite.rms_norm, operands, (ndim, eps))
     return result

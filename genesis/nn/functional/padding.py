@@ -54,6 +54,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise failure("pad", f"mode {mode!r} cannot pad {len(pairs)} of {rank} dimensions", [("input", input)],
                       hint="'reflect', 'replicate' and 'circular' pad the last 1 to 3 dimensions of an input with one "
                       "or two more", error=NotImplementedError)
+    left = {axis: input.type.shape[axis] + before + after for axis, before, after in pairs}
+    if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.type.numel):
+        raise failure("pad", f"the sizes {sides} leave nothing of the dimensions {tuple(left)}", [("input", input)])
     for axis, before, after in pairs:
         input = _with_border(input, axis, before, after, mode)
     return input
@@ -91,8 +94,8 @@ def _with_border(input: Tensor, axis: int, before: int, after: int, mode: str) -
     if (most is not None and max(before, after) > most) or (size == 0 and max(before, after) > 0):
         raise failure("pad", f"a {mode} border of ({before}, {after}) is wider than dimension {axis} of size {size} "
                       "allows: Padding size should be less than the corresponding input dimension", [("input", input)])
-    if size + before + after <= 0 < size:
-        raise failure("pad", f"the sizes ({before}, {after}) leave nothing of dimension {axis}", [("input", input)])
+    if size + before + after == 0:
+        return narrow(input, axis, 0, 0)
     first, last = max(0, -before), size - max(0, -after)
     middle = input if (first, last) == (0, size) else narrow(input, axis, first, last - first)
     source = middle if mode == "circular" else input  # what is cut off first does not come round, as in torch
