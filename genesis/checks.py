@@ -31,6 +31,9 @@ class Checks:
         self._cells: list[tuple[Any, Any, str]] = []
         self._containers: list[tuple[Any, tuple, str]] = []
         self._sets: list[tuple[Any, Any]] = []
+        self._spans: list[tuple[Any, int]] = []
+        self._kinds: list[tuple[Any, type]] = []
+        self._slow_kinds: list[tuple[Any, type]] = []
         self._slow: list[tuple[Mapping[Any, Any], dict[Any, Any], bool]] = []
         self._tensors: list[tuple[Any, tuple]] = []
         self._more: list[Callable[[], bool]] = []
@@ -73,6 +76,14 @@ class Checks:
         elif isinstance(value, list):
             self._containers.append((value, copy, name))
 
+    def length(self, value: Any, length: int) -> None:
+        """The collection has so many entries: a class has got or lost a name."""
+        self._spans.append((value, length))
+
+    def kind(self, value: Any, kind: type, slowly: bool = False) -> None:
+        """The object has this class; `slowly` for a module."""
+        (self._slow_kinds if slowly else self._kinds).append((value, kind))
+
     def tensor(self, x: Any, identity: tuple) -> None:
         """A tensor looks at the same memory, and gradients flow as they did."""
         self._tensors.append((x, identity))
@@ -107,16 +118,20 @@ class Checks:
         self._owners, self._names = [x for x, _, _ in attributes], [name for _, name, _ in attributes]
         self._cell_list = [cell for cell, _, _ in self._cells]
         self._lists = [value for value, _, _ in self._containers]
-        self._lengths = [len(items) for _, items, _ in self._containers]
-        self._expected = (*(value for _, _, value in (*entries, *attributes)), *(value for _, value, _ in self._cells),
+        self._sized = [*self._lists, *(value for value, _ in self._spans)]
+        self._lengths = [*(len(items) for _, items, _ in self._containers), *(length for _, length in self._spans)]
+        self._objects = [value for value, _ in self._kinds]
+        self._expected = (*(kind for _, kind in self._kinds), *(value for _, _, value in (*entries, *attributes)),
+                          *(value for _, value, _ in self._cells),
                           *(item for _, items, _ in self._containers for item in items))
         self._disjoint = [keys.isdisjoint for keys, _ in self._absent]
         self._absent_names = [names for _, names in self._absent]
 
     def _now(self) -> Iterator[Any]:
         """What is where `_expected` was."""
-        return chain(map(getitem, self._spaces, self._keys), map(getattr, self._owners, self._names),
-                     map(_contents, self._cell_list), chain.from_iterable(self._lists))
+        return chain(map(type, self._objects), map(getitem, self._spaces, self._keys),
+                     map(getattr, self._owners, self._names), map(_contents, self._cell_list),
+                     chain.from_iterable(self._lists))
 
     # Checking
 
@@ -127,7 +142,7 @@ class Checks:
                 return False
         except (KeyError, AttributeError, ValueError, RuntimeError):
             return False
-        if list(map(len, self._lists)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
+        if list(map(len, self._sized)) != self._lengths or not all(map(call, self._disjoint, self._absent_names)):
             return False
         for now, before in self._sets:
             if now != before:
@@ -138,6 +153,8 @@ class Checks:
         if self._module_epoch != epoch():
             at = epoch()
             if not all(_same_entries(*entry) for entry in self._slow):
+                return False
+            if not all(type(value) is kind for value, kind in self._slow_kinds):
                 return False
             if not all(keys.isdisjoint(names) for keys, names in self._slowly_absent):
                 return False

@@ -17,20 +17,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import is_
 from typing import Any, TypeVar
 
-from genesis import engine, session
+from genesis import engine, patches, session
 from genesis.amp.policy import state as autocast_state
+from genesis.autograd import anomaly
 from genesis.config import config
 from genesis.gradmode import mode
 from genesis.guards import Guards
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
+from genesis.ops.common import default_dtype
+from genesis.patches import Held
 from genesis.reads import place_of
 from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
 from genesis.session import Session, take_back
-from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled, tensor_identity
+from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled, tensor_identity, with_gradients
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -100,11 +103,11 @@ class CompiledFunction(CompiledBase):
         return "\n".join(lines)
 
     def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
-        roots = [self.function, *(part.value for part in key if isinstance(part, _Held))]
+        roots = [self.function, *(part.value for part in key if isinstance(part, Held)),
+                 *(held.value for _, held in patches.replaced)]
         entered = Entered(*roots)
         before_call = [_state(x) for x in tensors]
-        there = [*tensors, *(x for x in entered.world.tensors if x.storage.error is None)]
-        there += [x._grad for x in there if x._grad is not None]
+        there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         engine.materialize(there)
         engine.end_step()
         entered.note_contents(there)
@@ -211,7 +214,8 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     Raises Refusal for an argument that cannot be compared.
     """
     tensors: list[Any] = []
-    key: list[Any] = [mode.enabled, mode.inference, creation._default_device, config.key()]
+    key: list[Any] = [mode.enabled, mode.inference, creation._default_device, default_dtype("float"), anomaly.enabled,
+                      config.key(), patches.replaced]
     if autocast_state.dtypes is not None:
         key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
     for value in args:
@@ -248,7 +252,7 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
             _describe(name, key, tensors)
             _describe(item, key, tensors)
     elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
-        key.append(_Held(value))
+        key.append(Held(value))
     else:
         raise Refusal(f"an argument is a {type(value).__name__}, which cannot be compared")
 
@@ -258,21 +262,6 @@ def _containers(values: Iterable[Any]) -> Iterator[Any]:
         if isinstance(value, (list, dict, tuple)):
             yield value
             yield from _containers(value.values() if isinstance(value, dict) else value)
-
-
-class _Held:
-    """Keeps an object that a key names by its address."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 def compile(function: Any = None, **options: Any) -> Any:

@@ -22,11 +22,13 @@ from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
 from genesis.random import Generator
-from genesis.reads import Reads, inner, place_of, reads
+from genesis.reads import Reads, imported, inner, place_of, reads
 from genesis.recording import TensorBase
 from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
 from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
+_CALLED = ("forward", "__call__", "step", "zero_grad")
+"""Methods of Genesis' classes that programs replace."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
 _NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -105,8 +107,9 @@ class Guards:
                 space = vars(value)
             else:
                 self._used_module(value, ".".join(chain))
-        for name in what.imports:
-            self._used_module(sys.modules.get(name), name)
+        for name in imported(what, namespace):
+            if name in sys.modules:
+                self._used_module(sys.modules[name], name)
 
     def _used_module(self, module: Any, what: str) -> None:
         name = getattr(module, "__name__", "?")
@@ -170,6 +173,7 @@ class Guards:
         else:
             self._attributes(value, copy, what)
         if not is_library_module(type(value).__module__):
+            self.checks.kind(value, self._world.kind(value))
             self._stack.append((type(value), what))
 
     def _attributes(self, value: Any, copy: dict[str, Any], what: str, skip: Iterable[str] = ()) -> None:
@@ -182,11 +186,7 @@ class Guards:
         self.checks.attributes(value, slots)
         if inside is not None:
             self.checks.entries(inside, named)
-            hidden = {k for kind in type(value).__mro__ for k in vars(kind)}
-            missing = (self._names & hidden | self._uncertain) - copy.keys() - set(skip)
-            if isinstance(value, Tree):
-                missing |= {"forward"} - copy.keys()
-            self.checks.absent(inside, missing, slowly=isinstance(value, Tree))
+            self.checks.absent(inside, (self._names | {"forward"}) - copy.keys() - set(skip), isinstance(value, Tree))
         self._stack.extend((x, f"the attribute {name}") for name, x in (*named.items(), *slots.items()))
 
     def _function(self, function: types.FunctionType, what: str) -> None:
@@ -200,10 +200,9 @@ class Guards:
         variables = zip(code.co_freevars, contents, strict=True)
         self._stack.extend((x, f"the closure variable {name}") for name, x in variables)
         if is_user_code(code):
-            self.checks.attributes(function, {"__code__": code, "__defaults__": defaults})
-            self.checks.container(function.__kwdefaults__ or {}, keywords)
+            self.checks.attributes(function, {"__code__": code, "__defaults__": defaults, "__kwdefaults__": keywords})
             self._attributes(function, own, what)
-        self._stack.extend((x, "a default argument") for x in (*(defaults or ()), *keywords.values()))
+        self._stack.extend((x, "a default argument") for x in (*(defaults or ()), keywords))
 
     def _class(self, kind: type, what: str) -> None:
         module = kind.__module__
@@ -211,18 +210,21 @@ class Guards:
             if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return
             raise Refusal(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
-        if module.startswith("genesis.") and not issubclass(kind, Tree):
+        if module.startswith("genesis.") and not issubclass(kind, (Tree, Optimizer)):
             return
+        self.checks.attributes(kind, {"__mro__": kind.__mro__})
         below: set[str] = set()
         for each in reversed(kind.__mro__):
             if is_library_module(each.__module__):
                 continue
             copy = self._world.of(each)
             ours = each.__module__.startswith("genesis.") and not each.__module__.startswith("genesis.models")
-            named = {k: v for k, v in copy.items() if k in ("forward", "__call__") or (not ours and k not in _DATA and (
+            named = {k: v for k, v in copy.items() if k in _CALLED or (not ours and k not in _DATA and (
                 k in self._names or self._computed or isinstance(v, types.FunctionType)))}
             self.checks.entries(vars(each), named)
             self.checks.absent(vars(each), (below | self._uncertain) - copy.keys() - set(_DATA))
+            if not ours:
+                self.checks.length(vars(each), len(copy))
             below |= named.keys()
             self._stack.extend((x, f"the class attribute {name}") for name, x in named.items()
                                if not ours or isinstance(x, types.FunctionType))
@@ -233,6 +235,7 @@ class Guards:
 
     def _tree(self, module: Any, what: str) -> None:
         copy = self._world.of(module)
+        self.checks.kind(module, self._world.kind(module), slowly=True)
         self._stack.append((type(module), what))
         if type(module).__module__.startswith("genesis.nn."):
             self.checks.slowly(vars(module), {k: v for k, v in copy.items() if k != "_transient"})
@@ -254,6 +257,7 @@ class Guards:
         elif "state" in self._names or "defaults" in self._names or "__dict__" in self._names:
             raise Refusal(f"it looks into the state of {what}")
         self._stack.append((type(optimizer), what))
+        self.checks.absent(vars(optimizer), set(_CALLED) - self._world.of(optimizer).keys())
         self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
 
     def _all_found(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from genesis.ir.source import Source
@@ -23,14 +24,14 @@ class Reads:
 
     Attributes:
         chains: a global's name, then attributes that are read of it right away: `a.b.c` is ("a", "b", "c").
-        imports: modules that the code imports itself.
+        imports: (level, name) of modules that the code imports itself.
         names: all attributes that it reads or writes, and its strings, which getattr may use.
         uncertain: those of `names` that may be missing now and there later: written ones, and strings.
         computed: attributes are looked up under names that are computed.
     """
 
     chains: tuple[tuple[str, ...], ...]
-    imports: tuple[str, ...]
+    imports: tuple[tuple[int, str], ...]
     names: frozenset[str]
     uncertain: frozenset[str]
     computed: bool
@@ -40,7 +41,7 @@ class Reads:
 def reads(code: types.CodeType) -> Reads:
     """See `Reads`."""
     chains: dict[tuple[str, ...], None] = {}
-    imports: dict[str, None] = {}
+    imports: dict[tuple[int, str], None] = {}
     names: set[str] = set()
     uncertain: set[str] = set()
     for each in _nested(code):
@@ -49,8 +50,11 @@ def reads(code: types.CodeType) -> Reads:
         strings = set(_strings(each.co_consts))
         names |= strings
         uncertain |= strings
+        constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
         for instruction in dis.get_instructions(each):
             kind, name = instruction.opname, instruction.argval
+            if kind == "LOAD_CONST":
+                constants.append(name)
             if chain and kind in _LINKS:
                 chain = (*chain, name)
             elif kind not in ("CACHE", "EXTENDED_ARG"):
@@ -59,10 +63,18 @@ def reads(code: types.CodeType) -> Reads:
             if kind in _STORES:
                 uncertain.add(name)
             elif kind == "IMPORT_NAME":
-                imports[name] = None
+                imports[constants[-2], name] = None
         chains[chain] = None
     chains.pop((), None)
     return Reads(tuple(chains), tuple(imports), frozenset(names), frozenset(uncertain), not _COMPUTED.isdisjoint(names))
+
+
+def imported(what: Reads, namespace: Mapping[str, Any]) -> Iterator[str]:
+    """Full names of the modules that the code imports, the packages around them first."""
+    for level, name in what.imports:
+        package = str(namespace.get("__package__") or namespace.get("__name__") or "").split(".")
+        around = package[:len(package) - level + 1] if level else []
+        yield from accumulate((*around, *filter(None, name.split("."))), "{}.{}".format)
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -17,7 +17,7 @@ from typing import Any
 from genesis import session
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
-from genesis.reads import Reads, reads
+from genesis.reads import Reads, imported, reads
 from genesis.recording import TensorBase
 from genesis.tracer import is_library_module
 
@@ -53,7 +53,7 @@ class Snapshot:
     """
 
     def __init__(self) -> None:
-        self._copies: dict[int, tuple[Any, Any]] = {}
+        self._copies: dict[int, tuple[Any, Any, type]] = {}
         self.tensors: list[Any] = []
         self.complete = True
 
@@ -69,7 +69,7 @@ class Snapshot:
                 self.complete = False
                 return
             copy = content(value)
-            copies[id(value)] = (value, copy)
+            copies[id(value)] = (value, copy, type(value))
             if isinstance(value, TensorBase):
                 self.tensors.append(value)
             else:
@@ -80,8 +80,12 @@ class Snapshot:
         found = self._copies.get(id(value))
         if found is None:
             self.add(value)
-            found = self._copies.get(id(value), (value, MISSING))
+            found = self._copies.get(id(value), (value, MISSING, type(value)))
         return found[1]
+
+    def kind(self, value: Any) -> type:
+        """The object's class then."""
+        return self._copies[id(value)][2] if id(value) in self._copies else type(value)
 
     def __contains__(self, value: Any) -> bool:
         return id(value) in self._copies
@@ -114,7 +118,7 @@ class Entered:
         written = () if running is None else running.writes
         new, self._looked_at = self.world.tensors[self._looked_at:], len(self.world.tensors)
         new = [x for x in new if x.storage not in written]
-        self.uncomputed += [x for x in new if not x.storage.settled]
+        self.uncomputed += [x for x in with_gradients(new) if not x.storage.settled]
         self.note_contents(new)
 
     def note_contents(self, tensors: Iterable[Any]) -> None:
@@ -133,8 +137,8 @@ class Entered:
                 space = vars(value)
             else:
                 self._escaped(value, what)
-        for name in what.imports:
-            self._escaped(sys.modules.get(name), what)
+        for name in imported(what, namespace):
+            self._escaped(self._look(sys.modules, name), what)
 
     def _look(self, space: Mapping[str, Any], name: str) -> Any:
         key = (id(space), name)
@@ -161,7 +165,7 @@ def content(value: Any) -> Any:
     if isinstance(value, _CONTAINERS):
         return tuple(value)
     if isinstance(value, types.FunctionType):
-        return (cells(value), value.__defaults__, dict(value.__kwdefaults__ or {}), dict(vars(value)))
+        return (cells(value), value.__defaults__, value.__kwdefaults__, dict(vars(value)))
     if isinstance(value, types.MethodType):
         return (value.__self__, value.__func__)
     if isinstance(value, CompiledBase):
@@ -201,7 +205,7 @@ def parts(value: Any, copy: Any) -> Sequence[Any]:
         inner = [x for x in copy.values() if not isinstance(x, _SLOTS)]
         return [*inner, *value.__mro__[1:], *_class_of(value)]
     if isinstance(value, types.FunctionType):
-        return [x for x in (*copy[0], *(copy[1] or ()), *copy[2].values(), *copy[3].values()) if x is not MISSING]
+        return [x for x in (*copy[0], *(copy[1] or ()), copy[2], *copy[3].values()) if x is not MISSING]
     if isinstance(value, dict):
         return [*copy, *copy.values(), *_class_of(value)]
     if isinstance(copy, dict):
@@ -223,6 +227,14 @@ def cells(function: types.FunctionType) -> tuple[Any, ...]:
         except ValueError:
             found.append(MISSING)
     return tuple(found)
+
+
+def with_gradients(tensors: Iterable[Any]) -> Iterator[Any]:
+    """The tensors, each followed by its gradient if it has one."""
+    for x in tensors:
+        yield x
+        if x._grad is not None:
+            yield x._grad
 
 
 def tensor_identity(x: Any) -> tuple[Any, ...]:

@@ -53,6 +53,7 @@ from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
+from genesis.patches import WatchedClass
 from genesis.recording import FREED, over, set_tensor_class, show, watched
 
 
@@ -60,7 +61,8 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
              SearchMethods, SetMethods, ShapeMethods,
              RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
              ProductMethods, CreationMethods, DrawingMethods, SharingMethods, CopyingMethods, QueryMethods, RealMethods,
-             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods, MatrixMethods, MantissaMethods):
+             InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods, MatrixMethods, MantissaMethods,
+             metaclass=WatchedClass):
     """A multi-dimensional array of one dtype on one device, differentiable, lazily computed.
 
     Called directly it makes a floating-point tensor from data, as torch.Tensor does:
