@@ -109,6 +109,7 @@ class CompiledFunction(CompiledBase):
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         engine.materialize(there)
+        entered.uncomputed += [x for x in tensors if x.storage.error is not None]
         engine.end_step()
         entered.note_contents(there)
         effects, tracer = Session(), Tracer(entered.enter)
