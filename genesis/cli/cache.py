@@ -28,11 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print or clear. Always 0."""
+    """Print or clear. 0, or 1 for a directory that is not used."""
     from genesis.runtime.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
     asked = [kind for kind in KINDS if getattr(arguments, f"{kind}s")] or KINDS
     entries = {"kernel": KernelCache().entries, "plan": PlanCache().entries}
+    refusal = entries["kernel"].refusal()
+    if refusal:
+        print(f"not used: {refusal}\n  try: look at what is in it, then `chmod go-w` it or remove it; or set "
+              "GENESIS_CACHE_DIR")
+        return 1
     files = {kind: list(entries[kind].files()) for kind in asked}
     if arguments.action == "list":
         for row in _rows([(kind, file) for kind in asked for file in files[kind]]):

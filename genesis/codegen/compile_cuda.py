@@ -27,7 +27,7 @@ class Cache(Protocol):
     """What `runtime.kernel_cache.KernelCache` is."""
 
     def get(self, key: str) -> Any:
-        """An entry with `cubin` and `meta`, or None."""
+        """An entry whose `image` is the kernel, or None."""
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
         """Write an entry; whether that worked."""
@@ -53,32 +53,28 @@ def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
     """
     keys = [key_of(source, architecture) for source in sources]
     wanted = dict(zip(keys, sources, strict=True))
-    found: dict[str, dict[str, Any]] = {}
-    for key in wanted:
+    found: dict[str, KernelImage] = {}
+    for key, source in wanted.items():
         entry = store.get(key) if store is not None else None
-        if entry is not None:
-            found[key] = {"cubin": entry.cubin, **entry.meta, "entry": store.name(key)}  # type: ignore[union-attr]
+        image = None if entry is None else entry.image(store.name(key), text_of(source))  # type: ignore[union-attr]
+        if image is not None:
+            found[key] = image
     missing = {key: source for key, source in wanted.items() if key not in found}
     for (key, source), answer in zip(missing.items(), _compile(missing.values(), architecture), strict=True):
         if "error" in answer:
             raise CompilationFailed(f"{source.name} does not compile\n{answer['error']}\n{source.source}")
-        found[key] = {**answer, "cubin": base64.b64decode(answer["cubin"])}
-        if store is not None:
-            meta = {name: answer[name] for name in ("name", "num_warps", "shared_bytes")}
-            if store.put(key, found[key]["cubin"], {**meta, "source": text_of(source)}):
-                found[key]["entry"] = store.name(key)
-    return [_image(found[key], wanted[key]) for key in keys]
+        cubin, text = base64.b64decode(answer["cubin"]), text_of(source)
+        meta = {name: answer[name] for name in ("name", "num_warps", "shared_bytes")}
+        kept = store is not None and store.put(key, cubin, {**meta, "source": text})
+        name = store.name(key) if store is not None and kept else ""
+        found[key] = KernelImage(meta["name"], cubin, meta["num_warps"], meta["shared_bytes"], text, name)
+    return [found[key] for key in keys]
 
 
 def key_of(source: KernelSource, architecture: int = ARCHITECTURE) -> str:
     """All that a binary depends on, as text."""
     return json.dumps({**source.key_parts(), "architecture": architecture, "fp_fusion": ENABLE_FP_FUSION,
                        "triton": version("triton"), "format": FORMAT})
-
-
-def _image(found: dict[str, Any], source: KernelSource) -> KernelImage:
-    return KernelImage(found["name"], found["cubin"], found["num_warps"], found["shared_bytes"], text_of(source),
-                       found.get("entry", ""))
 
 
 def text_of(source: KernelSource) -> str:

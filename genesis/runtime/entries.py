@@ -1,8 +1,9 @@
 """A directory of files that are there whole or not at all: what the kernel cache and the plan cache keep.
 
-An entry is one file: a line that names the format and the sha256 of the rest, a line of JSON, bytes. It is written
-aside and renamed, so a reader sees a whole entry or none, and two processes may write the same one; an entry that is
-damaged all the same counts as missing. Nothing in it is executed on the host: no pickle, no shared object.
+An entry is one file: a line that names the format and the sha256 of the rest, a line of JSON with its full key, bytes.
+It is written aside and renamed, so a reader sees a whole entry or none, and two processes may write the same one. An
+entry that is damaged all the same counts as missing; so does one that is another key's, or that somebody else may have
+written, because what is in a cubin runs on the GPU. Nothing is executed on the host: no pickle, no shared object.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+ABANDONED: Final = 3600.0
+"""Seconds after which a file that is still aside belongs to a process that was killed: writing takes far less."""
+
+ASIDE: Final = ".tmp"
 
 
 class Entry(NamedTuple):
@@ -23,11 +33,15 @@ class Entry(NamedTuple):
     content: bytes
 
 
+class NotUsed(OSError):
+    """A directory that somebody else can have written to. It is left as it is: its owner must decide about it."""
+
+
 class Entries:
-    """Entries of one kind, in a directory that only its owner can read or write.
+    """Entries of one kind, in a directory that nobody but its owner can write to.
 
     Args:
-        directory: made when first written to.
+        directory: made when first written to, for its owner alone. One that is there is used as it is, or not at all.
         kind: of entry; the ending of its files.
         version: of the format; entries of another one count as missing.
 
@@ -35,103 +49,208 @@ class Entries:
     >>> entries = Entries(Path(tempfile.mkdtemp()), "kernel", 1)
     >>> entries.write("add", {"num_warps": 4}, b"ELF...")
     True
-    >>> entries.read("add")
+    >>> entries.get("add")
     Entry(meta={'num_warps': 4}, content=b'ELF...')
-    >>> entries.read("mul") is None
+    >>> entries.get("mul") is None
     True
     """
 
     def __init__(self, directory: Path, kind: str, version: int):
         self.directory, self.kind = directory, kind
         self._head = f"genesis-{kind}-{version}".encode()
+        self._swept = False
 
     def path(self, name: str) -> Path:
         """The file of an entry."""
-        return self.directory / f"{name}.{self.kind}"
+        return self.directory / self._file(name)
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of a key; None if there is none, it is damaged, or someone else may have written it."""
+        return self.read(name_of(key))
 
     def read(self, name: str) -> Entry | None:
-        """The entry; None if there is none, it is damaged, or someone else may have written it."""
+        """The entry of the key with this name, as `get`."""
         try:
-            if not self._is_ours():
-                return None
-            content = self.path(name).read_bytes()
+            with self._opened() as directory:
+                content = _read_own(self._file(name), directory)
         except OSError:
             return None
         head, _, body = content.partition(b"\n")
         if head != self._head + b" " + _digest(body):
             return None
-        meta, _, rest = body.partition(b"\n")
-        return Entry(json.loads(meta), rest)
+        line, _, rest = body.partition(b"\n")
+        try:
+            found = json.loads(line)
+            key, meta = found["key"], found["meta"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        if not isinstance(key, str) or not isinstance(meta, dict) or name_of(key) != name:
+            return None
+        return Entry(meta, rest)
 
-    def write(self, name: str, meta: dict[str, Any], content: bytes = b"") -> bool:
+    def has(self, key: str) -> bool:
+        """Is there a file for a key's entry, whatever is in it?"""
+        try:
+            with self._opened() as directory:
+                os.stat(self._file(name_of(key)), dir_fd=directory, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def write(self, key: str, meta: dict[str, Any], content: bytes = b"") -> bool:
         """Write an entry, over what is there; whether that worked.
 
-        A full disk or a read-only home is no error: what was to be kept is made again next time.
+        A full disk, a read-only home or a directory that others can write to is no error: what was to be kept is made
+        again next time.
 
         Raises:
             TypeError: `meta` has something in it that JSON has no word for.
         """
-        body = json.dumps(meta, sort_keys=True, separators=(",", ":")).encode() + b"\n" + content
+        line = json.dumps({"key": key, "meta": meta}, sort_keys=True, separators=(",", ":")).encode()
+        body = line + b"\n" + content
         try:
-            return self._make_directory() and _write_whole(
-                self.path(name), self._head + b" " + _digest(body) + b"\n" + body)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._opened() as directory:
+                self._sweep(directory)
+                _write_whole(self._file(name_of(key)), directory, self._head + b" " + _digest(body) + b"\n" + body)
         except OSError:
             return False
+        return True
+
+    def remove(self, key: str) -> None:
+        """Remove a key's entry, if there is one and it can be removed."""
+        try:
+            with self._opened() as directory:
+                os.unlink(self._file(name_of(key)), dir_fd=directory)
+        except OSError:
+            pass
 
     def files(self) -> Iterator[Path]:
         """The files of all entries."""
-        return iter(sorted(self.directory.glob(f"*.{self.kind}")) if self._is_ours() else ())
+        try:
+            with self._opened():
+                return iter(sorted(self.directory.glob(f"*.{self.kind}")))
+        except OSError:
+            return iter(())
 
     def clear(self) -> int:
-        """Remove all entries; how many there were."""
+        """Remove all entries, and what killed processes have left; how many entries there were."""
         files = list(self.files())
         for file in files:
             file.unlink(missing_ok=True)
+        try:
+            with self._opened() as directory:
+                _sweep(directory, 0.0)
+        except OSError:
+            pass
         return len(files)
 
-    def _make_directory(self) -> bool:
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.directory.stat().st_uid == os.getuid():
-            self.directory.chmod(0o700)  # also when it was there, or the umask said otherwise
-        return self._is_ours()
-
-    def _is_ours(self) -> bool:
-        """Whether nobody else can have put something here for us to run."""
+    def refusal(self) -> str:
+        """Why the directory is not used; '' if it is used, or not there."""
         try:
-            found = self.directory.stat()
+            with self._opened():
+                return ""
         except FileNotFoundError:
-            return False
-        return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            return ""
+        except OSError as error:
+            return str(error)
+
+    def _file(self, name: str) -> str:
+        return f"{name}.{self.kind}"
+
+    def _sweep(self, directory: int) -> None:
+        if not self._swept:
+            self._swept = True
+            _sweep(directory, time.time() - ABANDONED)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """A descriptor of the directory, in which nobody else can have put something for us to run.
+
+        All is done through the descriptor, so that what was checked is what is used.
+
+        Raises:
+            NotUsed: somebody else owns it, or the link that leads to it, or can write to it.
+            OSError: it is not there, or is no directory.
+        """
+        link = os.lstat(self.directory)
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
+            raise NotUsed(f"{self.directory} is a link that belongs to user {link.st_uid}")
+        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            found = os.fstat(directory)
+            if found.st_uid != os.geteuid():
+                raise NotUsed(f"{self.directory} belongs to user {found.st_uid}")
+            if found.st_mode & WRITABLE_BY_OTHERS:
+                raise NotUsed(f"{self.directory} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
+            yield directory
+        finally:
+            os.close(directory)
 
 
 def name_of(key: str) -> str:
     """A key of any length as the name of a file."""
-    return hashlib.sha256(key.encode()).hexdigest()
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def default_directory() -> Path:
-    """`$GENESIS_CACHE_DIR`, or `genesis` in the user's cache directory."""
-    named = os.environ.get("GENESIS_CACHE_DIR")
+    """`$GENESIS_CACHE_DIR`, or `genesis` in the user's cache directory; for a user without a home directory, one by
+    the user's number among the temporary files."""
+    named, cache = os.environ.get("GENESIS_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
     if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genesis"
+        folder = os.path.expanduser(named)  # as it is, where nobody knows the home that it names
+        return Path(folder)
+    if os.path.isabs(cache):
+        return Path(cache) / "genesis"
+    home = os.path.expanduser("~")
+    if os.path.isabs(home) and home != "/":
+        return Path(home) / ".cache" / "genesis"
+    from tempfile import gettempdir
+    return Path(gettempdir()) / f"genesis-{os.geteuid()}"
 
 
 def _digest(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest().encode()
 
 
-def _write_whole(path: Path, content: bytes) -> bool:
-    """Write a file so that it is there with all of its content, after a crash of the machine too, or not at all."""
-    import tempfile  # with shutil, random and three compressors: only for who writes
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".tmp")
+def _read_own(file: str, directory: int) -> bytes:
+    """The content of a regular file of ours that nobody else can write to. Links are never made, and never followed.
+
+    Raises:
+        OSError: it is not there, or is something else.
+    """
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    with open(handle, "rb") as opened:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & WRITABLE_BY_OTHERS:
+            raise NotUsed(f"{file} is no file that only this user can have written")
+        return opened.read()
+
+
+def _write_whole(file: str, directory: int, content: bytes) -> None:
+    """Write a file so that it is there with all of its content, after a crash of the machine too, or not at all.
+
+    The directory is not brought to the disk: an entry that a crash forgets is made again.
+    """
+    aside = f"{file[:16]}-{os.urandom(8).hex()}{ASIDE}"
+    handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with open(handle, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(aside, file, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
-        os.unlink(temporary)
+        os.unlink(aside, dir_fd=directory)
         raise
-    return True
+
+
+def _sweep(directory: int, before: float) -> None:
+    """Remove what was written aside before a time (0: at any time) and never became an entry."""
+    for file in os.listdir(directory):
+        if file.endswith(ASIDE):
+            try:
+                if not before or os.stat(file, dir_fd=directory, follow_symlinks=False).st_mtime < before:
+                    os.unlink(file, dir_fd=directory)
+            except OSError:  # another process was faster
+                continue

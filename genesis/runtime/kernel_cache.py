@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from genesis.runtime.entries import Entries, default_directory, name_of
+from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 1
+"""Raised when an entry of an earlier version would be read wrongly; those without a key count as missing anyway."""
+
+MOST_WARPS: Final = 64
+"""Warps of one program; what an entry says beyond that is no number of warps."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +23,23 @@ class CachedKernel:
     cubin: bytes
     meta: dict[str, Any]
 
+    def image(self, entry: str, source: str | None = None) -> KernelImage | None:
+        """What the driver loads; None if the entry does not say all of it, which only another version can have written.
+
+        Args:
+            entry: its name.
+            source: the kernel's text; that of the entry by default.
+        """
+        name, warps, shared = (self.meta.get(part) for part in ("name", "num_warps", "shared_bytes"))
+        text = self.meta.get("source") if source is None else source
+        if not (isinstance(name, str) and name and isinstance(text, str) and type(warps) is int
+                and 1 <= warps <= MOST_WARPS and type(shared) is int and shared >= 0):
+            return None
+        return KernelImage(name, self.cubin, warps, shared, text, entry)
+
 
 class KernelCache:
-    """A directory of compiled kernels that only its owner can read or write.
+    """A directory of compiled kernels that nobody but its owner can write to.
 
     Args:
         directory: None is `$GENESIS_CACHE_DIR`, and without that ~/.cache/genesis. Made when first written to.
@@ -63,7 +82,7 @@ class KernelCache:
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
         """Write an entry, over what is there; whether that worked. See `Entries.write`."""
-        return self.entries.write(name_of(key), meta, cubin)
+        return self.entries.write(key, meta, cubin)
 
     def clear(self) -> int:
         """Remove all entries; how many there were."""

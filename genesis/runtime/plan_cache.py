@@ -9,16 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from genesis.runtime.entries import Entries, default_directory, name_of
+from genesis.runtime.entries import Entries, default_directory
 from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage, Plan
 from genesis.runtime.plan_form import PlanForm, from_json
+from genesis.runtime.stored_form import Malformed
 
 FORMAT: Final = 1
+"""Raised when an entry of an earlier version would be read wrongly; those without a key count as missing anyway."""
 
 
 class PlanCache:
-    """A directory of plans that only its owner can read or write.
+    """A directory of plans that nobody but its owner can write to.
 
     Args:
         directory: as of `KernelCache`, whose entries the plans refer to.
@@ -35,35 +37,31 @@ class PlanCache:
 
         An entry that cannot be used is removed: the plan is then made and written anew.
         """
-        found = self.entries.read(name_of(key))
+        found = self.entries.get(key)
         if found is None:
             return None
-        form = from_json(found.meta, self._image)
-        if form is None:
-            self.entries.path(name_of(key)).unlink(missing_ok=True)
-            return None
-        return form.fill(form.evaluate({}))
+        try:
+            form = from_json(found.meta, self._image)
+            plan = None if form is None else form.fill(form.evaluate({}))
+        except Malformed:
+            plan = None
+        if plan is None:
+            self.entries.remove(key)
+        return plan
 
     def has(self, key: str) -> bool:
         """Is there an entry, whatever is in it?"""
-        return self.entries.path(name_of(key)).exists()
+        return self.entries.has(key)
 
     def put(self, key: str, form: PlanForm) -> bool:
         """Write a form in which nothing is open; False if that failed, or a kernel is in no cache."""
-        return all(form.entries) and self.entries.write(name_of(key), form.as_json())
+        return all(form.entries) and self.entries.write(key, form.as_json())
 
     def _image(self, entry: str) -> KernelImage | None:
         image = self._images.get(entry)
-        if image is not None:
-            return image
-        found = self._kernels.named(entry)
-        if found is None:
-            return None
-        meta = found.meta
-        try:
-            image = KernelImage(meta["name"], found.cubin, meta["num_warps"], meta["shared_bytes"], meta["source"],
-                                entry)
-        except KeyError:  # written by a version that kept less
-            return None
-        self._images[entry] = image
+        if image is None:
+            found = self._kernels.named(entry)
+            image = None if found is None else found.image(entry)
+            if image is not None:
+                self._images[entry] = image
         return image

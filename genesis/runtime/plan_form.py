@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from genesis.ir.types import Device, dtype_named, tensor_type
 from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Place, Plan, Table
+from genesis.runtime.stored_form import check_form
 
 FORMAT: Final = 1
 """Raised when a form of an earlier version would be read wrongly."""
@@ -182,14 +183,18 @@ def from_json(stored: dict[str, Any], kernels: Callable[[str], KernelImage | Non
 
     Args:
         kernels: name of an entry → kernel.
+
+    Raises:
+        Malformed: it describes nothing that could be filled in.
     """
     if stored.get("format") != FORMAT:
         return None
-    images = [kernels(entry) for entry in stored["entries"]]
+    entries = check_form(stored)
+    images = [kernels(entry) for entry in entries]
     if None in images:
         return None
     parts = {name: stored[name] for name in _STORED}
-    return PlanForm(**parts, kernels=tuple(images), entries=tuple(stored["entries"]))  # type: ignore[arg-type]
+    return PlanForm(**parts, kernels=tuple(images), entries=tuple(entries))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,11 @@ def test_no_cache_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setenv("GENESIS_CACHE_DIR", str(tmp_path / "none"))
     assert main(["cache"]) == 0
     assert "0 kernels and 0 plans" in capsys.readouterr().out
+
+
+def test_a_directory_that_is_not_used_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.chmod(0o777)
+    assert main(["cache", "clear"]) == 1
+    text = capsys.readouterr().out
+    assert "not used" in text and "can be written to by others (mode 777)" in text and "chmod go-w" in text
+    assert len(list(folder.iterdir())) == 3

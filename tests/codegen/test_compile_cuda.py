@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.passes.fuse import fuse
 from genesis.passes.pipeline import run_passes
+from genesis.runtime.kernel_cache import CachedKernel
 from genesis.runtime.plan import KernelImage, Launch
 from tests.codegen.programs import inputs
 
@@ -32,12 +33,6 @@ def kernels():
     return [emit(group) for group in fuse(Graph((x, y), (p.exp(x), r.sum(matmul(x, y), axes=(1,))))).groups]
 
 
-@dataclass
-class Entry:
-    cubin: bytes
-    meta: dict[str, Any]
-
-
 class Store(dict):
     """A kernel cache in memory."""
 
@@ -45,7 +40,7 @@ class Store(dict):
         return super().get(key, default)
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
-        self[key] = Entry(cubin, meta)
+        self[key] = CachedKernel(cubin, meta)
         return True
 
     def name(self, key: str) -> str:

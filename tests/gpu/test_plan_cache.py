@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,8 +45,9 @@ class Compiler:
                     "source": compile_cuda.text_of(source)}
             if store.get(key) is None:
                 self.made.append(source.name)
-                assert store.put(key, b"", meta)
-            images.append(KernelImage(source.name, b"", source.num_warps, 0, meta["source"], store.name(key)))
+                store.put(key, b"", meta)
+            kept = store.name(key) if store.get(key) is not None else ""
+            images.append(KernelImage(source.name, b"", source.num_warps, 0, meta["source"], kept))
         return images
 
 
@@ -181,7 +183,10 @@ def test_a_directory_that_others_write_to_is_not_trusted(compiler: Compiler, tmp
     run(7)
     new_process()
     tmp_path.chmod(0o777)
-    assert run(7)[0] == "compiled"
+    for _ in range(2):  # nor is it mended: what others put there meanwhile would be trusted
+        assert run(7)[0] == "compiled"
+        new_process()
+        assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o777
 
 
 def test_a_training_step(compiler: Compiler) -> None:

@@ -1,0 +1,190 @@
+"""Whether what a file says is a plan's form: every part is there, is what it should be, and refers to what is there.
+
+A plan's memory is addressed by what the form says, without asking again. So a form is looked at once, when it is read:
+a program whose file was written by a defect or a disk that lies compiles anew, and does not run over somebody's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+from genesis.ir.types import Device, dtype_named
+
+Fits = Callable[[Any, "_Tables"], bool]
+"""Says of a field whether it is what it should be."""
+
+
+WORD: Final = 1 << 63
+"""What an int64 argument cannot hold."""
+
+
+class Malformed(ValueError):
+    """A file that is whole, and is no plan's form."""
+
+
+class _Tables:
+    """How many there are of what a field may refer to, and which classes the objects so far are of."""
+
+    def __init__(self, types: int, kernels: int):
+        self.types, self.kernels = types, kernels
+        self.classes: list[str] = []
+
+
+def _count(x: Any, tables: _Tables) -> bool:
+    return type(x) is int and 0 <= x < WORD
+
+
+def _text(x: Any, tables: _Tables) -> bool:
+    return type(x) is str
+
+
+def _device(x: Any, tables: _Tables) -> bool:
+    if not _tagged(x, "d") or type(x[1]) is not str:
+        return False
+    try:
+        Device(x[1])
+    except RuntimeError:
+        return False
+    return True
+
+
+def _type(x: Any, tables: _Tables) -> bool:
+    return _tagged(x, "t") and _below(x[1], tables.types)
+
+
+def _kernel(x: Any, tables: _Tables) -> bool:
+    return _tagged(x, "k") and _below(x[1], tables.kernels)
+
+
+def _place(x: Any, tables: _Tables) -> bool:
+    return _object(x, tables, ("Place",))
+
+
+def _where(x: Any, tables: _Tables) -> bool:
+    return x in ("input", "output", "arena", "errors", "numbers")
+
+
+def _nothing(x: Any, tables: _Tables) -> bool:
+    return x is None
+
+
+def _object(x: Any, tables: _Tables, classes: Sequence[str]) -> bool:
+    return _tagged(x, "o") and _below(x[1], len(tables.classes)) and tables.classes[x[1]] in classes
+
+
+def _one_of(*classes: str) -> Fits:
+    return lambda x, tables: _object(x, tables, classes)
+
+
+def _number_or(*classes: str) -> Fits:
+    return lambda x, tables: (-WORD <= x < WORD) if type(x) is int else _object(x, tables, classes)
+
+
+def _or_none(fits: Fits) -> Fits:
+    return lambda x, tables: x is None or fits(x, tables)
+
+
+def _tuple_of(fits: Fits, length: int | None = None) -> Fits:
+    return lambda x, tables: (type(x) is list and len(x) > 0 and x[0] == "()"
+                              and length in (None, len(x) - 1) and all(fits(y, tables) for y in x[1:]))
+
+
+FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
+    "Place": (_where, _count, _count, _type),
+    "Check": (_text, _count, _count, _text),
+    "Table": (_tuple_of(_number_or("Place", "Check")),),
+    "Copy": (_place, _place, _text),
+    "Launch": (_kernel, _tuple_of(_number_or("Place", "Table")), _tuple_of(_count, 3), _text,
+               _or_none(_tuple_of(_place)), _text),
+    "Plan": (_device, _tuple_of(_type), _tuple_of(_type), _tuple_of(_count), _tuple_of(_type),
+             _tuple_of(_one_of("Launch", "Copy")), _count, _count, _tuple_of(_nothing, 0), _tuple_of(_count),
+             _or_none(_one_of("Plan"))),
+}
+"""For each class its fields, in order, as plans on disk have them: nothing depends on a size, and steps are launches
+and copies."""
+
+
+def check_form(stored: dict[str, Any]) -> list[str]:
+    """The names of the kernels' entries of a form in which nothing is open.
+
+    Raises:
+        Malformed: names the part that is wrong.
+    """
+    for name in ("entries", "fixed", "types", "objects"):
+        if type(stored.get(name)) is not list:
+            raise Malformed(f"{name} is no list")
+    for name in ("values", "guards", "open", "symbols", "moving"):
+        if stored.get(name) != []:
+            raise Malformed(f"{name} is not empty: nothing is open in what is on disk")
+    entries: list[str] = stored["entries"]
+    if not all(type(entry) is str and entry.isalnum() for entry in entries):
+        raise Malformed("an entry of a kernel is no name")
+    for number, entry in enumerate(stored["types"]):
+        if not _is_type(entry):
+            raise Malformed(f"type {number} is none")
+    _check_objects(stored["objects"], _Tables(len(stored["types"]), len(entries)))
+    _check_places(stored["objects"], stored["types"])
+    return entries
+
+
+def _check_objects(objects: list[Any], tables: _Tables) -> None:
+    """Each refers only to those before it; the last one is the plan."""
+    for number, entry in enumerate(objects):
+        if type(entry) is not list or not entry or type(entry[0]) is not str:
+            raise Malformed(f"object {number} has no class")
+        fields = FIELDS.get(entry[0], ())
+        if not fields or len(fields) != len(entry) - 1:
+            raise Malformed(f"object {number} is no {entry[0]}")
+        for position, (fits, x) in enumerate(zip(fields, entry[1:], strict=True)):
+            if not fits(x, tables):
+                raise Malformed(f"field {position} of object {number}, a {entry[0]}")
+        tables.classes.append(entry[0])
+    if tables.classes[-1:] != ["Plan"]:
+        raise Malformed("there is no plan")
+
+
+def _check_places(objects: list[Any], types: list[Any]) -> None:
+    """Whether what the steps use is inside of the memories that the plan has, or its refresh."""
+    plans = [entry for entry in objects if entry[0] == "Plan"]
+    sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8,
+             ("numbers", 0): 8 * max(len(plan[5]) - 1 for plan in plans)}
+    for plan in plans:
+        for where, memories in (("input", plan[2][1:]), ("output", plan[3][1:])):
+            for index, (_, number) in enumerate(memories):
+                sizes[where, index] = max(sizes.get((where, index), 0), _bytes(types[number]))
+        if any(position >= len(plan[2]) - 1 for position in (*plan[4][1:], *plan[10][1:])):
+            raise Malformed("a plan overwrites an input that it does not have")
+    for _, where, index, offset, (_, number) in (entry for entry in objects if entry[0] == "Place"):
+        memory = (where, index if where in ("input", "output") else 0)
+        if offset + _bytes(types[number]) > sizes.get(memory, -1):
+            raise Malformed(f"a place in {where} {index} at {offset} is outside of the plan's memory")
+
+
+def _bytes(entry: list[Any]) -> int:
+    """Of a value of a type."""
+    short, shape, _, _ = entry
+    return dtype_named(short).itemsize * prod(shape)
+
+
+def _is_type(entry: Any) -> bool:
+    if type(entry) is not list or len(entry) != 4:
+        return False
+    short, shape, device, weak = entry
+    if type(short) is not str or type(shape) is not list or type(device) is not str or type(weak) is not bool:
+        return False
+    try:
+        dtype_named(short)
+        Device(device)
+    except (TypeError, RuntimeError):
+        return False
+    return all(type(size) is int and size >= 0 for size in shape)
+
+
+def _tagged(x: Any, tag: str) -> bool:
+    return type(x) is list and len(x) == 2 and x[0] == tag
+
+
+def _below(x: Any, count: int) -> bool:
+    return type(x) is int and 0 <= x < count
