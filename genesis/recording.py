@@ -203,18 +203,42 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
     """
     node = emit(op, tuple([operand(x) for x in inputs]), attrs)
     if type(node.type) is tuple:
-        return tuple(wrap(make(control.item, (node,), (i,), node.source)) for i in range(len(node.type)))
+        return wrap_all([make(control.item, (node,), (i,), node.source) for i in range(len(node.type))])
     return wrap(node)
 
 
-def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False) -> None:
+def wrap_all(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
+    """New tensors for the results of one op: what reads memory that may change computes all of them at once."""
+    if not volatile:
+        return tuple(map(wrap, nodes))
+    read_from = volatile[:]
+    volatile.clear()
+    made = tuple(map(wrap, nodes))
+    volatile[:] = read_from
+    compute_now(*[tensor.storage for tensor in made])
+    return made
+
+
+def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node]) -> None:
+    """Write values through several tensors. All are computed from what is there before the first is written."""
+    later: list[Storage] = []
+    for tensor, node in zip(tensors, nodes, strict=True):
+        assign(tensor, node, later=later)
+    if later:
+        compute_now(*later)
+
+
+def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False,
+           later: list[Storage] | None = None) -> None:
     """Write a value of the tensor's own type through it, into its storage.
 
     `replaces`: the value is not computed from the content, which then gets a gradient of 0.
     `uniform`: all its elements are equal, so that it can be written where elements share memory.
+    `later`: where to note a storage that must be computed before the user's call returns, as others see its memory.
     """
     storage = tensor.storage
-    if tensor.leaf is not None and mode.enabled:
+    freed = tensor.leaf == FREED
+    if tensor.leaf is not None and mode.enabled and not freed:
         what = "a view of a leaf" if tensor.is_view else "a leaf"
         raise failure("in-place write", f"{what} variable that requires grad is being used in an in-place operation",
                       [("tensor", tensor)], hint="write under genesis.no_grad(), or to a clone()")
@@ -224,8 +248,10 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     if node.type is not tensor.type:
         raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
                       hint="use the out-of-place op")
+    if freed and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
+        node = make(control.stop_gradient, (node,))
     if tensor.part is None and not storage.needs_grad:
-        storage.write(node)
+        storage.write(node, later)
         return
     before = whole = storage.node
     hidden = before.needs_grad and (tensor.detached or not mode.enabled)
@@ -244,4 +270,4 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
         if before.op is control.overwritten:
             before = before.inputs[0]
         node = make(control.overwritten, (before, node))
-    storage.write(node)
+    storage.write(node, later)

@@ -146,8 +146,11 @@ class Storage:
             outside.snapshot = weakref.ref(leaf)
         return leaf
 
-    def write(self, node: Node) -> None:
-        """Give the storage another content; its memory follows at the next flush."""
+    def write(self, node: Node, later: list[Storage] | None = None) -> None:
+        """Give the storage another content; its memory follows at the next flush.
+
+        A memory that others see gets it before this returns, or, with `later`, is noted there for `compute_now`.
+        """
         outside = self._outside
         self._node = node
         touched[0] += 1
@@ -163,11 +166,10 @@ class Storage:
             self._queued = True
             pending.append(self._reference)
         if (outside is not None and self.exported) or (volatile and node.op is not control.item):
-            if outside is not None:
-                outside.join()
-            compute_now(self)
-            if outside is not None:
-                outside.release()
+            if later is None:
+                compute_now(self)
+            else:
+                later.append(self)
 
     def settle(self, cell: Cell, keep: Node | None = None) -> None:
         """The content is in the cell's memory now. `keep` is the node to differentiate through."""
@@ -255,13 +257,19 @@ volatile: list[Node] = []
 """Leaves over memory that may change as soon as the user's call returns."""
 
 
-def compute_now(storage: Storage) -> None:
-    """Compute the content before the call returns: it was read from memory that may change."""
+def compute_now(*storages: Storage) -> None:
+    """Compute the contents, in one plan, before the call returns: they were read from memory that may change, or
+    others see the memory that they go to."""
     from genesis import engine
+    shared = [storage._outside for storage in storages if storage._outside is not None]
+    for outside in shared:
+        outside.join()
     try:
-        engine.flush([storage])
+        engine.flush(storages)
     finally:
         volatile.clear()
+    for outside in shared:
+        outside.release()
 
 
 differentiable: weakref.WeakSet[Storage] = weakref.WeakSet()

@@ -15,7 +15,7 @@ from genesis.ops.common import Axis, shape_of
 from genesis.ops.creation import zeros
 from genesis.ops.diagonals import as_strided
 from genesis.ops.shape import cat, clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
-from genesis.recording import TensorBase, show
+from genesis.recording import FREED, TensorBase, show
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -27,7 +27,7 @@ def shows(tensor: Any, like: Any) -> Any:
     Raises:
         RuntimeError: it is a leaf that requires grad, whose gradient would no longer fit it.
     """
-    if tensor.leaf is not None and mode.enabled:
+    if tensor.leaf is not None and tensor.leaf != FREED and mode.enabled:
         raise failure("in-place view", "a leaf variable that requires grad is being used in an in-place operation",
                       [("tensor", tensor)], hint="use the out-of-place method")
     session.rebound()

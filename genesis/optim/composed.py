@@ -13,7 +13,7 @@ from genesis.ir.types import float32
 from genesis.ops.common import to_dtype
 from genesis.ops.creation import zeros
 from genesis.optim.optimizer import Group, Optimizer
-from genesis.recording import assign, read
+from genesis.recording import assign_all, read
 from genesis.session import live_numbers
 from genesis.tensor import Tensor
 
@@ -56,9 +56,8 @@ class ComposedOptimizer(Optimizer):
             if group.get("decoupled_weight_decay"):
                 wide = wide * kept
             found = self.rule(group, wide, g + wide * decay, state, *numbers)
-            for name, value in found.items():
-                target = p if name == "p" else state[name]
-                assign(target, read(to_dtype(value, target.dtype)))
+            targets = [p if name == "p" else state[name] for name in found]
+            assign_all(targets, [read(to_dtype(x, t.dtype)) for x, t in zip(found.values(), targets, strict=True)])
 
 
 class _NextStep:

@@ -7,7 +7,7 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -83,6 +83,10 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter._grad is not None and not self.state.get(parameter):
+                    self._begin(parameter, group)
         counts = [(state, state["step"]) for state in self.state.values() if type(state.get("step")) is int]
         try:
             with no_grad():
@@ -111,8 +115,9 @@ class Optimizer:
         group = dict(param_group)
         given = group["params"]
         group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        known = set(map(id, self._parameters()))
         for parameter in group["params"]:
-            self._check(parameter)
+            self._check(parameter, known)
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         if len(set(map(id, group["params"]))) != len(group["params"]):
@@ -122,6 +127,16 @@ class Optimizer:
             self.state[parameter] = self.initial_state(parameter, group)
         held = [x for p in group["params"] for x in (p, *self.state[p].values()) if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
+
+    def _begin(self, parameter: Tensor, group: Group) -> dict[str, Any]:
+        """Give a parameter the state of one that has not been stepped: what it had was taken away, or the group's
+        options ask for more than when it was added."""
+        state = self.state.setdefault(parameter, {})
+        state.update(self.initial_state(parameter, group))
+        held = [x for x in state.values() if isinstance(x, Tensor)]
+        if held:
+            engine.materialize(held)
+        return state
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number: {name: value}}, "param_groups": [{option: value, "params": [number]}]}.
@@ -143,10 +158,28 @@ class Optimizer:
         never broadcast. What the optimizer does not know is kept, as in torch.
 
         Raises:
+<<<<<<< HEAD
             ValueError: other numbers of groups or of parameters in one; an option, a count or a tensor is missing, or
                 has another shape than the optimizer's.
             TypeError: it, or a tensor's entry, is something else.
             KeyError: it has no "state" or no "param_groups".
+=======
+            ValueError: other numbers of groups or of parameters in one.
+        """
+        saved_groups = state_dict["param_groups"]
+        if len(saved_groups) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved_groups, self.param_groups, strict=True)):
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
+                             "group")
+        saved_numbers = chain.from_iterable(group["params"] for group in saved_groups)
+        with no_grad():
+            for number, (group, parameter) in zip(saved_numbers, self._grouped(), strict=True):
+                state = self.state.get(parameter) or self._begin(parameter, group)
+                self.restore(state, state_dict["state"].get(number, {}))
+        for group, saved in zip(self.param_groups, saved_groups, strict=True):
+            group.update({name: value for name, value in saved.items() if name != "params"})
+>>>>>>> 9537458 (wip)
 
         >>> import genesis
         >>> w = genesis.ones(2, requires_grad=True)
@@ -184,28 +217,41 @@ class Optimizer:
         once now, and once at each later call of a compiled function that this is part of.
         """
         node = emit(op, (*live_numbers(numbers), *map(read, operands)), attrs)
-        for tensor, result in zip(written, results_of(node), strict=True):
-            assign(tensor, result)
+        assign_all(written, results_of(node))
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
 
-    def _check(self, parameter: Any) -> None:
+    def _check(self, parameter: Any, known: Collection[int]) -> None:
         if not isinstance(parameter, Tensor):
             raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
         if not parameter.is_leaf:
             raise ValueError("can't optimize a non-leaf Tensor")
-        if parameter in self.state:
+        if id(parameter) in known:
             raise ValueError("some parameters appear in more than one parameter group")
 
     def _alike(self, group: Group) -> Iterable[list[Tensor]]:
         """The group's parameters with a gradient, those together that one op can update."""
         buckets: dict[Hashable, list[Tensor]] = {}
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                kind = parameter.type
-                buckets.setdefault((kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
+        found = [parameter for parameter in group["params"] if parameter.grad is not None]
+        layers = _layers(found) if len({id(p.storage) for p in found}) < len(found) else [0] * len(found)
+        for parameter, layer in zip(found, layers, strict=True):
+            kind = parameter.type
+            buckets.setdefault((kind.dtype, kind.device, self.kind(parameter), layer), []).append(parameter)
         return buckets.values()
+
+
+def _layers(parameters: Sequence[Tensor]) -> list[int]:
+    """For each parameter how many before it may share elements with it: these are updated before, by other ops."""
+    reached: dict[Any, list[tuple[int, int]]] = {}
+    found = []
+    for x in parameters:
+        first = x.storage_offset()
+        last = first + sum((size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True))
+        ranges = reached.setdefault(x.storage, [])
+        found.append(sum(first <= high and low <= last for low, high in ranges))
+        ranges.append((first, last))
+    return found
 
 
 def check_option(optimizer: str, name: str, value: float, low: float = 0.0, below: float = float("inf")) -> None:
