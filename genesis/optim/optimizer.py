@@ -17,7 +17,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
 from genesis.optim.loading import load
-from genesis.recording import assign, emit, read
+from genesis.recording import assign_all, emit, read
 from genesis.session import live_numbers
 from genesis.tensor import Tensor
 
@@ -158,28 +158,10 @@ class Optimizer:
         never broadcast. What the optimizer does not know is kept, as in torch.
 
         Raises:
-<<<<<<< HEAD
             ValueError: other numbers of groups or of parameters in one; an option, a count or a tensor is missing, or
                 has another shape than the optimizer's.
             TypeError: it, or a tensor's entry, is something else.
             KeyError: it has no "state" or no "param_groups".
-=======
-            ValueError: other numbers of groups or of parameters in one.
-        """
-        saved_groups = state_dict["param_groups"]
-        if len(saved_groups) != len(self.param_groups):
-            raise ValueError("loaded state dict has a different number of parameter groups")
-        if any(len(a["params"]) != len(b["params"]) for a, b in zip(saved_groups, self.param_groups, strict=True)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's "
-                             "group")
-        saved_numbers = chain.from_iterable(group["params"] for group in saved_groups)
-        with no_grad():
-            for number, (group, parameter) in zip(saved_numbers, self._grouped(), strict=True):
-                state = self.state.get(parameter) or self._begin(parameter, group)
-                self.restore(state, state_dict["state"].get(number, {}))
-        for group, saved in zip(self.param_groups, saved_groups, strict=True):
-            group.update({name: value for name, value in saved.items() if name != "params"})
->>>>>>> 9537458 (wip)
 
         >>> import genesis
         >>> w = genesis.ones(2, requires_grad=True)
@@ -234,7 +216,8 @@ class Optimizer:
         """The group's parameters with a gradient, those together that one op can update."""
         buckets: dict[Hashable, list[Tensor]] = {}
         found = [parameter for parameter in group["params"] if parameter.grad is not None]
-        layers = _layers(found) if len({id(p.storage) for p in found}) < len(found) else [0] * len(found)
+        memories = {None if p.storage.exported else p.storage for p in found}
+        layers = _layers(found) if len(memories) < len(found) else [0] * len(found)
         for parameter, layer in zip(found, layers, strict=True):
             kind = parameter.type
             buckets.setdefault((kind.dtype, kind.device, self.kind(parameter), layer), []).append(parameter)
@@ -242,13 +225,17 @@ class Optimizer:
 
 
 def _layers(parameters: Sequence[Tensor]) -> list[int]:
-    """For each parameter how many before it may share elements with it: these are updated before, by other ops."""
+    """For each parameter how many before it may share elements with it: these are updated before, by other ops.
+
+    Tensors that were made of one numpy array have storages of their own: there the addresses count.
+    """
     reached: dict[Any, list[tuple[int, int]]] = {}
     found = []
     for x in parameters:
-        first = x.storage_offset()
-        last = first + sum((size - 1) * stride for size, stride in zip(x.shape, x.strides, strict=True))
-        ranges = reached.setdefault(x.storage, [])
+        shared = x.storage.exported
+        first = x.storage_offset() * x.itemsize + (x.storage.cell.memory.ptr if shared else 0)
+        last = first + x.itemsize * sum((size - 1) * step for size, step in zip(x.shape, x.strides, strict=True))
+        ranges = reached.setdefault(None if shared else x.storage, [])
         found.append(sum(first <= high and low <= last for low, high in ranges))
         ranges.append((first, last))
     return found
