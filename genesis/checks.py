@@ -36,6 +36,7 @@ class Checks:
         self._slow_kinds: list[tuple[Any, type]] = []
         self._slow: list[tuple[Mapping[Any, Any], dict[Any, Any], bool]] = []
         self._tensors: list[tuple[Any, tuple]] = []
+        self._states: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._more: list[Callable[[], bool]] = []
         self._module_epoch = self._tensor_epoch = -1
 
@@ -101,6 +102,10 @@ class Checks:
         groups = copy["param_groups"]
         self.container(groups, world.of(groups))
         self.entries(vars(optimizer), {"param_groups": groups, "state": copy["state"]})
+        state = copy["state"]
+        count = len(world.of(state))
+        self._more.append(lambda: len(state) == count)
+        self._states.append((state, world.of(state)))
         for group in world.of(groups):
             options = world.of(group)
             self.entries(group, {"params": options["params"]})
@@ -163,6 +168,8 @@ class Checks:
             at = session.rebound_epoch
             if not all(all(map(is_, tensor_identity(x)[:3], known[:3])) and tensor_identity(x)[3:] == known[3:]
                        for x, known in self._tensors):
+                return False
+            if not all(all(map(is_, map(state.get, known), known.values())) for state, known in self._states):
                 return False
             self._tensor_epoch = at
         return True

@@ -18,7 +18,7 @@ from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
 from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast, default_dtype
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
+from genesis.recording import TensorBase, emit, read, wrap, wrap_all
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -140,8 +140,8 @@ def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> Va
     kept = r.reduced_shape(node.type.shape, (axis,), True)
     indices = emit(arg, (node,), (axis, bool(keepdim)))
     values = emit(indexing.gather, (node, indices if keepdim else make(movement.reshape, (indices,), (kept,))), (axis,))
-    return ValuesIndices(wrap(values if keepdim else make(movement.reshape, (values,), (indices.type.shape,))),
-                         wrap(indices))
+    best = values if keepdim else make(movement.reshape, (values,), (indices.type.shape,))
+    return ValuesIndices(*wrap_all([best, indices]))
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None, axis: int | None = None,

@@ -17,7 +17,7 @@ from genesis.ir.ops import searching as s
 from genesis.ir.types import bool_, cpu, int32, int64
 from genesis.ops.common import axis_in, cast, device_of
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
+from genesis.recording import TensorBase, emit, read, wrap, wrap_all
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -105,7 +105,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     flat = emit(s.nonzero, (read(input.detach()),), (count,))
     parts = [_coordinate(flat, input.type.shape, d) for d in range(input.type.ndim)]
     if as_tuple:
-        return tuple(map(wrap, parts))
+        return wrap_all(parts)
     if not parts:
         return into(out, input.new_empty((count, 0), dtype=int64))
     columns = [make(movement.reshape, (part,), ((count, 1),)) for part in parts]
@@ -155,7 +155,8 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
 
 def compressed(rows: Tensor, mask: Tensor) -> Tensor:
     """The rows where a mask of them is true."""
-    return wrap(emit(s.compress, (read(rows), read(mask)), (counted(mask),)))
+    count = counted(mask)  # first: what reads memory that others see is computed before it returns
+    return wrap(emit(s.compress, (read(rows), read(mask)), (count,)))
 
 
 def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from itertools import chain
 from typing import Any
 
-from genesis import engine
+from genesis import engine, session
 from genesis.gradmode import enable_grad, no_grad
 from genesis.ir.errors import failure
 from genesis.ir.node import Op
@@ -131,6 +131,7 @@ class Optimizer:
     def _begin(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """Give a parameter the state of one that has not been stepped: what it had was taken away, or the group's
         options ask for more than when it was added."""
+        session.rebound()  # a compiled step holds the states that it knew
         state = self.state.setdefault(parameter, {})
         state.update(self.initial_state(parameter, group))
         held = [x for x in state.values() if isinstance(x, Tensor)]

@@ -50,6 +50,17 @@ def a_copying_constructor_is_safe(T, nn, optim, np):
 
 
 @program
+def all_results_of_an_op_are_of_the_time_it_was_called(T, nn, optim, np):
+    a = np.arange(400_000, dtype=np.float32).reshape(400, 1000)
+    x = T.from_numpy(a)
+    results = [*x.sort(descending=True), *x.max(1), *x.min(0), *x.topk(3), *x.cummax(1), *T.aminmax(x)]
+    places, chosen = (x < 5).nonzero(as_tuple=True), x[x < 3]
+    compressed = x.masked_select(x > 399_990)
+    a[:] = -1
+    return [r.reshape(-1)[:5] for r in results], places, chosen, compressed, x[0, :3]
+
+
+@program
 def a_write_to_the_tensor_is_seen_in_the_array(T, nn, optim, np):
     a = np.arange(4, dtype=np.float32)
     x = T.from_numpy(a)

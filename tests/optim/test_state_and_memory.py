@@ -1,0 +1,95 @@
+"""Optimizers whose state was taken away, and parameters whose memory others see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_programs import check
+
+import genesis
+
+KINDS = {name: {"lr": 0.05} for name in ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop")}
+KINDS.update(SGD={"lr": 0.05, "momentum": 0.9}, RMSprop={"lr": 0.05, "momentum": 0.9, "centered": True})
+LARGE = 600  # × LARGE elements: more than what is copied when it is read
+
+
+def _step(optimizer: Any, loss: Any) -> None:
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_that_was_cleared_begins_anew(kind: str) -> None:
+    def program(T, nn, optim, np):
+        w, u = (T.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        optimizer = getattr(optim, kind)([w, u], **KINDS[kind])
+        for step in range(6):
+            if step == 2:
+                optimizer.state.clear()
+            if step == 4:
+                del optimizer.state[w]
+            _step(optimizer, lambda: (w ** 2).sum() + (u ** 3).sum())
+        return w, u
+    check(program, rtol=1e-4)  # rounding is carried through six steps
+
+
+def test_momentum_that_is_turned_on_and_off_later() -> None:
+    def program(T, nn, optim, np):
+        w = T.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = optim.SGD([w], lr=0.1)
+        for momentum in (0, 0.9, 0.9, 0):
+            optimizer.param_groups[0]["momentum"] = momentum
+            _step(optimizer, lambda: (w ** 2).sum())
+        return w
+    check(program)
+
+
+def test_a_compiled_step_notices_that_the_state_was_cleared() -> None:
+    def train(library: Any, compiled: Any) -> list[float]:
+        w = library.ones(3, requires_grad=True)
+        optimizer = library.optim.Adam([w], lr=0.1)
+        step = compiled(lambda: _step(optimizer, lambda: (w ** 2).sum()))
+        for count in range(8):
+            if count == 5:
+                optimizer.state.clear()
+            step()
+        return w.tolist()
+    np.testing.assert_allclose(train(genesis, genesis.compile), train(torch, lambda f: f), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("origin", ["numpy sees it", "from_numpy"])
+def test_large_parameters_that_numpy_sees(origin: str, kind: str) -> None:
+    """A step reads all parameters and states before it writes the first, though numpy sees each write at once."""
+    def program(T, nn, optim, np):
+        arrays = [np.full(shape, value, np.float32) for shape, value in (
+            ((LARGE, LARGE), 1.0), ((3,), 1.0), ((LARGE, LARGE), 2.0))]
+        parameters = [nn.Parameter(T.from_numpy(x) if origin == "from_numpy" else T.tensor(x)) for x in arrays]
+        seen = [p.detach().numpy() for p in parameters]
+        optimizer = getattr(optim, kind)(parameters, **KINDS[kind])
+        found = []
+        for _ in range(3):
+            _step(optimizer, lambda: ((parameters[0] * parameters[2]).mean() * parameters[1].sum() - 3) ** 2 * 0.1)
+            found.append([float(x.reshape(-1)[1]) for x in seen])
+            seen[1][0] += 1
+        return found, [p.reshape(-1)[:4] for p in parameters]
+    check(program, rtol=1e-4)  # sums over 360000 elements, in another order
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_parameters_that_share_elements_are_updated_one_after_the_other(kind: str) -> None:
+    def program(T, nn, optim, np):
+        memory = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+        whole = nn.Parameter(T.arange(6.0).view(2, 3))
+        turned, row = nn.Parameter(whole.detach().t()), nn.Parameter(whole.detach()[0])
+        one, other = nn.Parameter(T.from_numpy(memory)[0]), nn.Parameter(T.from_numpy(memory).t()[1:])
+        parameters = [whole, turned, row, one, other]
+        optimizer = getattr(optim, kind)(parameters, lr=0.1)
+        for _ in range(2):
+            _step(optimizer, lambda: sum((p ** 2).sum() for p in parameters))
+        return parameters, memory
+    check(program)
