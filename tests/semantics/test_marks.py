@@ -1,4 +1,4 @@
-"""What says how gradients flow through a tensor: requires_grad, is_leaf and grad_fn after writes, detach and backward."""
+"""What says how gradients flow through a tensor: requires_grad, is_leaf, grad_fn after writes, detach, backward."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def a_vector_is_written_by_parts_after_its_backward(T, nn, optim, np):
 
 @program
 def a_view_of_a_loss_is_written_after_its_backward(T, nn, optim, np):
-    w, loss = _loss(T)
+    _, loss = _loss(T)
     loss.backward()
     view = loss.view(1)
     view.mul_(2)
@@ -99,7 +99,7 @@ def a_view_of_a_loss_is_written_after_its_backward(T, nn, optim, np):
 
 @program
 def a_loss_gets_a_dimension_after_its_backward(T, nn, optim, np):
-    w, loss = _loss(T)
+    _, loss = _loss(T)
     loss.backward()
     loss.unsqueeze_(0)
     loss.clamp_(0, 4).sqrt_()
