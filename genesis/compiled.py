@@ -9,8 +9,10 @@ each call, like an undecorated function, and `explain` says why.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +35,15 @@ from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
 from genesis.session import Session, take_back
-from genesis.snapshot import CompiledBase, Entered, Refusal, Unsettled, tensor_identity, with_gradients
+from genesis.snapshot import (
+    CompiledBase,
+    Entered,
+    Refusal,
+    Unsettled,
+    set_by_the_user,
+    tensor_identity,
+    with_gradients,
+)
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -93,6 +103,19 @@ class CompiledFunction(CompiledBase):
         with _capturing, self._lock:
             return self._capture(key, tensors, args, kwargs)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        """A compiled function of its own, without captures; of a plain function, which copies share, the same one."""
+        function = copy.deepcopy(self.function, memo)
+        return self if function is self.function else CompiledFunction(function)
+
+    def __reduce__(self) -> Any:
+        """By its name, as functions are pickled, or as the compiled form of what is found under it."""
+        found: Any = sys.modules.get(self.__module__)
+        name: str = getattr(self, "__qualname__", self.__name__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (CompiledFunction, (self.function,))
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -130,6 +153,8 @@ class CompiledFunction(CompiledBase):
                 raise Refusal(effects.refusal or tracer.refusal)
             if before_call != [_state(x) for x in tensors]:
                 raise Refusal("it changes which memory an argument shows, or sets an attribute of it")
+            if any(_differs(entered.world.attributes[id(x)], set_by_the_user(x)) for x in entered.world.tensors):
+                raise Refusal("it sets an attribute of a tensor")
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
@@ -197,7 +222,12 @@ class _Kept:
 
 def _state(x: Any) -> tuple[Any, ...]:
     """Of a tensor what a call may change besides its content."""
-    return (*map(id, tensor_identity(x)[:3]), *tensor_identity(x)[3:], {k: id(v) for k, v in vars(x).items()})
+    return (*map(id, tensor_identity(x)[:3]), *tensor_identity(x)[3:],
+            {k: id(v) for k, v in set_by_the_user(x).items()})
+
+
+def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return before.keys() != now.keys() or any(now[name] is not value for name, value in before.items())
 
 
 def _end_step(effects: Session) -> None:
@@ -241,6 +271,10 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
         key.append(value.type)
         key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__,
                     value.is_view, value.storage.inference))
+        if value.__dict__:
+            for name, item in set_by_the_user(value).items():
+                key.append(name)
+                _describe(item, key, tensors)
     elif value is None or isinstance(value, (bool, int, float, str, bytes)):
         key.append((type(value), repr(value) if isinstance(value, float) else value))
     elif isinstance(value, (list, tuple)):
@@ -291,14 +325,35 @@ def compile(function: Any = None, **options: Any) -> Any:
 
 def _compiled_module(module: Any) -> Any:
     """The module itself, with its call compiled."""
+    if "_compiled_call" in vars(module):
+        return module
     whole = type(module).__call__
     compiled = CompiledFunction(functools.wraps(module.forward)(lambda *args, **kwargs: whole(module, *args, **kwargs)))
     kind = type(module)
-    fast = type(kind.__name__, (kind,), {"__call__": lambda self, *args, **kwargs: compiled(*args, **kwargs),
+    fast = type(kind.__name__, (kind,), {"__call__": _call_compiled, "__reduce_ex__": _taken_apart,
                                          "__module__": kind.__module__, "__qualname__": kind.__qualname__})
     object.__setattr__(module, "__class__", fast)
     object.__setattr__(module, "_compiled_call", compiled)
     return module
+
+
+def _call_compiled(module: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a compiled module."""
+    return module._compiled_call(*args, **kwargs)
+
+
+def _taken_apart(module: Any, protocol: Any) -> Any:
+    """What copy and pickle make a compiled module of: one like it, which is compiled, and then its attributes."""
+    plain = type(module).__bases__[0]
+    make, given, *rest = super(type(module), module).__reduce_ex__(protocol)
+    given = tuple([plain if x is type(module) else x for x in given])
+    if rest and isinstance(rest[0], dict):
+        rest[0] = {name: value for name, value in rest[0].items() if name != "_compiled_call"}
+    return _made_again, (make, given), *rest
+
+
+def _made_again(make: Callable[..., Any], given: tuple) -> Any:
+    return _compiled_module(make(*given))
 
 
 def explain(function: Any) -> str:

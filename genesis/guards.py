@@ -131,6 +131,7 @@ class Guards:
         if isinstance(value, TensorBase):
             self.tensors.append(value)
             self.checks.tensor(value, self._world.of(value))
+            self._set_on(value)
         elif isinstance(value, type):
             self._class(value, what)
         elif isinstance(value, types.FunctionType):
@@ -175,6 +176,16 @@ class Guards:
         if not is_library_module(type(value).__module__):
             self.checks.kind(value, self._world.kind(value))
             self._stack.append((type(value), what))
+
+    def _set_on(self, tensor: Any) -> None:
+        """What the user has set on a tensor, as far as names in the code can read it."""
+        own = self._world.attributes[id(tensor)]
+        named = {k: v for k, v in own.items() if self._computed or k in self._names}
+        self.checks.entries(vars(tensor), named)
+        self._stack.extend((x, f"the attribute {name}") for name, x in named.items())
+        if not {"getattr", "hasattr"}.isdisjoint(self._names):
+            kind = type(tensor)
+            self.checks.absent(vars(tensor), {k for k in self._uncertain - own.keys() if not hasattr(kind, k)})
 
     def _attributes(self, value: Any, copy: dict[str, Any], what: str, skip: Iterable[str] = ()) -> None:
         everything = self._computed or (type(value).__module__.startswith("genesis.") and not isinstance(value, Tree))

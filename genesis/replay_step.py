@@ -8,6 +8,7 @@ from sys import getrefcount
 from typing import Any
 
 from genesis import engine, session
+from genesis.autograd.freeing import is_freed
 from genesis.recording import over
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.results import Result
@@ -39,6 +40,9 @@ class StepReplay:
         new = {id(x) for x in graded}
         if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
             raise Refusal("it gives a tensor a gradient that was computed before")
+        if any(s.node.needs_grad for s in effects.writes):
+            raise Refusal("it writes a value that gradients flow through, and ends a step")
+        shape.free(lambda node: is_freed(node, effects.freed))
         live = live_pending()
         devices = {s.type.device for s in live}
         wanted = list(shape.fresh)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
+from genesis.gradmode import mode
+from genesis.ir.node import Node
 from genesis.recording import FREED, TensorBase, over
-from genesis.snapshot import Refusal
+from genesis.snapshot import MISSING, SIMPLE, Refusal, attributes, set_by_the_user
 from genesis.storage import Storage, View
-from genesis.tensor import Size
+from genesis.tensor import Size, Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,20 @@ class _Out:
     leaf: int | None
     detached: bool
     is_view: bool
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The class of a returned dataclass."""
+
+    kind: type
+
+    def of(self, values: dict[str, Any]) -> Any:
+        """An instance with these attributes."""
+        made: Any = object.__new__(self.kind)
+        for name, value in values.items():
+            object.__setattr__(made, name, value)
+        return made
 
 
 class Result:
@@ -40,6 +56,7 @@ class Result:
         self._outs: list[_Out] = []
         self.fresh: list[Storage] = []
         self.tree = self._describe(result)
+        self._inference = [(i, s.inference) for i, s in enumerate(self.fresh) if s.inference is not mode.inference]
         self._single = isinstance(result, TensorBase)
 
     def _describe(self, value: Any) -> Any:
@@ -48,7 +65,7 @@ class Result:
                 self._outs.append(self._tensor(value))
                 self._at[id(value)] = len(self._outs) - 1
             return self._at[id(value)]
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        if isinstance(value, SIMPLE):
             return ("constant", value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
             raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
@@ -58,11 +75,20 @@ class Result:
         if type(value) is dict and all(isinstance(k, (str, int, tuple)) for k in value):
             self._at[id(value)] = -1
             return (dict, {k: self._describe(x) for k, x in value.items()})
+        if is_dataclass(value) and not isinstance(value, type):
+            if self._knows(value) or id(value) in self._at:
+                raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
+            self._at[id(value)] = -1
+            return (_Record(type(value)), {k: self._describe(x) for k, x in attributes(value) if x is not MISSING})
         raise Refusal(f"it returns a {type(value).__name__}")
 
     def _tensor(self, x: Any) -> _Out:
         if id(x) in self._arguments:
             return _Out(self._arguments[id(x)], 0, x.type, None, None, False, False)
+        if type(x) is not Tensor:
+            raise Refusal(f"it returns a new {type(x).__name__}")
+        if set_by_the_user(x):
+            raise Refusal("it sets an attribute of a tensor that it returns")
         storage = x.storage
         if id(storage) in self._argument_storages:
             raise Refusal("it returns a view of an argument")
@@ -76,8 +102,22 @@ class Result:
             self.fresh.append(storage)
         return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, x.detached, x.is_view)
 
+    def free(self, is_freed: Callable[[Node], bool]) -> None:
+        """The results are those of a step, which has no node that a backward could go through.
+
+        Raises Refusal if a backward of one would not fail, as it does where the step's backward went through it.
+        """
+        through = [i for i, s in enumerate(self.fresh) if s.needs_grad]
+        for at, out in enumerate(self._outs):
+            if out.argument is None and out.fresh in through and out.leaf is None and not out.detached:
+                if not is_freed(self.fresh[out.fresh].node):
+                    raise Refusal("it returns a value that gradients flow through, and ends a step")
+                self._outs[at] = replace(out, leaf=FREED)
+
     def build(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:
         """The result over these storages and arguments."""
+        for i, inference in self._inference:
+            fresh[i].inference = inference
         made = []
         for out in self._outs:
             if out.argument is not None:
@@ -96,5 +136,7 @@ class Result:
             return parts
         if kind is dict:
             return {k: self._build(x, made) for k, x in parts.items()}
+        if kind.__class__ is _Record:
+            return kind.of({k: self._build(x, made) for k, x in parts.items()})
         built = [self._build(x, made) for x in parts]
         return kind(*built) if hasattr(kind, "_fields") else kind(built)

@@ -23,6 +23,7 @@ class Session:
         numbers: (nodes, again): numbers that a replay asks for anew.
         grads: tensors whose `.grad` was set, with what it was before.
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
+        freed: values whose backward let go of what it had kept.
         ended: an optimizer ended a step.
         refusal: why the call cannot be replayed, or None.
         thread: the thread that runs it; what others do is none of its effects.
@@ -33,6 +34,7 @@ class Session:
         self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
         self.grads: dict[int, tuple[Any, Any]] = {}
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
+        self.freed: list[Node] = []
         self.ended = False
         self.refusal: str | None = None
         self.thread = threading.get_ident()

@@ -27,6 +27,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS = (staticmethod, classmethod)
+_OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
 _LIMIT = 200_000
 
 
@@ -49,12 +50,14 @@ class Snapshot:
 
     Attributes:
         tensors: the tensors among them.
+        attributes: what the user had set on each of these, by its id.
         complete: False when there were too many objects.
     """
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Any, Any, type]] = {}
         self.tensors: list[Any] = []
+        self.attributes: dict[int, dict[str, Any]] = {}
         self.complete = True
 
     def add(self, *roots: Any) -> None:
@@ -72,6 +75,8 @@ class Snapshot:
             copies[id(value)] = (value, copy, type(value))
             if isinstance(value, TensorBase):
                 self.tensors.append(value)
+                own = self.attributes[id(value)] = set_by_the_user(value)
+                stack.extend(own.values())
             else:
                 stack.extend(parts(value, copy))
 
@@ -235,6 +240,11 @@ def with_gradients(tensors: Iterable[Any]) -> Iterator[Any]:
         yield x
         if x._grad is not None:
             yield x._grad
+
+
+def set_by_the_user(x: Any) -> dict[str, Any]:
+    """A tensor's attributes that are none of its own."""
+    return {name: value for name, value in vars(x).items() if name not in _OWN}
 
 
 def tensor_identity(x: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from genesis import session
 from genesis.autograd.borders import Border
 from genesis.autograd.stages import Stop, made_of
 from genesis.ir.graph import apply
@@ -24,6 +25,8 @@ def free(tensor: Any) -> None:
         return
     if not holds_values(node):
         return
+    if session.current is not None and (running := session.active()) is not None:
+        running.freed.append(node)
     tensor.leaf = FREED
     if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
         storage.settle(storage.cell)
@@ -47,6 +50,23 @@ def holds_values(root: Node) -> bool:
             return True
         stack.extend(made_of(stop))
     return False
+
+
+def is_freed(node: Node, roots: Iterable[Node]) -> bool:
+    """Did backwards of these roots free what a backward of this value reads?"""
+    gone = _reached(roots)
+    return any(x in gone and (x.holds_values if isinstance(x, Border) else _reads_values(x)) for x in _reached([node]))
+
+
+def _reached(roots: Iterable[Node]) -> set[Stop]:
+    seen: set[Stop] = set()
+    stack: list[Stop] = list(roots)
+    while stack:
+        stop = stack.pop()
+        if stop not in seen:
+            seen.add(stop)
+            stack.extend(made_of(stop))
+    return seen
 
 
 _known: dict[tuple, bool] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import types
 from typing import Any
 
@@ -237,3 +239,55 @@ def test_a_tied_parameter() -> None:
         net(ramp(1, 2)).sum().backward()
         assert ours == values(net.a.weight.grad)
     assert compiled.hits == 2
+
+
+class Scaled(genesis.nn.Module):
+    """A module that pickle finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.scale = genesis.nn.Linear(2, 2), 2.0
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.scale
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_compiled_module_is_compiled_and_its_own(copied: Any) -> None:
+    module = genesis.compile(Scaled())
+    expected = module(ramp(1, 2)).tolist()
+    other = copied(module)
+    assert isinstance(other, Scaled) and [other(ramp(1, 2)).tolist() for _ in range(3)] == [expected] * 3
+    assert "2 replays" in genesis.explain(other)
+    with genesis.no_grad():
+        other.inner.weight.zero_()
+        other.inner.bias.fill_(1.0)
+    assert other(ramp(1, 2)).tolist() == [[2.0, 2.0]]
+    assert module(ramp(1, 2)).tolist() == expected
+
+
+def test_a_module_is_compiled_again() -> None:
+    module = genesis.compile(Scaled())
+    assert genesis.compile(module) is module
+    assert module(ramp(1, 2)).tolist() == module(ramp(1, 2)).tolist() and "1 replays" in genesis.explain(module)
+
+
+def test_a_shallow_copy_shares_the_parameters() -> None:
+    module = genesis.compile(Scaled())
+    module(ramp(1, 2))
+    other = copy.copy(module)
+    other.scale = 3.0
+    assert other.inner is module.inner
+    for _ in range(3):
+        assert (other(ramp(1, 2)) * 2)[0].tolist() == pytest.approx((module(ramp(1, 2)) * 3)[0].tolist(), rel=1e-6)
+
+
+def test_a_module_with_a_compiled_function_is_copied() -> None:
+    module = Scaled()
+    module.after = genesis.compile(doubled)  # type: ignore[assignment]
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert [other.after(ramp(2)).tolist() for _ in range(2)] == [[2.0, 4.0]] * 2
+
+
+def doubled(x: Any) -> Any:
+    return x * 2

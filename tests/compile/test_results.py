@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,6 +12,19 @@ from calls import Pair, ramp, values
 import genesis
 
 Two = collections.namedtuple("Two", "first second")
+
+
+@dataclasses.dataclass
+class Output:
+    logits: Any
+    rest: Any = None
+    size: int = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    first: Any
+    second: Any
 
 
 def test_results_keep_their_values_over_five_calls() -> None:
@@ -66,7 +80,9 @@ def test_results_of_a_step_keep_their_values() -> None:
     lambda x: genesis.zeros(2),
     lambda x: genesis.arange(4) * 2,
     lambda x: x.shape,
-], ids=range(13))
+    lambda x: [x + 1, True, [3, "a", {"b": False}]],
+    lambda x: (x.dtype, x.device, ..., slice(1, 2)),
+], ids=range(15))
 def test_structures(function: Any) -> None:
     pair = Pair(function)
     pair.settle(ramp(3))
@@ -131,3 +147,82 @@ def test_an_object_is_returned() -> None:
     for i in range(3):
         assert compiled(ramp(1, start=i)).x.tolist() == [i + 1.0]
     assert "returns a Output" in genesis.explain(compiled)
+
+
+@pytest.mark.parametrize("kind", [Output, Frozen])
+def test_a_dataclass_is_returned(kind: Any) -> None:
+    compiled = genesis.compile(lambda x: kind(x + 1, [kind(x * 2, "name")]))
+    for i in range(4):
+        found = compiled(ramp(1, start=i))
+        assert type(found) is kind
+        first, rest = (getattr(found, field.name) for field in dataclasses.fields(kind)[:2])
+        inner, name = (getattr(rest[0], field.name) for field in dataclasses.fields(kind)[:2])
+        assert (first.item(), inner.item(), name) == (i + 1.0, i * 2.0, "name")
+    assert compiled.hits == 3
+
+
+def test_a_dataclass_that_others_hold_is_that_one() -> None:
+    kept = Output(ramp(1))
+    compiled = genesis.compile(lambda x: (kept, x * kept.size))
+    assert all(compiled(ramp(1))[0] is kept for _ in range(3))
+
+
+def test_a_generator_runs_when_it_is_asked() -> None:
+    def steps(x: Any) -> Any:
+        for i in range(3):
+            yield x * i
+    compiled = genesis.compile(steps)
+    for start in range(3):
+        assert [y.item() for y in compiled(ramp(1, start=start))] == [0.0, start * 1.0, start * 2.0]
+    assert "a generator" in genesis.explain(compiled)
+
+
+def test_a_step_returns_what_its_backward_went_through() -> None:
+    for compiles in (False, True):
+        w, v = ramp(2).requires_grad_(), ramp(2).requires_grad_()
+        optimizer = genesis.optim.SGD([w], lr=0.1)
+
+        def step(x: Any, w: Any = w, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            y = w * x
+            loss = (y * y).sum()
+            loss.backward()
+            optimizer.step()
+            return loss, y, y.detach(), y[1:]
+        f = genesis.compile(step) if compiles else step
+        for _ in range(4):
+            assert [x.requires_grad for x in f(ramp(2))] == [True, True, False, True]
+        assert not compiles or f.hits == 3
+
+        def beside(x: Any, w: Any = w, v: Any = v, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            (w * x).sum().backward()
+            optimizer.step()
+            return x * v, w * 3
+        f = genesis.compile(beside) if compiles else beside
+        for _ in range(4):
+            v.grad = None
+            first, second = f(ramp(2))
+            assert first.requires_grad and second.requires_grad
+            first.sum().backward()
+            assert v.grad.tolist() == [1.0, 2.0]
+
+
+def test_what_is_made_in_inference_mode_stays_so() -> None:
+    def f(x: Any) -> Any:
+        with genesis.inference_mode():
+            y = x * 2
+        return y, x * 3
+    compiled = genesis.compile(f)
+    for _ in range(3):
+        assert [x.is_inference() for x in compiled(ramp(2))] == [True, False]
+    assert compiled.hits == 2
+
+
+def test_a_second_result_is_read_after_a_write_to_the_first() -> None:
+    compiled = genesis.compile(lambda x: (lambda y: (y, y * 2, y.view(1, 2)))(x + 1))
+    for i in range(3):
+        y, doubled, shown = compiled(ramp(2, start=i))
+        y.zero_()
+        assert doubled.tolist() == [2.0 * i + 2, 2.0 * i + 4] and shown.tolist() == [[0.0, 0.0]]
+    assert compiled.hits == 2
