@@ -38,7 +38,8 @@ class IdleDriver(CudaDriver):
         self._cuda: Any = _IdleBindings()
         self._count = 1
         self._contexts: dict[int, Any] = {0: 0}
-        self._properties = {0: DeviceProperties("idle", MEMORY, 9, 0, 132)}
+        self._properties = {0: DeviceProperties("idle", MEMORY, 9, 0, 132, L2_cache_size=60 << 20,
+                                                memory_clock_rate=3201000, memory_bus_width=6016)}
         self._thread = threading.local()
 
 
@@ -110,7 +111,7 @@ class _IdleBindings:
         return 0, 0.0
 
 
-def _uncompiled(sources: Sequence[KernelSource], store: Any = None) -> list[KernelImage]:
+def _uncompiled(sources: Sequence[KernelSource], store: Any = None, gpu: Any = None) -> list[KernelImage]:
     """Kernels as text only."""
     return [KernelImage(s.name, b"", s.num_warps, 0, s.source) for s in sources]
 

@@ -19,6 +19,7 @@ from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import Plan
 
 if TYPE_CHECKING:
+    from genesis.codegen.cuda.gpu_model import GpuModel
     from genesis.passes.groups import Schedule
     from genesis.passes.pipeline import Backend
     from genesis.passes.plan_memory import MemoryPlan
@@ -52,11 +53,16 @@ class Compiled:
         """The program as captured."""
         return self.program()
 
+    @property
+    def backend(self) -> Backend:
+        """What the passes asked."""
+        return target_of(self.plan.device).backend
+
     @cached_property
     def stages(self) -> dict[str, Any]:
         """The program after each pass, by stage name. Where the plan was filled in, or read, the passes run now."""
         from genesis.passes.pipeline import run_passes
-        return run_passes(self.graph, backend_of(self.plan.device.type))[0]
+        return run_passes(self.graph, self.backend)[0]
 
     @property
     def schedule(self) -> Schedule:
@@ -68,7 +74,7 @@ def compile_graph(graph: Graph, device: Device) -> Compiled:
     """Compile a captured program for a device."""
     from genesis.passes.pipeline import run_passes
     start = perf_counter()
-    target = TARGETS[device.type]()
+    target = target_of(device)
     stages, schedule, memory = run_passes(graph, target.backend)
     plan = plan_of(graph, device, stages["prepared"], schedule, memory, target)
     found = ready(plan, start, "compiled", lambda: graph)
@@ -114,8 +120,41 @@ def _refresh(device: Device, prepared: Graph, given: int, target: Target) -> Pla
 
 
 def backend_of(name: str) -> Backend:
-    """What the passes ask the backend for "cpu" or "cuda"."""
-    return TARGETS[name]().backend
+    """What the passes ask the backend for "cpu", for "cuda" (the GPU at hand, or an H200), or for a GPU by its name.
+
+    >>> backend_of("l4").gpu.multiprocessors
+    58
+    """
+    return _cpu().backend if name == "cpu" else _cuda(gpu_named(name)).backend
+
+
+def gpu_named(name: str) -> GpuModel:
+    """The model of a GPU: of the one at hand for "cuda", or of one that the compiler knows ("a100", "h200", …)."""
+    from genesis.codegen.cuda.gpu_model import MODELS
+    return gpu_at_hand(0) if name == "cuda" else MODELS[name]
+
+
+def gpu_at_hand(index: int) -> GpuModel:
+    """What GPU number `index` is. Where there is no GPU, programs can still be compiled: for an H200.
+
+    Raises:
+        RuntimeError: kernels are not built for such a GPU.
+    """
+    from genesis.codegen.cuda.gpu_model import H200, model_of
+    from genesis.runtime.cuda_driver import driver
+    from genesis.runtime.driver import require_capability
+    try:
+        gpus = driver()
+    except RuntimeError:
+        return H200
+    properties = gpus.properties(index)
+    require_capability(properties)
+    return model_of(properties)
+
+
+def target_of(device: Device) -> Target:
+    """What compiles for a device."""
+    return _cpu() if device.type == "cpu" else _cuda(gpu_at_hand(device.index))
 
 
 @dataclass(frozen=True)
@@ -141,17 +180,13 @@ def _cpu() -> Target:
     return Target(backend, lower_cpu.lower)
 
 
-def _cuda() -> Target:
+def _cuda(gpu: GpuModel) -> Target:
     from genesis.codegen import lower_cuda
 
     def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
-        return lower_cuda.lower(schedule, memory, KernelCache()), ()
+        return lower_cuda.lower(schedule, memory, KernelCache(), gpu=gpu), ()
 
-    return Target(lower_cuda.BACKEND, lower)
-
-
-TARGETS: Final[dict[str, Callable[[], Target]]] = {"cpu": _cpu, "cuda": _cuda}
-"""Device type → its target, made when first asked: each imports what only it needs."""
+    return Target(lower_cuda.backend_for(gpu), lower)
 
 
 def _cpu_executor(plan: Plan) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING, Any
 
-from genesis.compiler import TARGETS, plan_of
+from genesis.compiler import plan_of, target_of
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_open
 from genesis.ir.size import LEAST, Trace
@@ -47,7 +47,7 @@ class Family:
         self.form: PlanForm
         try:
             with trace:
-                target = TARGETS[device.type]()
+                target = target_of(device)
                 stages, schedule, memory = run_passes(graph, target.backend)
                 moving = _moving(memory)
                 plan = plan_of(graph, device, stages["prepared"], schedule, memory, target)

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.capture import Captured, build_graph
-from genesis.compiler import Compiled, compile_graph, ready
+from genesis.compiler import Compiled, compile_graph, gpu_at_hand, ready
 from genesis.config import config
 from genesis.ir.errors import Overwritten
 from genesis.ir.size import Trace
@@ -44,7 +44,7 @@ MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
 
 Families = dict[Any, Any]
-"""("family", device, settings, structure) → what was compiled with open sizes."""
+"""("family", device, its model, settings, structure) → what was compiled with open sizes."""
 
 
 @contextmanager
@@ -77,7 +77,8 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
         structure, numbers = structure_of(captured.key)
     except Unknown:
         return compile_graph(build_graph(captured), device)
-    kept: list[Family | _Read] = families.setdefault(("family", device, config.key(), structure), [])
+    name = ("family", device, gpu_at_hand(device.index), config.key(), structure)
+    kept: list[Family | _Read] = families.setdefault(name, [])
     stored = _stored()
     for source in kept:
         if isinstance(source, _Read):
@@ -217,10 +218,8 @@ def _name(structure: tuple, numbers: list[Any], device: Device, base: list[Any])
 
 @cache
 def _environment(device: int) -> tuple[Any, ...]:
-    """The GPU, the driver, and the versions of all that makes plans."""
-    from genesis.runtime.cuda_driver import driver
-    gpu = driver().properties(device)
-    return (gpu.name, gpu.major, gpu.minor, gpu.multi_processor_count, _installed("triton"), _sources())
+    """The GPU, and the versions of all that makes plans."""
+    return (gpu_at_hand(device), _installed("triton"), _sources())
 
 
 def _installed(package: str) -> str:

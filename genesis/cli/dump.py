@@ -6,6 +6,7 @@ compiled meanwhile is a plan, numbered from 1; the last one is shown unless --pl
     genesis dump train.py --stage groups
     genesis dump train.py --stage triton --target cuda --plan 2 -- --steps 1
     genesis dump train.py --stage triton --target cuda --kernel softmax
+    genesis dump train.py --stage triton --target l4
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from genesis.codegen.cuda.gpu_model import MODELS
+
 HELP = "run a script and print a stage of its compilation"
+
+TARGETS = ("cpu", "cuda", *MODELS)
+"""What programs can be compiled for."""
+
+ABOUT_TARGETS = "cuda is the GPU at hand, or an H200 where there is none; no GPU has to be there"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", choices=[stage.name for stage in STAGES], default="groups",
                         help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES) + " (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a plan")
-    parser.add_argument("--target", choices=("cpu", "cuda"),
-                        help="compile for this backend instead of the one that ran it; cuda needs no GPU for that")
+    parser.add_argument("--target", choices=TARGETS, help=f"compile for this instead of what ran it; {ABOUT_TARGETS}")
     parser.add_argument("--kernel", metavar="NAME", help="of the groups and kernels only those with this in their name")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="every plan, in the order in which they were made")
@@ -51,17 +58,18 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse(f"there are {len(plans)} plans, numbered from 1; --plan {arguments.plan} is none of them")
     numbers = range(1, len(plans) + 1) if arguments.all else [arguments.plan or len(plans)]
     stage = stage_named(arguments.stage)
+    target = arguments.target
     shown: list[dict[str, Any]] = []
     for number in numbers:
         try:
-            found = program(plans[number - 1], arguments.target)
+            found = program(plans[number - 1], target)
             if arguments.kernel is not None:
                 found = with_kernels(found, arguments.kernel)
             if arguments.json:
-                shown.append({"plan": number, "of": len(plans), "target": found.target, "stage": stage.name,
+                shown.append({"plan": number, "of": len(plans), "target": target or found.target, "stage": stage.name,
                               "value": stage.data(found)})
             else:
-                print(f"# plan {number} of {len(plans)}, for {found.target}: {stage.name}, {stage.doc}")
+                print(f"# plan {number} of {len(plans)}, for {target or found.target}: {stage.name}, {stage.doc}")
                 print(stage.text(found))
         except StageError as error:
             return _refuse(str(error))
@@ -91,7 +99,7 @@ def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
 
 
 def program(compiled: Any, target: str | None) -> Any:
-    """A plan's program as it was compiled, or as it would be for another backend."""
+    """A plan's program as it was compiled, or as it would be for another backend or GPU."""
     from genesis.cli.inspect import program_for, program_of
     ran_on = compiled.plan.device.type
     return program_of(compiled) if target in (None, ran_on) else program_for(compiled, target or ran_on)

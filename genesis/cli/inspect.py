@@ -59,12 +59,14 @@ class Program:
 
     Attributes:
         target: "cpu" or "cuda".
+        gpu: the model of the GPU that its kernels are for, None on the CPU.
         graphs: the program after each pass, by the name of the stage.
         schedule: `passes.groups.Schedule`.
         memory: `passes.plan_memory.MemoryPlan`.
     """
 
     target: str
+    gpu: Any
     graphs: Mapping[str, Graph]
     schedule: Any
     memory: Any
@@ -78,20 +80,25 @@ def last_step() -> Program:
 
 def program_of(compiled: Any) -> Program:
     """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
-    return _program(compiled.plan.device.type, compiled.stages)
+    return _program(compiled.backend, compiled.stages)
 
 
 def program_for(compiled: Any, target: str) -> Program:
-    """The same program for another backend: its passes run again, nothing is launched."""
+    """The same program for another backend: its passes run again, nothing is launched.
+
+    Args:
+        target: as `compiler.backend_of` takes it.
+    """
     from genesis.compiler import backend_of
     from genesis.passes.pipeline import run_passes
-    stages, _, _ = run_passes(on_device(compiled.stages["capture"], Device(target)), backend_of(target))
-    return _program(target, stages)
+    backend = backend_of(target)
+    stages, _, _ = run_passes(on_device(compiled.stages["capture"], Device(backend.name)), backend)
+    return _program(backend, stages)
 
 
-def _program(target: str, stages: Mapping[str, Any]) -> Program:
+def _program(backend: Any, stages: Mapping[str, Any]) -> Program:
     graphs = {name: stage for name, stage in stages.items() if isinstance(stage, Graph)}
-    return Program(target, graphs, stages["groups"], stages["memory"])
+    return Program(backend.name, backend.gpu, graphs, stages["groups"], stages["memory"])
 
 
 def on_device(graph: Graph, device: Device) -> Graph:
@@ -114,7 +121,7 @@ def kernels_of(program: Program) -> list[tuple[Any, Any]]:
     if program.target == "cpu":
         return [(group, None) for group in groups]
     from genesis.codegen.emit import emit
-    return [(group, emit(group)) for group in groups]
+    return [(group, emit(group, program.gpu)) for group in groups]
 
 
 def name_of(group: Any) -> str:

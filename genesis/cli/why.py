@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from genesis.cli.dump import plans_of, program
+from genesis.cli.dump import ABOUT_TARGETS, TARGETS, plans_of, program
 from genesis.cli.inspect import Program, name_of
 from genesis.ir.node import Node
 
@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
-    parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda", help="the backend (default: %(default)s)")
+    parser.add_argument("--target", choices=TARGETS, default="cuda",
+                        help=f"what to compile for; {ABOUT_TARGETS} (default: %(default)s)")
     parser.add_argument("--op", help="only kernels and refusals that this op takes part in")
     parser.add_argument("--plan", type=int, metavar="N", help="the N-th plan that the script made (default: the last)")
 
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"genesis why: the script made {len(plans)} plans; there is no plan {number}", file=sys.stderr)
         return status or 2
     found = program(plans[number - 1], arguments.target)
-    print(f"# plan {number} of {len(plans)}, for {found.target}")
+    print(f"# plan {number} of {len(plans)}, for {arguments.target}")
     asked, note = _asked(found, arguments.op)
     print("\n".join([*note, *_together(found, asked), "", *_apart(found, asked)]))
     return status

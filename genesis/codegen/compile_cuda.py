@@ -12,9 +12,14 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, Final, Protocol
 
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.source import KernelSource
+<<<<<<< HEAD
 from genesis.codegen.worker import ARCHITECTURE, ENABLE_FP_FUSION
 from genesis.codegen.workers import TRIES, WorkerDied, WorkerPool
+=======
+from genesis.codegen.worker import ENABLE_FP_FUSION
+>>>>>>> 8015470 (One model of the GPU: splits, tiles and grids ask it, kernels are built for the GPU at hand)
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 2
@@ -41,17 +46,17 @@ class CompilationFailed(RuntimeError):
 
 
 def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
-                    architecture: int = ARCHITECTURE) -> list[KernelImage]:
+                    gpu: GpuModel = H200) -> list[KernelImage]:
     """An image for each source, in order; equal sources share one.
 
     Args:
         store: binaries of earlier processes, looked up before Triton is imported anywhere.
-        architecture: compute capability, 90 for 9.0.
+        gpu: what the binaries run on.
 
     Raises:
         CompilationFailed: with Triton's message and the text of the kernel.
     """
-    keys = [key_of(source, architecture) for source in sources]
+    keys = [key_of(source, gpu) for source in sources]
     wanted = dict(zip(keys, sources, strict=True))
     found: dict[str, KernelImage] = {}
     for key, source in wanted.items():
@@ -60,7 +65,7 @@ def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
         if image is not None:
             found[key] = image
     missing = {key: source for key, source in wanted.items() if key not in found}
-    for (key, source), answer in zip(missing.items(), _compile(missing.values(), architecture), strict=True):
+    for (key, source), answer in zip(missing.items(), _compile(missing.values(), gpu.architecture), strict=True):
         if "error" in answer:
             raise CompilationFailed(f"{source.name} does not compile\n{answer['error']}\n{source.source}")
         cubin, text = base64.b64decode(answer["cubin"]), text_of(source)
@@ -71,9 +76,9 @@ def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
     return [found[key] for key in keys]
 
 
-def key_of(source: KernelSource, architecture: int = ARCHITECTURE) -> str:
+def key_of(source: KernelSource, gpu: GpuModel = H200) -> str:
     """All that a binary depends on, as text."""
-    return json.dumps({**source.key_parts(), "architecture": architecture, "fp_fusion": ENABLE_FP_FUSION,
+    return json.dumps({**source.key_parts(), "architecture": gpu.architecture, "fp_fusion": ENABLE_FP_FUSION,
                        "triton": version("triton"), "format": FORMAT})
 
 

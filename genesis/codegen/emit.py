@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.loops import emit_foreach, emit_loop
 from genesis.codegen.open_sizes import with_size_arguments
-from genesis.codegen.source import KernelSource, TensorTable
+from genesis.codegen.source import KernelSource, TensorTable, without_waiting
 from genesis.codegen.templates.attention import emit_attention
 from genesis.codegen.templates.attention_backward import emit_attention_backward
 from genesis.codegen.templates.convolution import emit_convolution
@@ -24,19 +25,19 @@ from genesis.passes.outline import once, structure
 from genesis.passes.views import stored_as
 
 
-def emit(group: Group) -> KernelSource:
-    """The kernel that computes a group. Needs no GPU and no places.
+def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
+    """The kernel that computes a group on a GPU like `gpu`. Needs no GPU and no places.
 
     Groups of one structure (of repeated layers) have one text, and each its own arguments.
     """
-    found = None if group.kind == "foreach" else _structure(group)
+    found = None if group.kind == "foreach" else _structure(group, gpu)
     if found is None:
-        return _emitted(group)
+        return _emitted(group, gpu)
     key, nodes = found
     place = {node: i for i, node in enumerate(nodes)}
 
     def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
-        source = _emitted(group)
+        source = _emitted(group, gpu)
         places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in source.args)
         tables = any(isinstance(x, TensorTable) for x in source.args)
         return None if tables or -1 in places else (replace(source, args=tuple(
@@ -44,17 +45,18 @@ def emit(group: Group) -> KernelSource:
 
     kept = once(key, answer)
     if kept is None:
-        return _emitted(group)
+        return _emitted(group, gpu)
     source, places = kept
     return replace(source, args=tuple([x if at is None else nodes[at] for x, at in zip(source.args, places,
                                                                                        strict=True)]))
 
 
-def _emitted(group: Group) -> KernelSource:
-    return with_size_arguments(_EMITTERS[group.kind](group))
+def _emitted(group: Group, gpu: GpuModel) -> KernelSource:
+    source = with_size_arguments(_EMITTERS[group.kind](group, gpu))
+    return source if gpu.dependent_launch else without_waiting(source)
 
 
-def _structure(group: Group) -> tuple[Hashable, list[Node]] | None:
+def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | None:
     """(what decides a group's text, the nodes that arguments may be: in an order that the text decides, too)."""
     shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
     found = structure(group.nodes, shown)
@@ -62,20 +64,20 @@ def _structure(group: Group) -> tuple[Hashable, list[Node]] | None:
         return None
     rows, place = found
     lines = tuple([node.source for node in group.nodes])
-    return (("kernel", config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
+    return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
              tuple([place[x] for x in group.outputs])), [*group.inputs, *group.nodes])
 
 
-_EMITTERS: dict[str, Callable[[Group], KernelSource]] = {
-    "loop": emit_loop,
-    "foreach": emit_foreach,
+_EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
+    "loop": lambda group, gpu: emit_loop(group, gpu=gpu),
+    "foreach": lambda group, gpu: emit_foreach(group),
     "matmul": emit_matmul,
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,
     "convolution": emit_convolution,
-    "scan": emit_scan,
-    "scatter": emit_scatter,
-    "segment": emit_segment,
-    "sort": emit_sort,
-    "long_sort": emit_long_sort,
+    "scan": lambda group, gpu: emit_scan(group),
+    "scatter": lambda group, gpu: emit_scatter(group),
+    "segment": lambda group, gpu: emit_segment(group),
+    "sort": lambda group, gpu: emit_sort(group),
+    "long_sort": lambda group, gpu: emit_long_sort(group),
 }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from genesis.codegen.ahead import asked_ahead
 from genesis.codegen.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.kernel_ir import Kernel, build
 from genesis.codegen.naming import kernel_name
 from genesis.codegen.prelude import prelude_for
@@ -27,11 +28,11 @@ from genesis.passes.groups import Group
 INT32_LIMIT = 2**31
 
 
-def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
+def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> KernelSource:
     """The kernel of a loop group; `blocks` overrides the choice of block sizes."""
     kernel = build(group)
     if blocks is None:
-        kernel, blocks = tile(group, kernel) or (kernel, choose_blocks(kernel))
+        kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
     wide = needs_int64(kernel)
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
     body = Program(kernel, blocks, wide)
@@ -46,7 +47,7 @@ def emit_loop(group: Group, blocks: Blocks | None = None) -> KernelSource:
     aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
-        name, module(name, signature, lines, before=asked_ahead(kernel, blocks)), signature, constexprs,
+        name, module(name, signature, lines, before=asked_ahead(kernel, blocks, gpu)), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
         (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from genesis.codegen.compile_cuda import Cache, compile_sources
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable
 from genesis.codegen.triton_lowerings import LOOP_OPS
@@ -82,9 +82,9 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     return (output, operand) in group.in_place
 
 
-def prepare(graph: Graph) -> Graph:
+def prepare(graph: Graph, gpu: GpuModel) -> Graph:
     """The last rewrites before grouping."""
-    prepared = copy_while_updating(split_reductions(split_scans(split_products(graph))))
+    prepared = copy_while_updating(split_reductions(split_scans(split_products(graph, gpu), gpu), gpu))
     return keep_copies(prepared) if config.fuse and config.keep_copies else prepared
 
 
@@ -93,31 +93,43 @@ def group(graph: Graph) -> Schedule:
     return fuse(graph, merge=config.fuse)
 
 
-BACKEND = Backend("cuda", supports, prepare, group, may_overwrite, (
-    "flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
-    "convolution_weight_last"), recomputes=True)
+PATTERNS: Final = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
+                   "convolution_weight_last")
+"""The rules that there are kernels for."""
+
+
+def backend_for(gpu: GpuModel) -> Backend:
+    """What the passes ask about compiling for a GPU."""
+    return Backend("cuda", supports, lambda graph: prepare(graph, gpu), group, may_overwrite, PATTERNS, gpu,
+                   recomputes=True)
+
+
+BACKEND: Final = backend_for(H200)
+"""The one that needs no GPU to be there."""
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
-          compile: Compile | None = None) -> tuple[Launch | Copy, ...]:
+          compile: Compile | None = None, gpu: GpuModel = H200) -> tuple[Launch | Copy, ...]:
     """The launches and copies that run a schedule.
 
     Args:
         store: compiled kernels of earlier processes.
         compile: what makes images of sources; by default Triton in worker processes.
+        gpu: what they run on.
     """
-    return steps_of(schedule, memory, kernels_of(schedule, store, compile))
+    return steps_of(schedule, memory, kernels_of(schedule, store, compile, gpu))
 
 
 Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
 """Of each group its kernel: as text, and compiled if it has any program to run."""
 
 
-def kernels_of(schedule: Schedule, store: Cache | None = None, compile: Compile | None = None) -> Kernels:
+def kernels_of(schedule: Schedule, store: Cache | None, compile: Compile | None, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
-    sources = [emit(group) for group in schedule.groups]
+    sources = [emit(group, gpu) for group in schedule.groups]
     launched = [source for source in sources if all(source.grid)]
-    images = dict(zip(map(id, launched), (compile or partial(compile_sources, store=store))(launched), strict=True))
+    made = compile_sources(launched, store, gpu) if compile is None else compile(launched)
+    images = dict(zip(map(id, launched), made, strict=True))
     return [(source, images.get(id(source))) for source in sources]
 
 

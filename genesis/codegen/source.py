@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from genesis.ir.node import Node
@@ -59,6 +59,12 @@ class KernelSource:
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned),
                 "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes}
+
+
+def without_waiting(source: KernelSource) -> KernelSource:
+    """The kernel for a GPU that starts none before those before it have ended: without the two lines about that."""
+    lines = source.source.splitlines(keepends=True)
+    return replace(source, source="".join(line for line in lines if line.strip() not in (WAIT, RELEASE)))
 
 
 def define(source: str) -> dict[str, Any]:

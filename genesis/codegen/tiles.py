@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.blocks import Blocks, flat_block, power_of_two
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
 from genesis.ir.size import near
 from genesis.passes.groups import Group
@@ -35,7 +36,7 @@ SHORTEST_RUN: Final = 8
 """An operand with fewer neighbouring elements along its own axis is read as it comes."""
 
 
-def tile(group: Group, kernel: Kernel) -> tuple[Kernel, Blocks] | None:
+def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] | None:
     """A loop's kernel in rows and places, and its blocks; None where one flat coordinate is best."""
     if kernel.has_r or not kernel.x_size:
         return None
@@ -49,7 +50,7 @@ def tile(group: Group, kernel: Kernel) -> tuple[Kernel, Blocks] | None:
         r_block = _row_block(columns)
         if not r_block:
             return None
-        elements = flat_block(near(kernel.x_size), kernel.bytes_each)
+        elements = flat_block(near(kernel.x_size), kernel.bytes_each, gpu)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     return build(replace(group, space=space)), blocks

@@ -1,6 +1,6 @@
 """Compile kernels in a process of their own: `python -P -m genesis.codegen.worker`.
 
-Reads one JSON object a line (`KernelSource.key_parts` and "id") and answers each with one line:
+Reads one JSON object a line (`KernelSource.key_parts`, "architecture" and "id") and answers each with one line:
 {"id", "name", "cubin" (base64), "num_warps", "shared_bytes"} or {"id", "error"}. It never touches a
 GPU and ends when its input does.
 """
@@ -17,11 +17,10 @@ from typing import Any, Final, TextIO
 ENABLE_FP_FUSION: Final = False
 """Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
 
-ARCHITECTURE: Final = 90
 
-
-def compile_kernel(parts: dict[str, Any], architecture: int = ARCHITECTURE) -> dict[str, Any]:
-    """Compile what `KernelSource.key_parts` describes; `cubin` in the result is bytes."""
+def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
+    """Compile what `KernelSource.key_parts` describes for a compute capability, 90 for 9.0; `cubin` in the result is
+    bytes."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -70,7 +69,7 @@ def serve() -> None:
             break
         request = json.loads(line)
         try:
-            found = compile_kernel(request, request.get("architecture", ARCHITECTURE))
+            found = compile_kernel(request, request["architecture"])
             answer = {**found, "cubin": base64.b64encode(found["cubin"]).decode()}
         except Exception:
             answer = {"error": traceback.format_exc()}

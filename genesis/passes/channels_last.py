@@ -25,6 +25,7 @@ from genesis.ir.ops.precision import narrow
 from genesis.ir.ops.reduction import sum
 from genesis.ir.size import estimate
 from genesis.ir.types import TensorType
+from genesis.passes.gpu import Gpu
 
 DOTS: Final = ("float16", "bfloat16", "float32")
 """Dtypes that the kernels multiply."""
@@ -32,8 +33,8 @@ DOTS: Final = ("float16", "bfloat16", "float32")
 FEW_CHANNELS: Final = 16
 """Channels of a group below which a kernel takes several taps at a time: a dot wants 16 terms."""
 
-PROGRAMS: Final = 264
-"""Programs that the gradient by a weight is shared out over: two for each of an H200's 132 multiprocessors."""
+EACH: Final = 2
+"""Programs for each multiprocessor that the gradient by a weight is shared out over."""
 
 SHARE: Final = 512
 """The fewest places that a program sums over."""
@@ -70,7 +71,7 @@ def last(node: Node) -> tuple[Node, ...]:
     return (channels_first(op(channels_last(first), channels_last(weight), *bias, **node.attributes)),)
 
 
-def weight_last(node: Node) -> tuple[Node, ...]:
+def weight_last(node: Node, gpu: Gpu) -> tuple[Node, ...]:
     """`convolution_weight` in parts, and their sum."""
     g, x = node.inputs
     out, channels = g.type.shape[1], x.type.shape[1] // node["groups"]
@@ -78,6 +79,6 @@ def weight_last(node: Node) -> tuple[Node, ...]:
     columns = -(-channels // 128) * taps if channels >= FEW_CHANNELS else -(-channels * taps // 128)
     tiles = -(-out // node["groups"] // 128) * columns * node["groups"]
     places = estimate(g.type.shape[0]) * prod(g.type.shape[2:])
-    splits = max(1, min(PROGRAMS // tiles, places // SHARE))
+    splits = max(1, min(EACH * gpu.multiprocessors // tiles, places // SHARE))
     parts = convolution_weight_last(channels_last(g), channels_last(x), splits=splits, **node.attributes)
     return (channels_first(narrow(sum(parts, axes=(0,)), g)),)

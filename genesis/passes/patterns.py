@@ -23,6 +23,7 @@ from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import sum
 from genesis.ir.types import TensorType
 from genesis.passes.channels_last import last, refuse_convolution, refuse_convolution_weight, weight_last
+from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Refusal
 
 Results = tuple[Node, ...]
@@ -36,16 +37,16 @@ class Pattern:
         op: name of the op it replaces.
         reason: what it is good for.
         refuse: node → why it stays, '' when it is replaced.
-        build: node → its results in the new form.
+        build: node and the GPU it is for → its results in the new form.
     """
 
     op: str
     reason: str
     refuse: Callable[[Node], str]
-    build: Callable[[Node], Results]
+    build: Callable[[Node, Gpu], Results]
 
 
-def apply_patterns(graph: Graph, rules: Sequence[str]) -> tuple[Graph, tuple[Refusal, ...]]:
+def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple[Graph, tuple[Refusal, ...]]:
     """Replace what the rules with these names fit; also returns where they did not, and why.
 
         before: %3: bf16[2,8,4] = sdpa(%0, %1, %2, …)    after: %3 = flash_attention(%0, %1, %2, …)
@@ -54,6 +55,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str]) -> tuple[Graph, tuple[Ref
     wanted = {PATTERNS[name].op: PATTERNS[name] for name in rules}
     if not any(node.op.name in wanted for node in graph.nodes):
         return graph, ()
+    assert gpu is not None, "every rule is for a kernel of a GPU"
     results: dict[Node, Results] = {}
     refusals: list[Refusal] = []
 
@@ -68,7 +70,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str]) -> tuple[Graph, tuple[Ref
         if why:
             refusals.append(Refusal(node.inputs[0], node, why))
             return None
-        found = pattern.build(node)
+        found = pattern.build(node, gpu)
         if type(node.type) is tuple:
             results[node] = found
             return None
@@ -127,11 +129,14 @@ def _flash_backward(node: Node) -> Results:
 
 
 PATTERNS: dict[str, Pattern] = {
-    "flash_attention": Pattern("sdpa", "the scores never reach memory", _refuse_sdpa, _flash),
+    "flash_attention": Pattern("sdpa", "the scores never reach memory", _refuse_sdpa,
+                               lambda node, gpu: _flash(node)),
     "flash_attention_backward": Pattern("sdpa_backward", "probabilities are made again from the log-sum-exp",
-                                        _refuse_sdpa_backward, _flash_backward),
-    "convolution_last": Pattern("convolution", "a window's channels lie side by side", refuse_convolution, last),
-    "convolution_input_last": Pattern("convolution_input", "as the convolution", refuse_convolution, last),
+                                        _refuse_sdpa_backward, lambda node, gpu: _flash_backward(node)),
+    "convolution_last": Pattern("convolution", "a window's channels lie side by side", refuse_convolution,
+                                lambda node, gpu: last(node)),
+    "convolution_input_last": Pattern("convolution_input", "as the convolution", refuse_convolution,
+                                      lambda node, gpu: last(node)),
     "convolution_weight_last": Pattern("convolution_weight", "as the convolution; many programs share the sum",
                                        refuse_convolution_weight, weight_last),
 }

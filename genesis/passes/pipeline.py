@@ -12,6 +12,7 @@ from genesis.ir.node import Node
 from genesis.passes.autodiff import autodiff
 from genesis.passes.batch_rows import batch_rows
 from genesis.passes.canonicalize import canonicalize
+from genesis.passes.gpu import Gpu
 from genesis.passes.groups import Schedule
 from genesis.passes.inline import inline
 from genesis.passes.legalize import legalize
@@ -32,6 +33,7 @@ class Backend:
         group: its grouping: what becomes one kernel, in which order.
         may_overwrite: whether a kernel may write a result over an operand.
         patterns: names of the rules of `passes/patterns.py` that it has kernels for.
+        gpu: what it compiles for, None where that is no GPU.
         recomputes: whether its kernels make again what is cheaper than a store and a load (`passes/remat.py`).
     """
 
@@ -41,6 +43,7 @@ class Backend:
     group: Callable[[Graph], Schedule]
     may_overwrite: MayOverwrite
     patterns: tuple[str, ...] = ()
+    gpu: Gpu | None = None
     recomputes: bool = False
 
 
@@ -51,7 +54,7 @@ PASSES: tuple[tuple[str, str, Pass], ...] = (
     ("inline", "capture", lambda graph, backend: inline(graph)),
     ("autodiff", "grad", lambda graph, backend: autodiff(graph)),
     ("canonicalize", "canonical", lambda graph, backend: batch_rows(canonicalize(graph), canonicalize)),
-    ("patterns", "matched", lambda graph, backend: apply_patterns(graph, backend.patterns)[0]),
+    ("patterns", "matched", lambda graph, backend: apply_patterns(graph, backend.patterns, backend.gpu)[0]),
     ("legalize", "legal", lambda graph, backend: canonicalize(legalize(graph, backend.supports))),
     ("prepare", "prepared", lambda graph, backend: backend.prepare(graph)),
 )
@@ -65,7 +68,7 @@ def run_passes(graph: Graph, backend: Backend) -> tuple[dict[str, Any], Schedule
         graph = transform(graph, backend)
         verify(graph)
         stages[stage] = graph
-    _, refusals = apply_patterns(stages["canonical"], backend.patterns)
+    _, refusals = apply_patterns(stages["canonical"], backend.patterns, backend.gpu)
     schedule = lower_peak(backend.group(graph))
     if backend.recomputes and config.fuse and config.recompute:
         schedule = remat(schedule, backend.group, sparing=config.spare_memory)

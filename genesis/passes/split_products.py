@@ -1,6 +1,7 @@
 """Products of few tiles over a long inner dimension in parts, so that the whole GPU works on them.
 
-The gradient of a weight is one: (768, 16384) times (16384, 768) has 18 tiles of 128 x 256 for 132 multiprocessors.
+The gradient of a weight is one: (768, 16384) times (16384, 768) has 18 tiles of 128 x 256 for an H200's 132
+multiprocessors.
 """
 
 from __future__ import annotations
@@ -17,18 +18,17 @@ from genesis.ir.ops.pointwise import add, cast
 from genesis.ir.ops.runs import run_length
 from genesis.ir.size import estimate
 from genesis.ir.types import bfloat16, float16
-
-MULTIPROCESSORS: Final = 132
-"""Of an H200."""
+from genesis.passes.gpu import Gpu
 
 BLOCK: Final = 64
 """Of the inner dimension, that a program multiplies at a time: runs are whole numbers of these."""
 
-TILES: Final = ((128 * 256 * 66, 128 * 256, 0.70), (128 * 128 * 66, 128 * 128, 0.47), (0, 64 * 64, 0.22))
-"""(least elements of all parts, elements of a tile, microseconds that a block takes it), measured on an H200."""
+TILES: Final = ((128 * 256, 0.70), (128 * 128, 0.47), (64 * 64, 0.22))
+"""(elements of a tile, microseconds that a block takes it on a multiprocessor of `MEASURED_AT` operations a cycle). The
+first is taken that half of the multiprocessors get one of, as `codegen/templates/matmul.py` does."""
 
-MOVED: Final = 3.5e6
-"""Bytes a microsecond that parts are written, and read again to be added up."""
+MEASURED_AT: Final = 4096
+"""`Gpu.dot_flops` of the H200 that tiles were timed on; other GPUs' clocks are near enough to its own."""
 
 ONE_MORE: Final = 4.0
 """Microseconds that another kernel takes to begin and end."""
@@ -45,22 +45,22 @@ GAIN: Final = 0.6
 multiprocessors as well: products with 72 tiles were 20 % faster in parts when alone, and GPT-2's step as fast."""
 
 
-def split_products(graph: Graph) -> Graph:
+def split_products(graph: Graph, gpu: Gpu) -> Graph:
     """A product with few results for its inner dimension → products of runs of this, and their sum.
 
     before: %2: bf16[768,768] = matmul(%0, %1)     after: %2: f32[7,768,768] = matmul_runs(%0, %1, runs=7)
                                                           %9: f32[768,768] = add(...)     # of the parts, in order
                                                           %10: bf16[768,768] = cast(%9)
     """
-    return rewrite(graph, lambda node: _split(node) if node.op.name == "matmul" else None)
+    return rewrite(graph, lambda node: _split(node, gpu) if node.op.name == "matmul" else None)
 
 
-def _split(node: Node) -> Node | None:
+def _split(node: Node, gpu: Gpu) -> Node | None:
     if node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not node.type.numel:
         return None
     a, b = node.inputs
     depth = a.type.shape[1]
-    runs = _runs(estimate(node.type.numel), estimate(depth))
+    runs = _runs(estimate(node.type.numel), estimate(depth), gpu)
     if runs == 1 or (runs - 1) * run_length(depth, runs, BLOCK) >= depth:  # the last one would be empty
         return None
     parts = matmul_runs(a, b, runs=runs, multiple=BLOCK)
@@ -70,17 +70,19 @@ def _split(node: Node) -> Node | None:
     return cast(functools.reduce(add, each), dtype=node.dtype)
 
 
-def _runs(results: int, depth: int) -> int:
+def _runs(results: int, depth: int, gpu: Gpu) -> int:
     """The fewest runs that are done about as soon as any number of them; 1 where parts gain little."""
-    times = {runs: _microseconds(results, depth, runs) for runs in range(1, min(MOST_RUNS, depth // SHORTEST) + 1)}
+    times = {runs: _microseconds(results, depth, runs, gpu)
+             for runs in range(1, min(MOST_RUNS, depth // SHORTEST) + 1)}
     best = min(times.values(), default=0.0)
     wanted = NEAR * best if best <= GAIN * times.get(1, 0.0) else math.inf
     return next((runs for runs, time in times.items() if time <= wanted), 1)
 
 
-def _microseconds(results: int, depth: int, runs: int) -> float:
+def _microseconds(results: int, depth: int, runs: int, gpu: Gpu) -> float:
     """What a product in so many runs takes, about."""
-    _, tile, block = next(row for row in TILES if results * runs >= row[0])
-    rounds = -(-results * runs // (tile * MULTIPROCESSORS))
-    product = rounds * (run_length(depth, runs, BLOCK) // BLOCK) * block
-    return product if runs == 1 else product + ONE_MORE + 2 * 4 * runs * results / MOVED
+    enough = gpu.multiprocessors // 2
+    tile, block = next((row for row in TILES if results * runs >= row[0] * enough), TILES[-1])
+    rounds = -(-results * runs // (tile * gpu.multiprocessors))
+    product = rounds * (run_length(depth, runs, BLOCK) // BLOCK) * block * (MEASURED_AT / gpu.dot_flops)
+    return product if runs == 1 else product + ONE_MORE + 2 * 4 * runs * results / (gpu.copy_rate / 1e6)

@@ -12,16 +12,17 @@ from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.runs import reduce_runs
 from genesis.ir.size import estimate
+from genesis.passes.gpu import Gpu
 
 SPLITTABLE: Final = {"sum", "prod", "max", "min", "any", "all"}
 
-ROW_RUNS: Final = ((528, 1024), (264, 2048), (132, 16384))
-"""(runs of rows that are reduced to columns, the most columns): one, two or four for each multiprocessor of an H200. A
-kernel that does more with each row has as many programs; one that does not takes blocks of columns besides. More
-columns than these give every multiprocessor a block of whole ones."""
+ROW_RUNS: Final = ((4, 1024), (2, 2048), (1, 16384))
+"""(runs of rows that are reduced to columns, for each multiprocessor; the most columns). A kernel that does more with
+each row has as many programs; one that does not takes blocks of columns besides. More columns than these give every
+multiprocessor a block of whole ones."""
 
-WHOLE_COLUMNS: Final = 8192
-"""Columns from which on blocks of 64 of them keep every multiprocessor busy."""
+NEARLY_ALL: Final = (32, 33)
+"""Part of the multiprocessors that are as good as all: with blocks of 64 columns, an H200's 132 take 8192 columns."""
 
 FEWEST_ROWS: Final = 8
 """Of a run: what it writes is small beside what it reads."""
@@ -29,8 +30,11 @@ FEWEST_ROWS: Final = 8
 SMALLEST: Final = 1 << 18
 """Elements in all below which one kernel is done sooner than two."""
 
-RUNS: Final = (1056, 128, 16)
-"""Runs of elements that lie side by side, in all results together: eight programs for each multiprocessor, or fewer."""
+EACH: Final = 8
+"""Runs of elements that lie side by side, in all results together, for each multiprocessor: as many programs."""
+
+FEWER: Final = (128, 16)
+"""Runs in all where that many would be too short."""
 
 SHORTEST_RUN: Final = 4096
 """Elements of such a run."""
@@ -39,26 +43,32 @@ MULTIPLE: Final = 2048
 """Such runs begin at multiples, so that they are read in full blocks."""
 
 
-def split_reductions(graph: Graph) -> Graph:
+def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
     """A reduction of many elements to few results → reductions of runs of them, then one of these.
 
         before: %1: bf16[] = sum(%0, axes=(0,))      after: %1: f32[1056] = reduce_runs(%0, how=sum, axes=(0,))
                                                             %2: f32[] = sum(%1, axes=(0,))
                                                             %3: bf16[] = cast(%2)
     """
-    whole = _whole_columns(graph)
-    return rewrite(graph, lambda node: None if node in whole or node.op.name not in SPLITTABLE else _split(node))
+    whole = _whole_columns(graph, gpu)
+    return rewrite(graph, lambda node: None if node in whole or node.op.name not in SPLITTABLE else _split(node, gpu))
 
 
-def _whole_columns(graph: Graph) -> set[Node]:
+def whole_columns(gpu: Gpu) -> int:
+    """Columns from which on blocks of 64 of them keep nearly every multiprocessor busy."""
+    part, of = NEARLY_ALL
+    return 64 * gpu.multiprocessors * part // of
+
+
+def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     """Reductions to many columns of values that nobody else reads: one kernel does these as well as two.
 
     Where others read them too, a kernel that computes rows can take the runs on its way.
     """
     readers = Counter(x for node in graph.nodes for x in set(node.inputs) if node.op.kind != "leaf")
-    found = set()
+    found, many = set(), whole_columns(gpu)
     for node in graph.nodes:
-        if node.op.name in SPLITTABLE and estimate(node.type.numel) >= WHOLE_COLUMNS and node.type.ndim:
+        if node.op.name in SPLITTABLE and estimate(node.type.numel) >= many and node.type.ndim:
             behind = [*node.inputs]
             while behind and readers[behind[-1]] == 1 and behind[-1].op.kind in ("movement", "pointwise", "leaf"):
                 behind += behind.pop().inputs
@@ -67,8 +77,8 @@ def _whole_columns(graph: Graph) -> set[Node]:
     return found
 
 
-def _split(node: Node) -> Node | None:
-    runs, multiple = _runs(node)
+def _split(node: Node, gpu: Gpu) -> Node | None:
+    runs, multiple = _runs(node, gpu)
     if not runs:
         return None
     parts = reduce_runs(node.inputs[0], how=node.op.name, axes=node["axes"], runs=runs, multiple=multiple)
@@ -76,7 +86,7 @@ def _split(node: Node) -> Node | None:
     return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
 
-def _runs(node: Node) -> tuple[int, int]:
+def _runs(node: Node, gpu: Gpu) -> tuple[int, int]:
     """How many runs, and what their length is a multiple of; (0, 1) for a reduction that stays whole.
 
     Numbers of runs come in few classes: another batch size of a class has the same kernels.
@@ -87,9 +97,10 @@ def _runs(node: Node) -> tuple[int, int]:
     if not results or results * extent < SMALLEST:
         return 0, 1
     if last not in axes:
-        fitting = [runs for runs, most in ROW_RUNS if results <= most and extent >= runs * FEWEST_ROWS]
+        row_runs = [(each * gpu.multiprocessors, most) for each, most in ROW_RUNS]
+        fitting = [runs for runs, most in row_runs if results <= most and extent >= runs * FEWEST_ROWS]
         return max(fitting, default=0), 1
-    for runs in RUNS:
+    for runs in (EACH * gpu.multiprocessors, *FEWER):
         if runs >= 2 * results and extent * results >= runs * SHORTEST_RUN:
             return runs // results, MULTIPLE
     return 0, 1

@@ -10,15 +10,13 @@ from genesis.ir.node import Node
 from genesis.ir.ops import movement, reduction
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.scan import chunks_of
+from genesis.passes.gpu import Gpu
 
 TOTALS: Final = {"cumsum": (reduction.sum, 0), "cumprod": (reduction.prod, 1)}
 """Scan → what gives a chunk's total, and what does not change it."""
 
 COLUMNS: Final = 32
 """Neighbouring columns that one program scans."""
-
-ENOUGH: Final = 132
-"""Programs that keep a GPU busy: one for each of an H200's multiprocessors."""
 
 SMALLEST: Final = {True: 1024, False: 64}
 """The least elements of a chunk of a row; of columns."""
@@ -27,18 +25,20 @@ LARGEST: Final = 8192
 """The most elements of a chunk: what a program scans in one piece."""
 
 
-def split_scans(graph: Graph) -> Graph:
+def split_scans(graph: Graph, gpu: Gpu) -> Graph:
     """A scan of few long rows → its chunks' totals, a scan of these, and one of every chunk that begins there.
+
+    Rows are few where they leave multiprocessors without a program.
 
     before: %1: f32[65536] = cumsum(%0, axis=0)    after: %1: f32[64,1024] = reshape(%0)
                                                           %2: f32[64] = sum(%1, axes=(1,))
                                                           %3: f32[64] = cumsum(%2, axis=0)
                                                           %4: f32[65536] = cumsum(%0, %3, axis=0, chunk=1024)
     """
-    return rewrite(graph, _split)
+    return rewrite(graph, lambda node: _split(node, gpu.multiprocessors))
 
 
-def _split(node: Node) -> Node | None:
+def _split(node: Node, enough: int) -> Node | None:
     if node.op.name not in TOTALS or len(node.inputs) > 1:
         return None
     x, axis = node.inputs[0], node["axis"]
@@ -46,9 +46,9 @@ def _split(node: Node) -> Node | None:
     outer, inner = prod(shape[:axis]), prod(shape[axis + 1:])
     programs = outer * -(-inner // COLUMNS)
     chunk = SMALLEST[inner == 1]
-    if not 0 < programs < ENOUGH or length < 4 * chunk:
+    if not 0 < programs < enough or length < 4 * chunk:
         return None
-    while chunk < LARGEST and length * programs > 4 * ENOUGH * chunk:
+    while chunk < LARGEST and length * programs > 4 * enough * chunk:
         chunk *= 2
     kind = chunks_of(x.type, axis, chunk)
     parts, rank = kind.shape[axis], x.type.ndim

@@ -67,22 +67,23 @@ class DeviceProperties:
     uuid: str = ""
 
 
-CAPABILITY: Final = (9, 0)
-"""The compute capability that kernels are built for (`codegen/worker.py`): no other GPU can load them."""
+OLDEST_CAPABILITY: Final = (8, 0)
+"""The least compute capability that kernels are built for: products of bfloat16 and asynchronous copies begin with it."""
 
 
 def require_capability(gpu: DeviceProperties) -> None:
     """Raise RuntimeError before anything runs on a GPU for which no kernels are built.
 
-    >>> require_capability(DeviceProperties("NVIDIA H100", 80 << 30, 9, 0, 132))
-    >>> require_capability(DeviceProperties("NVIDIA A100", 40 << 30, 8, 0, 108))  # doctest: +ELLIPSIS
+    >>> require_capability(DeviceProperties("NVIDIA A100", 40 << 30, 8, 0, 108))
+    >>> require_capability(DeviceProperties("Tesla T4", 16 << 30, 7, 5, 40))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    RuntimeError: CUDA kernels are built for GPUs of compute capability 9.0 (H100, H200), but NVIDIA A100 has 8.0; ...
+    RuntimeError: CUDA kernels are built for GPUs of compute capability 8.0 (A100) and newer, but Tesla T4 has 7.5; ...
     """
-    if (gpu.major, gpu.minor) != CAPABILITY:
-        raise RuntimeError(f"CUDA kernels are built for GPUs of compute capability {CAPABILITY[0]}.{CAPABILITY[1]} "
-                           f"(H100, H200), but {gpu.name} has {gpu.major}.{gpu.minor}; use device=\"cpu\", or show the "
-                           "process another GPU with CUDA_VISIBLE_DEVICES")
+    if (gpu.major, gpu.minor) < OLDEST_CAPABILITY:
+        oldest = ".".join(map(str, OLDEST_CAPABILITY))
+        raise RuntimeError(f"CUDA kernels are built for GPUs of compute capability {oldest} (A100) and newer, but "
+                           f"{gpu.name} has {gpu.major}.{gpu.minor}; use device=\"cpu\", or show the process another "
+                           "GPU with CUDA_VISIBLE_DEVICES")
 
 
 class Pointer(NamedTuple):

@@ -84,8 +84,8 @@ def run_schedule(schedule: Schedule, inputs: Sequence[torch.Tensor], numbers: Se
     return [_memory(node, memory) for node in schedule.graph.roots]
 
 
-def compile_cubin(kernel: KernelSource) -> bytes:
-    """The sm_90 binary of a kernel, to see that Triton takes the text."""
+def compile_cubin(kernel: KernelSource, architecture: int = 90) -> bytes:
+    """The binary of a kernel, to see that Triton takes the text."""
     from genesis.codegen.worker import compile_kernel
-    return compile_kernel(kernel.key_parts())["cubin"]
+    return compile_kernel(kernel.key_parts(), architecture)["cubin"]
 

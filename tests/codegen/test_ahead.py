@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from genesis.codegen import ahead
-from genesis.codegen.ahead import LEAST_BYTES, MOST_BYTES, WARPS
-from genesis.codegen.blocks import MULTIPROCESSORS
+from genesis.codegen.ahead import LEAST_PART, MOST_BYTES, WARPS
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.emit import emit
 from genesis.codegen.source import RELEASE, WAIT, KernelSource
 from genesis.ir import Graph
@@ -44,7 +44,7 @@ def asked(kernel: KernelSource) -> list[str]:
 def test_a_program_asks_for_its_rows_and_one_for_the_weights() -> None:
     kernel = normalized(4096)
     rows = kernel.constexprs["XBLOCK"]
-    first = MULTIPROCESSORS * WARPS // kernel.num_warps
+    first = H200.multiprocessors * WARPS // kernel.num_warps
     assert asked(kernel) == [
         f"g_ask(in0 + tl.program_id(0).to(tl.int64) * {rows * 4096}, "
         f"(tl.program_id(0) < {first}) & ((tl.program_id(0) + 1) * {rows} <= x_size), {rows * 4096 * 2})",
@@ -76,12 +76,13 @@ def test_what_is_read_across_or_within_bounds_is_not_asked_for() -> None:
 
 def test_small_operands_are_not_asked_for() -> None:
     a, b = inputs((1 << 20,), (1 << 20,))
-    assert LEAST_BYTES > 4 << 20 and not asked(kernel_of((a, b), a * b))
+    part, of = LEAST_PART
+    assert H200.l2_bytes * part // of > 4 << 20 and not asked(kernel_of((a, b), a * b))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
 def test_the_results_are_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LEAST_BYTES", 0)
+    monkeypatch.setattr(ahead, "LEAST_PART", (0, 1))
     x, weight = inputs((rows, 256), (256,))
     schedule = check([x, weight], rms_norm(x, weight, ndim=1, eps=1e-5))
     assert asked(emit(schedule.groups[0]))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from genesis.codegen.compile_cuda import CompilationFailed, compile_sources, key_of
+from genesis.codegen.cuda.gpu_model import MODELS
 from genesis.codegen.emit import emit
 from genesis.codegen.lower_cuda import BACKEND, lower
 from genesis.ir import OPS, Graph, literal
@@ -62,7 +63,7 @@ def test_workers_compile_each_kernel_once() -> None:
 def test_the_key_is_the_same_in_every_process_and_tells_kernels_apart() -> None:
     first, second = kernels(), kernels()
     assert [key_of(s) for s in first] == [key_of(s) for s in second]
-    assert len({key_of(s) for s in first} | {key_of(first[0], 100)}) == len(first) + 1
+    assert len({key_of(s) for s in first} | {key_of(first[0], MODELS["b200"])}) == len(first) + 1
     assert key_of(replace(first[0], num_warps=8)) != key_of(first[0])
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from genesis.codegen.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.kernel_ir import build
 from genesis.codegen.loops import emit_loop
 from genesis.codegen.rounded import rounded_values
@@ -91,15 +94,15 @@ def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets reductions of a few rows be worth two kernels."""
+    """Lets reductions of a few rows be worth two kernels on a GPU of four multiprocessors."""
     monkeypatch.setattr(split, "SMALLEST", 1)
-    monkeypatch.setattr(split, "ROW_RUNS", ((4, 1000),))
+    monkeypatch.setattr(split, "ROW_RUNS", ((1, 1000),))
     monkeypatch.setattr(split, "FEWEST_ROWS", 1)
 
 
 def prepared(*operands: Node, outputs: tuple[Node, ...]) -> tuple[Graph, Graph, Schedule]:
     graph = decomposed(Graph(operands, outputs))
-    after = split.split_reductions(graph)
+    after = split.split_reductions(graph, replace(H200, multiprocessors=4))
     return graph, after, fuse(after)
 
 
@@ -159,11 +162,11 @@ def test_sums_over_other_rows_do_not_join(small) -> None:
 def test_whole_columns_of_what_nobody_else_reads_are_not_cut() -> None:
     x, y = inputs((4096, 8192), (4096, 8192), dtype=bfloat16)
     alone = Graph((x,), (r.sum(p.exp(x), axes=(0,)),))
-    assert split.split_reductions(alone).roots == alone.roots
+    assert split.split_reductions(alone, H200).roots == alone.roots
     shared = Graph((x,), (r.sum(x, axes=(0,)), p.exp(x)))
-    assert split.split_reductions(shared).roots != shared.roots
+    assert split.split_reductions(shared, H200).roots != shared.roots
     few = Graph((y,), (r.sum(movement.reshape(y, shape=(8192, 4096)), axes=(0,)),))
-    assert split.split_reductions(few).roots != few.roots
+    assert split.split_reductions(few, H200).roots != few.roots
 
 
 def test_rows_with_infinities_in_one_walk() -> None:
@@ -204,7 +207,7 @@ def test_what_somebody_sees_in_float32_is_exact() -> None:
 def test_long_rows_are_held_as_memory_has_them() -> None:
     x = an_input(0, (264, 50304), bfloat16)
     group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=1),)))).groups
-    blocks = choose_blocks(build(group))
+    blocks = choose_blocks(build(group), H200)
     assert blocks.held and emit_loop(group).source.count("tl.load(in0") == 1
     longer = an_input(0, (264, 131072), bfloat16)
     group, = fuse(decomposed(Graph((longer,), (composite.softmax(longer, axis=1),)))).groups

@@ -19,7 +19,7 @@ from genesis.runtime.host_driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
 
-def images_of_sources(sources: Sequence[KernelSource], store: Any = None) -> list[KernelImage]:
+def images_of_sources(sources: Sequence[KernelSource], store: Any = None, gpu: Any = None) -> list[KernelImage]:
     """Kernels as the host driver takes them: their text, and the values of its constants."""
     return [KernelImage(s.name, b"", s.num_warps, 0, f"{s.source}\n\nCONSTEXPRS = {s.constexprs!r}\n") for s in sources]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import genesis
-from genesis import engine
+from genesis import compiler, engine
 from genesis.nn import functional as F
 from genesis.passes import split_reductions
 
@@ -90,7 +92,9 @@ def test_a_repeated_step_builds_no_plan(cuda):
 def test_kernels_backward(cuda, monkeypatch, name, program, backward):
     """Sums over the rows are taken on the way, in runs; one more kernel puts them together."""
     monkeypatch.setattr(split_reductions, "SMALLEST", 1)
-    monkeypatch.setattr(split_reductions, "ROW_RUNS", ((4, 1000),))
+    monkeypatch.setattr(split_reductions, "ROW_RUNS", ((1, 1000),))
+    gpu = replace(compiler.gpu_at_hand(0), multiprocessors=4)
+    monkeypatch.setattr(compiler, "gpu_at_hand", lambda index: gpu)
     monkeypatch.setattr(split_reductions, "FEWEST_ROWS", 1)
     x, w = (genesis.tensor(a, device="cuda").requires_grad_() for a in (X, W))
     g = genesis.tensor(numbers(6, 40, seed=2), device="cuda")

@@ -18,6 +18,7 @@ import genesis
 import genesis.nn.functional as F
 from genesis import config, engine, plans
 from genesis.codegen import compile_cuda, lower_cuda
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.source import KernelSource
 from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
@@ -37,10 +38,10 @@ class Compiler:
     def __init__(self) -> None:
         self.made: list[str] = []
 
-    def __call__(self, sources: Sequence[KernelSource], store: Any = None) -> list[KernelImage]:
+    def __call__(self, sources: Sequence[KernelSource], store: Any = None, gpu: GpuModel = H200) -> list[KernelImage]:
         images = []
         for source in sources:
-            key = compile_cuda.key_of(source)
+            key = compile_cuda.key_of(source, gpu)
             meta = {"name": source.name, "num_warps": source.num_warps, "shared_bytes": 0,
                     "source": compile_cuda.text_of(source)}
             if store.get(key) is None:

@@ -123,12 +123,12 @@ def test_what_the_gpu_is():
         cuda.get_device_name("cpu")
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
+@pytest.mark.parametrize("capability", [(7, 0), (7, 5)])
 def test_a_gpu_that_no_kernels_are_built_for_says_so(host_driver, capability):
     import genesis
     cuda_driver.install(HostDriver(capability=capability))
     assert cuda.get_device_capability() == capability
-    says = f"built for GPUs of compute capability 9.0 .*has {capability[0]}.{capability[1]}; use device"
+    says = f"built for GPUs of compute capability 8.0 .*has {capability[0]}.{capability[1]}; use device"
     for start in (cuda.init, lambda: genesis.ones(2, device="cuda").tolist(), lambda: genesis.tensor([1]).to("cuda")):
         with pytest.raises(RuntimeError, match=says):
             start()

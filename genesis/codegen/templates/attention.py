@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
 from genesis.codegen.blocks import block_for, power_of_two
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.loops import any_wide, module, multiples_of_16
 from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.matmul import INPUT_PRECISION
@@ -90,7 +91,7 @@ class Attention:
         wide: whether addresses need 64 bits.
     """
 
-    def __init__(self, group: Group, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
+    def __init__(self, group: Group, gpu: GpuModel, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
         self.group = group
         self.node = next(n for n in group.nodes if n.op.name in TILES)
         operands = dict(zip((*matrices, *rows, "mask"), self.node.inputs, strict=False))
@@ -112,7 +113,24 @@ class Attention:
         self.wide = any_wide(*(view.base.type.numel for view in self.views.values()),
                              *(x.type.numel for x in group.outputs))
         self.precision = f', input_precision="{INPUT_PRECISION}"' if q.dtype is float32 else ""
-        self.tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
+        tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
+        self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
+
+    def _with_room(self, tile: Tile, itemsize: int, gpu: GpuModel) -> Tile:
+        """The tile for what a program's shared memory has room for: fewer tiles loaded ahead, then fewer rows kept."""
+        by_keys = self.node.op.name == "flash_attention_dkv"
+        width = self.padded(self.head) + self.padded(self.value_head)
+        kept_width = self.padded(self.head) if self.node.op.name == "flash_attention" else width  # of q alone, or two
+        while True:
+            kept, passing = (tile.j, tile.i) if by_keys else (tile.i, tile.j)
+            ahead = max(tile.num_stages - 1, 1) * passing * width
+            if itemsize * (kept * kept_width + ahead + kept * passing) <= gpu.block_shared_memory or kept == 16:
+                return tile
+            if tile.num_stages > 2:
+                tile = replace(tile, num_stages=tile.num_stages - 1)
+            else:
+                rows = {"j" if by_keys else "i": kept // 2}
+                tile = replace(tile, **rows, num_warps=max(tile.num_warps // 2, 4))
 
     def _fitted(self, tile: Tile) -> Tile:
         """No tile larger than the matrix; a dot wants at least 16 a side."""
@@ -254,9 +272,9 @@ def indented(lines: list[str]) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def emit_attention(group: Group) -> KernelSource:
+def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     """The forward: y = softmax(q·kᵀ·scale)·v and lse = log Σ exp(q·kᵀ·scale), whichever is wanted."""
-    a = Attention(group, ("q", "k", "v"))
+    a = Attention(group, gpu, ("q", "k", "v"))
     y, lse = a.output(0), a.output(1)
     lines = [*a.place("i", "qkv" if y is not None else "qk"), a.load("q", a.ragged_queries),
              'best = tl.full([I], float("-inf"), tl.float32)', "total = tl.zeros([I], tl.float32)",

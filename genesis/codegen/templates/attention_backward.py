@@ -7,6 +7,7 @@ queries. Each result is written by one program, in a fixed order: no atomics, th
 
 from __future__ import annotations
 
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.attention import LOG2_E, Attention, indented
 from genesis.passes.groups import Group
@@ -14,9 +15,9 @@ from genesis.passes.groups import Group
 _MATRICES, _ROWS = ("g", "q", "k", "v"), ("lse", "delta")
 
 
-def emit_attention_backward(group: Group) -> KernelSource:
+def emit_attention_backward(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a backward group."""
-    a = Attention(group, _MATRICES, _ROWS)
+    a = Attention(group, gpu, _MATRICES, _ROWS)
     return _by_queries(a) if a.node.op.name == "flash_attention_dq" else _by_keys(a)
 
 

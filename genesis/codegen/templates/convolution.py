@@ -17,18 +17,16 @@ from math import gcd, prod
 from typing import Final
 
 from genesis.codegen.blocks import power_of_two
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.loops import any_wide, integer_type, module, multiples_of_16
 from genesis.codegen.source import KernelSource
-from genesis.codegen.templates.matmul import INPUT_PRECISION, Tile
+from genesis.codegen.templates.matmul import INPUT_PRECISION, Tile, with_room
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.size import estimate
 from genesis.ir.types import DType, float32
 from genesis.passes.channels_last import FEW_CHANNELS
 from genesis.passes.groups import Group
 from genesis.passes.views import stored_as
-
-PROGRAMS: Final = 132
-"""Multiprocessors of an H200: where a tile leaves fewer programs than that, a smaller one is taken."""
 
 _TILES: Final[dict[int, tuple[Tile, ...]]] = {
     # bytes of an element → tiles of places, channels and terms, the largest first
@@ -83,8 +81,8 @@ class Convolution:
         few: a block of the sum takes several taps.
     """
 
-    def __init__(self, group: Group):
-        self.group = group
+    def __init__(self, group: Group, gpu: GpuModel):
+        self.group, self.gpu = group, gpu
         self.node = node = next(n for n in group.nodes if n.op.name in _OPERANDS)
         operands = dict(zip(_OPERANDS[node.op.name], node.inputs, strict=False))
         self.memory = {name: next(y for y in group.inputs if stored_as(y) is stored_as(x))
@@ -110,11 +108,13 @@ class Convolution:
         """The largest tile that leaves work for all multiprocessors; `products` like this one run side by side."""
         rows = estimate(rows)
         tiles = [t for t in _TILES[self.dtype.itemsize] if t.j <= max(power_of_two(columns), 64)]
-        tile = next((t for t in tiles if -(-rows // t.i) * -(-columns // t.j) * products >= PROGRAMS), tiles[-1])
+        tile = next((t for t in tiles if -(-rows // t.i) * -(-columns // t.j) * products >= self.gpu.multiprocessors),
+                    tiles[-1])
 
         def fit(block: int, size: int) -> int:
             return max(16, min(block, power_of_two(size)))
-        return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, terms), tile.num_warps, tile.num_stages)
+        tile = Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, terms), tile.num_warps, tile.num_stages)
+        return with_room(tile, self.dtype, self.gpu)
 
     def which_tile(self, columns: int) -> list[str]:
         """Which tile a program makes; those of the same rows follow each other."""
@@ -140,10 +140,10 @@ class Convolution:
                             tile.num_warps, tile.num_stages, label=name)
 
 
-def emit_convolution(group: Group) -> KernelSource:
+def emit_convolution(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a convolution group."""
     from genesis.codegen.templates.convolution_weight import by_weight
-    c = Convolution(group)
+    c = Convolution(group, gpu)
     return {"convolution_last": _by_output, "convolution_input_last": _by_input,
             "convolution_weight_last": by_weight}[c.node.op.name](c)
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from genesis.codegen.blocks import block_for
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.loops import any_wide, module, multiples_of_16
 from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.epilogue import epilogue
@@ -44,18 +45,19 @@ class Tile:
 
 
 _TILES: Final = (
-    # (dtypes, least elements of C in one batch, tile): the first row that fits
-    ((float16, bfloat16), 128 * 256 * 66, Tile(128, 256, 64, 8, 3)),
-    ((float16, bfloat16), 128 * 128 * 66, Tile(128, 128, 64, 8, 3)),
+    # (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row of which half of the
+    # multiprocessors get that many
+    ((float16, bfloat16), 128 * 256, Tile(128, 256, 64, 8, 3)),
+    ((float16, bfloat16), 128 * 128, Tile(128, 128, 64, 8, 3)),
     ((float16, bfloat16), 0, Tile(64, 64, 64, 4, 4)),
-    ((float32,), 128 * 128 * 66, Tile(128, 64, 32, 8, 3)),
+    ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
     ((float32,), 0, Tile(64, 64, 32, 4, 3)),
 )
 _PLAIN: Final = Tile(32, 32, 32, 4, 1)
 """For dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
 
 
-def emit_matmul(group: Group) -> KernelSource:
+def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     """The kernel of a matmul group."""
     node = next(n for n in group.nodes if n.op in PRODUCTS)
     a, b = (operand_view(x, group.inputs) for x in node.inputs)
@@ -64,7 +66,7 @@ def emit_matmul(group: Group) -> KernelSource:
     runs = node["runs"] if node.op is matmul_runs else 1
     batch = prod(batches) * runs
     dots = dtype in (float16, bfloat16, float32)
-    tile = _tile(dtype, batch, rows, columns, depth) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+    tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # whatever open sizes are
@@ -105,10 +107,17 @@ def _epilogue_name(group: Group, product: Node) -> str:
     return "".join(f"_{name}" for name in list(ops)[:3])
 
 
-def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int) -> Tile:
+def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
     size = near(rows * columns * batch)
-    row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least)
-    return _shrunk(row, rows, columns, depth, 16)
+    enough = gpu.multiprocessors // 2
+    row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
+    return with_room(_shrunk(row, rows, columns, depth, 16), dtype, gpu)
+
+
+def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
+    """The tile with as many blocks loaded ahead as a program's shared memory has room for."""
+    nbytes = (tile.i + tile.j) * tile.k * dtype.itemsize
+    return replace(tile, num_stages=max(1, min(tile.num_stages, gpu.block_shared_memory // nbytes)))
 
 
 def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:

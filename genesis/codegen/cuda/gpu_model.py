@@ -1,0 +1,131 @@
+"""What the compiler knows about a GPU. This is the only file that does: splits, tiles and grids ask the model.
+
+A model is read from the driver (`model_of`), or is one of `MODELS`, for a machine without a GPU. It is handed from the
+backend to the passes and to every emitter, and is part of the keys of kernels and plans.
+
+    target "cuda"  →  the GPU at hand, or an H200 where there is none
+    target "l4"    →  MODELS["l4"]
+
+What needs Hopper (compute capability 9.0) asks the model, and has a plain form beside it for older GPUs. Those below 8.0
+are refused when they are first used (`runtime.driver.require_capability`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """One kind of GPU.
+
+    Attributes:
+        name: as the driver calls it.
+        capability: compute capability, (9, 0) for 9.0.
+        multiprocessors: how many there are.
+        warps: the most that are resident on a multiprocessor.
+        registers: of 32 bits, on a multiprocessor.
+        shared_memory: bytes of shared memory on a multiprocessor.
+        block_shared_memory: the most bytes of it that one program may have.
+        l2_bytes: size of the L2 cache.
+        copy_rate: bytes a second, read and written together, that a kernel reaches which copies memory.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    warps: int
+    registers: int
+    shared_memory: int
+    block_shared_memory: int
+    l2_bytes: int
+    copy_rate: float
+
+    @property
+    def architecture(self) -> int:
+        """What Triton calls the compute capability: 90 for 9.0."""
+        return 10 * self.capability[0] + self.capability[1]
+
+    @property
+    def dependent_launch(self) -> bool:
+        """Whether a kernel may be started while those before it end, and wait for them itself (`gdc_wait`)."""
+        return self.capability >= (9, 0)
+
+    @property
+    def bulk_prefetch(self) -> bool:
+        """Whether one instruction asks the L2 for a whole block (`cp.async.bulk.prefetch`)."""
+        return self.capability >= (9, 0)
+
+    @property
+    def dot_flops(self) -> int:
+        """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
+        return next((flops for capability, flops in DOT_FLOPS if self.capability >= capability), 0)
+
+
+DOT_FLOPS: Final = (((12, 0), 1024), ((10, 0), 8192), ((9, 0), 4096), ((8, 6), 1024), ((8, 0), 2048))
+"""(compute capability from which on it holds, `GpuModel.dot_flops`), from the peak rates in NVIDIA's data sheets."""
+
+COPY_SHARE: Final = 0.727
+"""Part of the memory's peak rate that a kernel reaches: 3.5 of an H200's 4.8 TB/s."""
+
+_KIB: Final = 1 << 10
+_MIB: Final = 1 << 20
+
+MODELS: Final[dict[str, GpuModel]] = {
+    "a100": GpuModel("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 65536, 164 * _KIB, 163 * _KIB, 40 * _MIB, 1.48e12),
+    "l4": GpuModel("NVIDIA L4", (8, 9), 58, 48, 65536, 100 * _KIB, 99 * _KIB, 48 * _MIB, 0.22e12),
+    "h100": GpuModel("NVIDIA H100 80GB HBM3", (9, 0), 132, 64, 65536, 228 * _KIB, 227 * _KIB, 50 * _MIB, 2.44e12),
+    "h200": GpuModel("NVIDIA H200", (9, 0), 132, 64, 65536, 228 * _KIB, 227 * _KIB, 60 * _MIB, 3.5e12),
+    "b200": GpuModel("NVIDIA B200", (10, 0), 148, 64, 65536, 228 * _KIB, 227 * _KIB, 126 * _MIB, 5.82e12),
+}
+"""The GPUs that `--target` knows by name. The H200's row is what its driver says; the others are from data sheets."""
+
+H200: Final = MODELS["h200"]
+"""The GPU that thresholds were measured on, and the one that "cuda" means where there is none."""
+
+
+class Properties(Protocol):
+    """What a model is read from: `runtime.driver.DeviceProperties`. Clocks are in kHz, the bus width in bits."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def major(self) -> int: ...
+    @property
+    def minor(self) -> int: ...
+    @property
+    def multi_processor_count(self) -> int: ...
+    @property
+    def max_threads_per_multi_processor(self) -> int: ...
+    @property
+    def warp_size(self) -> int: ...
+    @property
+    def regs_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_memory_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_memory_per_block_optin(self) -> int: ...
+    @property
+    def L2_cache_size(self) -> int: ...
+    @property
+    def memory_clock_rate(self) -> int: ...
+    @property
+    def memory_bus_width(self) -> int: ...
+
+
+def model_of(properties: Properties) -> GpuModel:
+    """The model of the GPU that the driver describes."""
+    return GpuModel(
+        properties.name, (properties.major, properties.minor), properties.multi_processor_count,
+        properties.max_threads_per_multi_processor // properties.warp_size, properties.regs_per_multiprocessor,
+        properties.shared_memory_per_multiprocessor, properties.shared_memory_per_block_optin,
+        properties.L2_cache_size, _copy_rate(properties))
+
+
+def _copy_rate(properties: Properties) -> float:
+    """To 10 GB/s. A driver that does not tell its memory's clock is answered with the H200's rate a multiprocessor."""
+    peak = 2 * 1e3 * properties.memory_clock_rate * properties.memory_bus_width / 8  # two transfers a cycle
+    if not peak:
+        return H200.copy_rate * properties.multi_processor_count / H200.multiprocessors
+    return round(COPY_SHARE * peak, -10)

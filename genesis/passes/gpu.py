@@ -1,0 +1,21 @@
+"""What passes ask about a GPU. `codegen.cuda.gpu_model.GpuModel` answers; the backend hands it over."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Gpu(Protocol):
+    """The GPU that a program is compiled for."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many programs at least keep it busy: one on each."""
+
+    @property
+    def copy_rate(self) -> float:
+        """Bytes a second, read and written together, that a kernel reaches which copies memory."""
+
+    @property
+    def dot_flops(self) -> int:
+        """Floating-point operations a cycle of a multiprocessor's 16-bit products, summed in float32."""
