@@ -34,7 +34,7 @@ SMALL: Final = 4096
 """Bytes of a value that is cheaper to keep than to think about, such as a loss."""
 
 _lock = threading.RLock()
-_plans: dict[tuple, Any] = {}  # (device, settings, structure) → plan; and what `plans` keeps
+_plans: dict[tuple, Any] = {}  # (device, which is one GPU, settings, structure) → plan; and what `plans` keeps
 _observers: list[Callable[[Compiled], None]] = []
 _last: Compiled | None = None
 

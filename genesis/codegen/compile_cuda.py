@@ -14,12 +14,8 @@ from typing import Any, Final, Protocol
 
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.source import KernelSource
-<<<<<<< HEAD
-from genesis.codegen.worker import ARCHITECTURE, ENABLE_FP_FUSION
-from genesis.codegen.workers import TRIES, WorkerDied, WorkerPool
-=======
 from genesis.codegen.worker import ENABLE_FP_FUSION
->>>>>>> 8015470 (One model of the GPU: splits, tiles and grids ask it, kernels are built for the GPU at hand)
+from genesis.codegen.workers import TRIES, WorkerDied, WorkerPool
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 2

@@ -68,7 +68,7 @@ class DeviceProperties:
 
 
 OLDEST_CAPABILITY: Final = (8, 0)
-"""The least compute capability that kernels are built for: products of bfloat16 and asynchronous copies begin with it."""
+"""The least compute capability that kernels are built for: bfloat16 products and asynchronous copies begin with it."""
 
 
 def require_capability(gpu: DeviceProperties) -> None:

@@ -85,6 +85,13 @@ def test_triton_needs_no_gpu(script: str, capsys: pytest.CaptureFixture[str]) ->
     assert "@cuda:0" in grouped
 
 
+def test_a_gpu_is_a_target_by_its_name(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, waits in (("a100", False), ("h100", True)):
+        text = dump(capsys, script, "--stage", "triton", "--target", name, "--plan", "1")
+        assert f"for {name}: " in text and "@triton.jit" in text
+        assert ("gdc_wait()" in text) == waits, "kernels overlap from compute capability 9.0 on"
+
+
 def test_failing_script_shows_what_it_had_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "fails.py"
     path.write_text("import genesis\n(genesis.ones(3) + 1).sum().item()\nraise ValueError('on purpose')\n")

@@ -6,8 +6,8 @@ backend to the passes and to every emitter, and is part of the keys of kernels a
     target "cuda"  →  the GPU at hand, or an H200 where there is none
     target "l4"    →  MODELS["l4"]
 
-What needs Hopper (compute capability 9.0) asks the model, and has a plain form beside it for older GPUs. Those below 8.0
-are refused when they are first used (`runtime.driver.require_capability`).
+What needs Hopper (compute capability 9.0) asks the model, and has a plain form beside it for older GPUs. A GPU below
+8.0 is refused when it is first used (`runtime.driver.require_capability`).
 """
 
 from __future__ import annotations

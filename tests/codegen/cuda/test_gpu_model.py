@@ -1,0 +1,215 @@
+"""The model of a GPU: where it comes from, and that splits, tiles, grids and keys follow it."""
+
+from __future__ import annotations
+
+import tokenize
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import genesis
+from genesis import compiler, engine, plans
+from genesis.codegen import compile_cuda, lower_cuda
+from genesis.codegen.blocks import choose_blocks
+from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
+from genesis.codegen.emit import emit
+from genesis.codegen.kernel_ir import build
+from genesis.codegen.lower_cuda import backend_for
+from genesis.codegen.source import KernelSource
+from genesis.compiler import backend_of
+from genesis.ir import Graph, Node
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.ops.contraction import matmul
+from genesis.ir.types import Device, bfloat16, float32
+from genesis.passes.fuse import fuse
+from genesis.passes.pipeline import run_passes
+from genesis.runtime import cuda_driver
+from genesis.runtime.driver import DeviceProperties
+from genesis.runtime.host_driver import HostDriver
+from tests.codegen.cuda.gpus import GPUS, SAID_BY_AN_H200
+from tests.codegen.programs import an_input, inputs
+from tests.gpu.conftest import forget_plans, images_of_sources
+
+# Where a model comes from
+
+
+def test_the_driver_and_the_table_agree_on_an_h200() -> None:
+    assert model_of(SAID_BY_AN_H200) == H200
+
+
+def test_a_model_says_what_the_driver_says() -> None:
+    l40 = DeviceProperties("NVIDIA L40S", 48 << 30, 8, 9, 142, max_threads_per_multi_processor=1536,
+                           shared_memory_per_block_optin=99 << 10, shared_memory_per_multiprocessor=100 << 10,
+                           L2_cache_size=96 << 20, memory_clock_rate=9001000, memory_bus_width=384)
+    assert model_of(l40) == GpuModel("NVIDIA L40S", (8, 9), 142, 48, 65536, 100 << 10, 99 << 10, 96 << 20, 630e9)
+
+
+def test_where_the_driver_knows_no_clock_memory_is_as_fast_as_an_h200s_for_each_multiprocessor() -> None:
+    assert model_of(replace(SAID_BY_AN_H200, memory_clock_rate=0)).copy_rate == H200.copy_rate
+    half = replace(SAID_BY_AN_H200, memory_clock_rate=0, multi_processor_count=66)
+    assert model_of(half).copy_rate == H200.copy_rate / 2
+
+
+@pytest.mark.parametrize("architecture", GPUS)
+def test_what_needs_hopper_is_asked_for(architecture: int) -> None:
+    gpu = GPUS[architecture]
+    assert gpu.architecture == architecture
+    assert (gpu.dependent_launch, gpu.bulk_prefetch) == (architecture >= 90,) * 2
+
+
+def test_cuda_means_an_h200_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise RuntimeError("CUDA is not available")
+    monkeypatch.setattr(cuda_driver, "driver", none)
+    assert backend_of("cuda").gpu == H200
+
+
+def test_cuda_means_the_gpu_at_hand() -> None:
+    cuda_driver.install(HostDriver(capability=(8, 9)))
+    try:
+        gpu = backend_of("cuda").gpu
+        assert gpu == compiler.gpu_at_hand(0) and isinstance(gpu, GpuModel) and gpu.capability == (8, 9)
+    finally:
+        cuda_driver.install(None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_named_gpu_is_a_target(name: str) -> None:
+    assert backend_of(name).gpu == MODELS[name] and backend_of(name).name == "cuda"
+
+
+def test_no_other_file_knows_a_gpu_by_its_numbers() -> None:
+    """An H200's multiprocessors, halves and multiples of them, and architectures as Triton calls them."""
+    root = Path(genesis.__file__).parent
+    known = {"66", "132", "264", "528", "1056", *map(str, GPUS)} - {"100"}  # a round number, too
+    found = []
+    for path in {*root.glob("passes/**/*.py"), *root.glob("codegen/**/*.py")} - {*root.glob("**/gpu_model.py")}:
+        with path.open("rb") as file:
+            numbers = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.NUMBER]
+        found += [f"{path.name}:{n.start[0]}: {n.line.strip()}" for n in numbers if n.string in known]
+    assert found == []
+
+
+# What follows it
+
+
+def kernels(gpu: GpuModel, *outputs: Node) -> list[KernelSource]:
+    """The kernels of a program on a GPU."""
+    graph = Graph(tuple(dict.fromkeys(x for x in Graph((), outputs).nodes if x.op.name == "input")), outputs)
+    return [emit(group, gpu) for group in run_passes(graph, backend_for(gpu))[1].groups]
+
+
+@pytest.mark.parametrize("architecture", GPUS)
+def test_kernels_wait_for_each_other_only_where_they_may_overlap(architecture: int) -> None:
+    x, = inputs((1 << 24,))
+    kernel, = kernels(GPUS[architecture], p.exp(x))
+    overlaps = architecture >= 90
+    assert ("gdc_wait()" in kernel.source) == ("gdc_launch_dependents()" in kernel.source) == overlaps
+    assert ("g_ask(" in kernel.source) == overlaps
+    assert "libdevice.exp(" in kernel.source
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
+def test_a_sum_of_all_has_eight_programs_for_each_multiprocessor(gpu: GpuModel) -> None:
+    x, = inputs((1 << 24,))
+    first, _ = kernels(gpu, r.sum(x, axes=(0,)))
+    assert first.grid[:2] == (1, 8 * gpu.multiprocessors)
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
+def test_sums_of_rows_have_four_for_each(gpu: GpuModel) -> None:
+    x, = inputs((1 << 14, 768))
+    first, _ = kernels(gpu, r.sum(x, axes=(0,)))
+    assert first.grid[1] == 4 * gpu.multiprocessors
+
+
+def test_a_product_takes_its_large_tile_where_half_of_the_multiprocessors_get_one() -> None:
+    a, b = inputs((4096, 2048), (2048, 2048), dtype=bfloat16)  # 256 tiles of 128 x 256
+    few, many = replace(H200, multiprocessors=512), replace(H200, multiprocessors=514)
+    tiles = [kernels(gpu, matmul(a, b))[0].constexprs["J"] for gpu in (few, many)]
+    assert tiles == [256, 128]
+
+
+def test_a_product_with_few_tiles_is_cut_only_where_multiprocessors_would_be_idle() -> None:
+    a, b = inputs((768, 16384), (16384, 768), dtype=bfloat16)
+    assert len(kernels(H200, matmul(a, b))) == 2
+    assert len(kernels(replace(H200, multiprocessors=9), matmul(a, b))) == 1
+
+
+@pytest.mark.parametrize("head", [64, 128, 256])
+@pytest.mark.parametrize("gpu", [MODELS["l4"], H200], ids=lambda gpu: gpu.name)
+def test_tiles_of_attention_fit_shared_memory(gpu: GpuModel, head: int) -> None:
+    """q and g of a tile stay, a tile of k and v is there and another on its way: all in 16 bits."""
+    from tests.codegen.test_attention import program
+    operands, outputs = program((4,), 1024, 1024, head, head, True, 0.1)
+    schedule = run_passes(Graph(operands, outputs), backend_for(gpu))[1]
+    found = next(s for s in (emit(group, gpu) for group in schedule.groups) if s.name == "attention_dq")
+    i, j = found.constexprs["I"], found.constexprs["J"]
+    assert 2 * 2 * head * (i + (found.num_stages - 1) * j) <= gpu.block_shared_memory
+
+
+def test_loads_run_ahead_as_far_as_shared_memory_reaches() -> None:
+    x = an_input(0, (4096, 16384), float32)
+    group, = fuse(Graph((x,), (r.sum(x, axes=(0,)),))).groups
+    assert choose_blocks(build(group), H200).stages > choose_blocks(build(group), MODELS["l4"]).stages
+
+
+def test_a_gpus_kernel_is_not_anothers() -> None:
+    """What equal groups share (`passes/outline.py`) they share on one GPU."""
+    x, = inputs((1 << 22,))
+    group, = fuse(Graph((x,), (p.exp(x),))).groups
+    texts = [emit(group, gpu).source for gpu in (H200, MODELS["a100"], replace(H200, multiprocessors=20), H200)]
+    assert len(set(texts)) == 3 and texts[0] == texts[3]
+
+
+def test_the_gpu_is_part_of_a_kernels_and_of_a_plans_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, = inputs((64,))
+    kernel, = kernels(H200, p.exp(x))
+    assert len({compile_cuda.key_of(kernel, gpu) for gpu in GPUS.values()}) == len(GPUS)
+    names = set()
+    for gpu in (H200, replace(H200, multiprocessors=66), replace(H200, l2_bytes=1 << 20), MODELS["h100"]):
+        monkeypatch.setattr(plans, "gpu_at_hand", lambda index, gpu=gpu: gpu)
+        plans._environment.cache_clear()
+        names.add(plans._name((), [], Device("cuda"), []))
+    plans._environment.cache_clear()
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (12, 0)])
+def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+    """Forward, backward and update on the host driver: kernels of that GPU, launched as it can."""
+    compiled_for, early = set(), set()
+
+    def images(sources, store, gpu):
+        compiled_for.add(gpu.capability)
+        found = images_of_sources(sources)
+        early.update(image.waits for image in found)
+        return found
+
+    monkeypatch.setattr(lower_cuda, "compile_sources", images)
+    forget_plans()
+    cuda_driver.install(HostDriver(memory_bytes=64 << 20, capability=capability))
+    try:
+        losses = {}
+        for device in ("cpu", "cuda"):
+            genesis.manual_seed(0)
+            model = genesis.nn.Sequential(genesis.nn.Linear(8, 16), genesis.nn.GELU(), genesis.nn.Linear(16, 4))
+            x, y = genesis.randn(6, 8), genesis.tensor([0, 1, 2, 3, 0, 1])
+            model, x, y = model.to(device), x.to(device), y.to(device)
+            optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
+            losses[device] = []
+            for _ in range(3):
+                loss = genesis.nn.functional.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses[device].append(loss.item())
+        np.testing.assert_allclose(losses["cuda"], losses["cpu"], rtol=1e-4)  # float32 sums in another order
+        assert compiled_for == {capability} and early == {capability >= (9, 0)}
+    finally:
+        forget_plans()
+        cuda_driver.install(None)
+        engine._last = None
