@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from operator import is_
 from typing import Any, TypeVar
 
@@ -131,8 +132,9 @@ class CompiledFunction(CompiledBase):
         entered = Entered(*roots)
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
-        engine.materialize(there)
-        entered.uncomputed += [x for x in tensors if x.storage.error is not None]
+        with suppress(Exception):  # what fails to be computed raises when it is read, as without a capture
+            engine.materialize(there)
+        entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
         entered.note_contents(there)
         effects, tracer = Session(), Tracer(entered.enter)
@@ -167,7 +169,8 @@ class CompiledFunction(CompiledBase):
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
                 _end_step(effects)
-            engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
+            with suppress(Exception):
+                engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
         return result
 
     def _located(self, reason: str) -> str:

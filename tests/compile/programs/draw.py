@@ -115,7 +115,7 @@ def _filled(chance: random.Random, row: str, names: list[str], new: str) -> str:
 
 def _steps(chance: random.Random) -> Iterator[str]:
     results: list[str] = []
-    favourite = _pick(chance, ARGUMENTS).format(r="k")
+    favourite = _pick(chance, ARGUMENTS)
     for _ in range(chance.randint(5, 12)):
         kind = chance.random()
         if kind < 0.45 or not results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import gc
 import sys
@@ -123,7 +124,7 @@ def _names(outcome: Outcome, functions: list[Any] | None, undo: list[Callable[[]
 
     space = vars(module("program", ""))
     space.update({
-        "at": at, "genesis": genesis, "functools": functools, "sys": sys, "typing": typing,
+        "at": at, "genesis": genesis, "functools": functools, "enum": enum, "sys": sys, "typing": typing,
         "dataclasses": dataclasses, "ramp": ramp, "note": note, "compiled": compiled, "patch": patch, "keep": keep,
         "patch_item": patch_item, "module": module, "note_state": note_state, "first": first, "last": last,
         "total": total, "same_objects": same_objects, "default_dtype": default_dtype, "setting": setting, "gc": gc})

@@ -59,6 +59,20 @@ class Options(Base):
     "tools": "tools = module('tools_of_programs', 'rate = 1.5\\ndef scaled(x):\\n    return x * rate')",
     "tools_of_programs": "tools = module('tools_of_programs', 'rate = 1.5\\ndef scaled(x):\\n    return x * rate')",
     "other_tools": "other_tools = module('other_tools', 'rate = 2.5\\ndef scaled(x):\\n    return x + rate')",
+    "LAYERS": "LAYERS = [genesis.relu, lambda x: x * 2]",
+    "Data": "@dataclasses.dataclass\nclass Data:\n    rate: float = 2.0\n    shape: tuple = (1, 2)",
+    "DATA": "DATA = Data()",
+    "Mode": "class Mode(enum.Enum):\n    FIRST = 1\n    SECOND = 2",
+    "MODE": "MODE = Mode.FIRST",
+    "steps": "def steps(x, by=2.0):\n    yield x * by\n    yield x",
+    "power": "def power(x, n):\n    return x if n == 0 else x * power(x, n - 1)",
+    "Manager": """class Manager:
+    depth = 1
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        pass""",
+    "MANAGER": "MANAGER = Manager()",
     "make_scaled": """def make_scaled(scale):
     def scaled(x):
         return x * scale
@@ -150,6 +164,21 @@ STATEMENTS = {
     "import tools_of_programs\n{t} = tools_of_programs.scaled({a})": 2,
     "from tools_of_programs import rate\n{t} = {a} * rate": 1,
     "{t} = {a} * max(2, 3)": 1,
+    "{t} = {a} * (y if isinstance(y, float) else 2.5)": 2,
+    "{t} = {a} + (y[0] if isinstance(y, (list, tuple)) else 1)": 2,
+    "{t} = {a} * (2 if y is None or y is True or y == 'name' else 3) if not hasattr(y, 'shape') else {a} * y.dim()": 1,
+    "def double_it(z, by=FACTOR):\n    return z * by\n{t} = double_it({a})": 1,
+    "{t} = (lambda z: z + len(TABLE))({a})": 1,
+    "{t} = [each({a}) for each in LAYERS][-1]": 1,
+    "{t} = {a} * DATA.rate + DATA.shape[0]": 1,
+    "{t} = {a} * (MODE.value if MODE is Mode.FIRST else 3)": 1,
+    "{t} = next(steps({a}))": 1,
+    "{t} = power({a}, 2)": 1,
+    "try:\n    {t} = {a} * options.late\nexcept AttributeError:\n    {t} = {a} + 1": 1,
+    "try:\n    {t} = {a} * LATE\nexcept NameError:\n    {t} = {a} + 1": 1,
+    "with MANAGER:\n    {t} = {a} + MANAGER.depth": 1,
+    "{t} = {a} * functools.reduce(lambda p, q: p + q, TABLE)": 1,
+    "{t} = {a} * getattr(w, 'rate', 2.0)": 1,
     "{t} = {a} * (w.grad if w.grad is not None else 1)": 1,
     "{t} = inner({a})": 1,
     # modules
@@ -239,6 +268,9 @@ RESULTS = {
     "return None": 1,
     "return {a}.argmax(-1), {b}": 1,
     "return y, {a} * y": 2,
+    "adam.zero_grad()\nloss = ({a} * w).sum()\nloss.backward()\nadam.step()\nreturn loss": 2,
+    "adam.zero_grad()\nloss = ({a} * v).mean()\nloss.backward()\nadam.step()\nreturn loss.detach(), {b}": 2,
+    "loss = ({a} * w * v).sum()\nsgd.zero_grad()\nloss.backward()\nsgd.step()\nreturn loss": 2,
     "return TABLE, {a}": 1,
 }
 
@@ -268,6 +300,14 @@ ARGUMENTS = {
     "x0, y=x2": 1,
     "x1, w": 1,
     "x0, k": 1,
+    "x0, [x1, 2.0]": 1,
+    "x0, y=[x2]": 1,
+    "x1, (x2, x1)": 1,
+    "x0, {{'a': x1}}": 1,
+    "x0, y=None": 1,
+    "x0, 'name'": 1,
+    "x0, y=True": 1,
+    "x=x0": 1,
     "genesis.rand(2, 3)": 1,
     "first({r})": 2,
 }
@@ -348,7 +388,20 @@ CHANGES = {
     "WEIGHTS.reverse()": 1,
     "max = min": 1,
     "rescale(5.0)": 1,
+    "LAYERS.reverse()": 1,
+    "LAYERS.append(genesis.tanh)": 1,
+    "DATA.rate = 3.5": 1,
+    "DATA = Data(4.5)": 1,
+    "MODE = Mode.SECOND": 1,
+    "LATE = 2.5": 1,
+    "MANAGER.depth = 4": 1,
+    "Manager.__enter__ = lambda self: setattr(self, 'depth', 5)": 1,
+    "options.late = 4.0": 1,
+    "Base.late = 6.0": 1,
+    "w.rate = 5.0": 1,
     # functions
+    "steps.__defaults__ = (6.0,)": 1,
+    "power = lambda x, n: x * n": 1,
     "helper = other_helper": 1,
     "patch(helper, '__defaults__', (4.0,))": 1,
     "patch(helper, '__kwdefaults__', {'shift': 2.5})": 1,
