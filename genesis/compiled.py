@@ -82,6 +82,8 @@ class CompiledFunction(CompiledBase):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if session.current is not None and session.active() is not None:  # inside another capture: part of that one
             return self.function(*args, **kwargs)
+        if session.rewriting.calls:  # on stand-ins, of which nothing can be computed
+            return self.function(*args, **kwargs)
         try:
             key, tensors = signature(args, kwargs)
         except Refusal as refusal:
@@ -330,9 +332,9 @@ def _compiled_module(module: Any) -> Any:
     """The module itself, with its call compiled."""
     if "_compiled_call" in vars(module):
         return module
-    whole = type(module).__call__
-    compiled = CompiledFunction(functools.wraps(module.forward)(lambda *args, **kwargs: whole(module, *args, **kwargs)))
     kind = type(module)
+    compiled = CompiledFunction(functools.wraps(module.forward)(
+        lambda *args, **kwargs: kind.__call__(module, *args, **kwargs)))
     fast = type(kind.__name__, (kind,), {"__call__": _call_compiled, "__reduce_ex__": _taken_apart,
                                          "__module__": kind.__module__, "__qualname__": kind.__qualname__})
     object.__setattr__(module, "__class__", fast)

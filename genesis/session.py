@@ -58,6 +58,13 @@ class Session:
 current: Session | None = None
 """The running capture's session, in whatever thread that runs. See `active`."""
 
+class _Rewriting(threading.local):
+    calls = 0
+
+
+rewriting = _Rewriting()
+"""How many functions run on stand-ins for values that are not there yet, as under `vmap`: nothing can be computed."""
+
 grad_looks = [0]
 """How often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody has while this
 stays."""

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from genesis import session
 from genesis.func.batching import Batch, NotBatchable
 from genesis.func.tree import flatten, spread
 from genesis.ir.errors import Overwritten, failure
@@ -126,12 +127,15 @@ def _rewritten(name: str, func: Callable[..., Any], front: list[Any], mapped: li
     given = [wrap(batch.stand_in(read(x))) if m else x for x, m in zip(front, mapped, strict=True)]
     holes = [x.storage.node if m else None for x, m in zip(given, mapped, strict=True)]
     pending = {storage: storage.node for storage in live_pending()}
+    session.rewriting.calls += 1
     try:
         result = func(*build(given), **kwargs)
     except Overwritten:
         raise failure("vmap", "It looks like you're calling .item() on a Tensor, or use one in data-dependent control "
                       "flow: its values differ between examples",
                       hint="compute with it instead: where() for if, index_select for x[i]") from None
+    finally:
+        session.rewriting.calls -= 1
     leaves, like, places = _results(name, result, out_dims)
     wanted = [i for i, d in enumerate(places) if d is not None]
     found = batch.all_of([read(leaves[i]) for i in wanted])

@@ -328,3 +328,44 @@ def test_results_are_read_in_any_order() -> None:
         for at in (i % 4, (i + 1) % 4, (i + 2) % 4, (i + 3) % 4):
             assert results[at].tolist() == expected[at]
     assert compiled.hits == 5
+
+
+def test_a_compiled_function_of_one_example_over_a_batch() -> None:
+    from genesis.func import grad, hessian, vmap
+    w = weights()
+
+    def f(x: Any) -> Any:
+        return (x * w).exp().sum()
+    compiled = genesis.compile(f)
+    for _ in range(3):
+        for of in (lambda g: vmap(g)(ramp(3, 2)), lambda g: vmap(grad(g))(ramp(3, 2)), lambda g: hessian(g)(ramp(2)),
+                   lambda g: g(ramp(2))):
+            assert of(compiled).tolist() == of(f).tolist()
+    assert compiled.hits >= 2
+
+
+def test_a_gradient_of_a_gradient_of_a_replay() -> None:
+    w = weights()
+
+    def f(x: Any) -> Any:
+        y = (x * w).exp()
+        return y, y * 2
+    found = []
+    for g in (f, genesis.compile(f)):
+        for _ in range(3):
+            x, w.grad = ramp(2).requires_grad_(), None
+            first, = genesis.autograd.grad(sum(y.sum() for y in g(x)), x, create_graph=True)
+            (first * first).sum().backward()
+            found.append((x.grad.tolist(), w.grad.tolist()))
+    assert found == [found[0]] * 6
+
+
+def test_a_replay_inside_a_checkpoint() -> None:
+    w = weights()
+    compiled = genesis.compile(lambda x: (x * w).exp())
+    for i in range(4):
+        x, w.grad = ramp(2).requires_grad_(), None
+        y = genesis.checkpoint(compiled, x) if i % 2 else compiled(x)
+        y.sum().backward()
+        assert x.grad.tolist() == pytest.approx([2.7182817, 109.1963]) and w.grad.tolist() == x.grad.tolist()
+    assert compiled.hits == 3

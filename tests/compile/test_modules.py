@@ -291,3 +291,12 @@ def test_a_module_with_a_compiled_function_is_copied() -> None:
 
 def doubled(x: Any) -> Any:
     return x * 2
+
+
+def test_the_call_of_all_modules_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = genesis.compile(Scaled())
+    expected = module(ramp(1, 2)).tolist()
+    monkeypatch.setattr(nn.Module, "__call__", lambda self, x: x * 6)
+    assert [module(ramp(1, 2)).tolist() for _ in range(3)] == [[[6.0, 12.0]]] * 3
+    monkeypatch.undo()
+    assert module(ramp(1, 2)).tolist() == expected
