@@ -5,17 +5,41 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TORCH  := $(shell grep '^torch==' constraints.txt)
 PIP    := $(BIN)/python -m pip install --quiet -c constraints.txt
+JOBS   ?= 2
+PART   ?= 1/8
 
-.PHONY: demo test test-all lint install clean
+# The oldest Triton that Genesis supports, which the default environment has, and the newest.
+TRITON        := 3.6.0
+TRITON_NEWEST := 3.9.0
+
+.PHONY: demo test test-fast test-sweep test-newest-triton test-wheel test-all lint install clean
 
 demo: install
 	$(BIN)/genesis demo $(ARGS)
+	@echo "To have the genesis command on the path: source $(BIN)/activate"
 
 test: install
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+# What to run between two edits: all but kernels in the interpreter and torch's samples. Under two minutes.
+test-fast: install
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not sweep and not interpreted" $(ARGS)
+
+# One of n equal parts of the long tests: every op with every dtype and sample, thousands of random programs.
+test-sweep: install
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow or sweep" --part $(PART) $(ARGS)
+
+# Kernels with the newest Triton, in an environment of its own.
+test-newest-triton:
+	$(MAKE) VENV=$(VENV)-newest TRITON=$(TRITON_NEWEST) install
+	$(VENV)-newest/bin/python -m pytest -n $(JOBS) tests/codegen tests/golden $(ARGS)
+
+# The wheel, installed into an empty environment, runs the quick start.
+test-wheel: install
+	$(BIN)/python -m pytest -m wheel tests/test_wheel.py $(ARGS)
 
 test-all: install
-	$(BIN)/python -m pytest -n 2 -m "" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "" $(ARGS)
 
 lint: install
 	$(BIN)/ruff check genesis tests examples
@@ -29,7 +53,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Genesis needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH)
-	$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("triton"))' || $(PIP) triton==3.6.0
+	$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("triton"))' || $(PIP) triton==$(TRITON)
 	$(PIP) --editable '.[dev]'
 	touch $@
 

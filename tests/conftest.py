@@ -1,4 +1,4 @@
-"""What all tests share: tests marked `gpu` are skipped where no GPU can be used."""
+"""What all tests share: those marked `gpu` are skipped where no GPU can be used; `--part 2/8` runs an eighth."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import importlib.util
 import os
 from functools import cache
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -27,8 +29,50 @@ def missing_gpu() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU when there is none; the driver is asked only if some test wants one."""
+INTERPRETED = ("codegen", "golden", "gpu", "opinfo")
+"""Folders here whose tests run kernels in Triton's interpreter, or torch's samples by the thousand."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--part i/n`: the i-th of n parts of the tests."""
+    parser.addoption("--part", type=part_of, help="i/n: run the i-th of n parts, about equal in number")
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """(i, n) of "i/n".
+
+    >>> part_of("2/8")
+    (2, 8)
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise pytest.UsageError(f"--part takes i/n with 1 <= i <= n, not {text!r}")
+    return int(number), int(count)
+
+
+def in_part(name: str, part: tuple[int, int]) -> bool:
+    """Is the test of this name in the part? Told by its name alone, so that a new test moves no other.
+
+    >>> [in_part("tests/ir/test_text.py::test_it", (i, 4)) for i in (1, 2, 3, 4)].count(True)
+    1
+    """
+    number, count = part
+    return crc32(name.encode()) % count == number - 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out other parts, mark what is interpreted, and skip what needs a GPU when there is none.
+
+    The driver is asked only if some test wants one.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.path.relative_to(here).parts[0] in INTERPRETED:
+            item.add_marker(pytest.mark.interpreted)
+    if (part := config.getoption("--part")) is not None:
+        left = [item for item in items if not in_part(item.nodeid, part)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if in_part(item.nodeid, part)]
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if wanting and (reason := missing_gpu()):
         for item in wanting:
