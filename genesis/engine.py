@@ -18,6 +18,7 @@ from genesis import session
 from genesis.capture import Captured, capture, computed, constants, program, walk
 from genesis.config import config
 from genesis.ir.errors import Overwritten
+from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
@@ -95,7 +96,12 @@ def _read(storage: Storage) -> bool:
     try:
         memory, = found.executor.run(reading.memories, reading.numbers)
     except BaseException as error:
+        found_out = _misplaced(error, [storage.node])
+        if found_out is not None:
+            error = found_out[1]
         _fail(error, [storage], [], [storage])
+        if found_out is not None:
+            raise error from None
         raise
     _last = found
     cell = Cell(memory)
@@ -171,8 +177,14 @@ def run(flush: Flush) -> Compiled:
         _fail_without_value(error, flush)
         raise
     except BaseException as error:
-        _fail(error, outputs, updates, flush.live)
-        raise
+        misplaced = _misplaced(error, flush.captured.order) if flush.device is cpu else None
+        if misplaced is None:
+            _fail(error, outputs, updates, flush.live)
+            raise
+        node, error = misplaced  # what does not need that op stays to be computed
+        reached = [s for s in outputs if node in walk([s.node])]
+        _fail(error, reached, updates, flush.live)
+        raise error from None
     saved, usage = flush.saved
     if flush.device is not cpu:
         for node, memory in zip([*(storage.node for storage in outputs), *saved], results, strict=False):
@@ -293,6 +305,23 @@ def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], 
     for storage in (*outputs, *updates):
         if not storage.settled:
             storage.fail(error)
+
+
+def _misplaced(error: BaseException, order: Iterable[Node]) -> tuple[Node, IndexOutOfRange] | None:
+    """The op of the failed program that was given an index outside, and the error that says so."""
+    if not isinstance(error, (IndexError, RuntimeError)):
+        return None
+
+    def value_of(index: Node) -> Any:
+        if computed(index):
+            return index.buffer.memory.numpy(index.type)  # type: ignore[union-attr]
+        captured = capture([index], [], [])
+        memory, = plan_for(captured, cpu).run(captured.memories, captured.numbers)
+        return memory.numpy(index.type)
+    try:
+        return find_misplaced(walk(order), value_of)
+    except Exception:  # what the program failed of keeps it from being looked at again
+        return None
 
 
 def _without_frames(error: BaseException) -> BaseException:

@@ -143,22 +143,37 @@ class CPUExecutor:
         return outputs
 
     def _call_all(self, registers: list[Any]) -> None:
-        for function, args, outs, attributes, kind, frees in self._steps:
-            operands = [registers[i] for i in args]
-            if kind == "out":
-                function([registers[i] for i in outs], *operands, **attributes)
-            elif kind == "made":
-                result = function((None,) * len(outs), *operands, **attributes)
-                for i, part in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
-                    wanted, dtype = self._adopted[i]
-                    usual = part.dtype is dtype and part.is_contiguous()
-                    registers[i] = part if usual else owned(part, wanted, operands)
-            else:
-                result = function(*operands, **attributes)
-                for i, part in zip(outs, result if type(result) is tuple else (result,), strict=False):
-                    registers[i] = owned(part, self._adopted[i][0], operands) if i in self._adopted else part
-            for i in frees:
-                registers[i] = None
+        try:
+            for function, args, outs, attributes, kind, frees in self._steps:
+                operands = [registers[i] for i in args]
+                if kind == "out":
+                    function([registers[i] for i in outs], *operands, **attributes)
+                elif kind == "made":
+                    result = function((None,) * len(outs), *operands, **attributes)
+                    for i, part in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
+                        wanted, dtype = self._adopted[i]
+                        usual = part.dtype is dtype and part.is_contiguous()
+                        registers[i] = part if usual else owned(part, wanted, operands)
+                else:
+                    result = function(*operands, **attributes)
+                    for i, part in zip(outs, result if type(result) is tuple else (result,), strict=False):
+                        registers[i] = owned(part, self._adopted[i][0], operands) if i in self._adopted else part
+                for i in frees:
+                    registers[i] = None
+        except (IndexError, RuntimeError) as error:  # rarely, so that a call knows neither its op nor its line
+            if not isinstance(error, IndexError) and "is out of bounds" not in str(error):
+                raise
+            raise self._located(error, args, outs) from None
+
+    def _located(self, error: Exception, args: tuple[int, ...], outs: tuple[int, ...]) -> Exception:
+        """What a call says of an index, with the op and the line for which the plan was made.
+
+        An equal program of another line runs the same plan: the engine finds that line, a replay has this one.
+        """
+        label = next(call.label for call in self.plan.steps
+                     if isinstance(call, Call) and call.args == args and call.outs == outs)
+        op, _, line = label.partition("  # ")
+        return IndexError(f"{op}: {error}\n  at {line}" if line else f"{op}: {error}")
 
     def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
         """Tensors over the inputs' memory; returns the registers of those that are others than last time."""

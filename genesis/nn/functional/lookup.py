@@ -8,7 +8,6 @@ from genesis.ir.ops import composite, indexing
 from genesis.ir.types import float32, int64
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones, zeros
-from genesis.ops.ranges import arange
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -93,6 +92,9 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Returns:
         int64, (*tensor.shape, num_classes).
 
+    Raises:
+        IndexError: a number is outside of that, when the result is computed.
+
     >>> import genesis
     >>> one_hot(genesis.tensor([0, 2]), 3).tolist()
     [[1, 0, 0], [0, 0, 1]]
@@ -104,5 +106,5 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
             raise failure("one_hot", "no class number to count the classes by", [("tensor", tensor)],
                           hint="give num_classes")
         num_classes = int(tensor.max().item()) + 1
-    classes = arange(num_classes, device=tensor.device, dtype=tensor.dtype)
-    return (tensor.unsqueeze(-1) == classes).to(int64)
+    nothing = zeros(*tensor.type.shape, num_classes, dtype=int64, device=tensor.device)
+    return nothing.scatter(-1, tensor.to(int64).unsqueeze(-1), 1)
