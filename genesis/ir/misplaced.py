@@ -1,8 +1,8 @@
 """Which index is outside: said after a program on the CPU failed, with the op, the value and the user's line.
 
 A call of torch's that finds an index outside says neither which op asked nor where it was recorded, and a plan is
-shared by equal programs of other lines. So nothing is checked as long as all goes well; when a run failed, the nodes that take
-an index are looked at again, operands before users, until one has an index outside.
+shared by equal programs of other lines. So nothing is checked as long as all goes well; when a run failed, the nodes
+that take an index are looked at again, operands before users, until one has an index outside.
 """
 
 from __future__ import annotations
