@@ -143,7 +143,8 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
         if not isinstance(given, Mapping):
             raise _refused(optimizer, f"the state of parameter {number!r} is no dictionary")
         values = _values(optimizer, number, parameter, group, given)
-        found[parameter] = _entries(values, optimizer.state.get(parameter, {}), own)
+        if values:
+            found[parameter] = _entries(values, optimizer.state.get(parameter, {}), own)
     for key, value in left.items():
         if isinstance(value, Mapping):
             found[key] = {name: _Entry(deepcopy(x)) for name, x in value.items()}

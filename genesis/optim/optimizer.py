@@ -1,5 +1,9 @@
 """`Optimizer`: parameter groups, state, and the step that ends an iteration.
 
+A subclass is written by either of two protocols. By torch's it overrides `step`, and makes its state there: it writes
+to the parameters under `no_grad`, and ending the step is done around it. By ours it says what a parameter's state is
+(`initial_state`) and records an update of many parameters (`update`), which the `step` here calls.
+
 A step records one op for all parameters of a group that share dtype and device, whatever their
 number; hyperparameters are inputs of the plan, so a new learning rate compiles nothing. State is
 allocated when a parameter is added: the first step and the second are the same program.
@@ -7,7 +11,13 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+=======
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+>>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
 from itertools import chain
 from typing import Any
 
@@ -25,7 +35,25 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """What all optimizers share. A subclass says what state a parameter has and how to update.
+    """What all optimizers share. A subclass overrides `step`, as in torch, or `initial_state` and `update`.
+
+    >>> import genesis
+    >>> class Plain(Optimizer):
+    ...     def __init__(self, params, lr):
+    ...         super().__init__(params, {"lr": lr})
+    ...     @genesis.no_grad()
+    ...     def step(self, closure=None):
+    ...         for group in self.param_groups:
+    ...             for p in group["params"]:
+    ...                 if p.grad is not None:
+    ...                     self.state[p]["step"] = self.state[p].get("step", 0) + 1
+    ...                     p.add_(p.grad, alpha=-group["lr"])
+    >>> w = genesis.tensor([1.0], requires_grad=True)
+    >>> optimizer = Plain([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> optimizer.step()
+    >>> w.item()
+    0.5
 
     Args:
         params: parameters, or dictionaries {"params": ..., option: value} of groups.
@@ -33,7 +61,7 @@ class Optimizer:
 
     Attributes:
         param_groups: the groups' options, and their parameters under "params".
-        state: parameter → its state by name.
+        state: parameter → its state by name; an empty one for a parameter that has none yet.
 
     Raises:
         ValueError: no parameters, one listed twice, or a tensor that was computed.
@@ -43,7 +71,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: Group):
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
                             f"{type(params).__name__}")
@@ -53,11 +81,16 @@ class Optimizer:
         for group in listed if isinstance(listed[0], dict) else [{"params": listed}]:
             self.add_param_group(group)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):
+            cls.step = _ending(vars(cls)["step"])  # type: ignore[method-assign]
+
     # What a subclass defines
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """The state of a parameter that has not been stepped."""
-        raise NotImplementedError
+        return {}
 
     def kind(self, parameter: Tensor) -> Hashable:
         """What, beside dtype and device, parameters must share to be updated by one op."""
@@ -65,7 +98,7 @@ class Optimizer:
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Record the update of these parameters, which share dtype, device and kind."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no step(): override step, as for torch, or update")
 
     # What a user calls
 
@@ -93,7 +126,7 @@ class Optimizer:
                 for group in self.param_groups:
                     for parameters in self._alike(group):
                         gradients = [p.grad for p in parameters]
-                        self.update(group, parameters, [-g for g in gradients] if group["maximize"] else gradients)
+                        self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
             engine.end_step()
         except BaseException:  # tensors keep their last content by themselves
             for state, count in counts:
@@ -123,9 +156,12 @@ class Optimizer:
         if len(set(map(id, group["params"]))) != len(group["params"]):
             raise ValueError("some parameters appear more than once in a parameter group")
         self.param_groups.append(group)
+        held: list[Any] = list(group["params"])
         for parameter in group["params"]:
-            self.state[parameter] = self.initial_state(parameter, group)
-        held = [x for p in group["params"] for x in (p, *self.state[p].values()) if isinstance(x, Tensor)]
+            state = self.initial_state(parameter, group)
+            if state:
+                self.state[parameter] = state
+                held += [x for x in state.values() if isinstance(x, Tensor)]
         engine.materialize(held)  # in memory now, so that the first step has the structure of all others
 
     def _begin(self, parameter: Tensor, group: Group) -> dict[str, Any]:
@@ -210,7 +246,11 @@ class Optimizer:
             raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
         if not parameter.is_leaf:
             raise ValueError("can't optimize a non-leaf Tensor")
+<<<<<<< HEAD
         if id(parameter) in known:
+=======
+        if any(parameter is other for other in self._parameters()):
+>>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
             raise ValueError("some parameters appear in more than one parameter group")
 
     def _alike(self, group: Group) -> Iterable[list[Tensor]]:
@@ -225,6 +265,7 @@ class Optimizer:
         return buckets.values()
 
 
+<<<<<<< HEAD
 def _layers(parameters: Sequence[Tensor]) -> list[int]:
     """For each parameter how many before it may share elements with it: these are updated before, by other ops.
 
@@ -240,6 +281,20 @@ def _layers(parameters: Sequence[Tensor]) -> list[int]:
         found.append(sum(first <= high and low <= last for low, high in ranges))
         ranges.append((first, last))
     return found
+=======
+def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A subclass's own `step`, after which what it wrote is computed: steps do not pile up until somebody reads."""
+    if getattr(step, "ends_the_step", False):
+        return step
+
+    @functools.wraps(step)
+    def ending(self: Optimizer, *args: Any, **options: Any) -> Any:
+        result = step(self, *args, **options)
+        engine.end_step()
+        return result
+    ending.ends_the_step = True  # type: ignore[attr-defined]
+    return ending
+>>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
 
 
 def check_option(optimizer: str, name: str, value: float, low: float = 0.0, below: float = float("inf")) -> None:

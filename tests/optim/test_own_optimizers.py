@@ -1,0 +1,151 @@
+"""A subclass of `optim.Optimizer` that is written by torch's protocol works as it does there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+
+
+def adam_like(L: Any) -> type:
+    """State made in the step, math under no_grad, a closure."""
+    class Own(L.optim.Optimizer):
+        def __init__(self, params: Any, lr: float = 0.01, betas: Any = (0.9, 0.99), decay: float = 0.01):
+            super().__init__(params, {"lr": lr, "betas": betas, "decay": decay})
+
+        @L.no_grad()
+        def step(self, closure: Callable | None = None) -> Any:
+            loss = None
+            if closure is not None:
+                with L.enable_grad():
+                    loss = closure()
+            for group in self.param_groups:
+                b1, b2 = group["betas"]
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    state = self.state[p]
+                    if len(state) == 0:
+                        state["step"] = 0
+                        state["first"], state["second"] = L.zeros_like(p), L.zeros_like(p)
+                    state["step"] += 1
+                    state["first"].mul_(b1).add_(p.grad, alpha=1 - b1)
+                    state["second"].mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
+                    size = (state["second"].sqrt() / (1 - b2 ** state["step"]) ** 0.5).add_(1e-8)
+                    p.mul_(1 - group["lr"] * group["decay"])
+                    p.addcdiv_(state["first"], size, value=-group["lr"] / (1 - b1 ** state["step"]))
+            return loss
+    return Own
+
+
+def momentum_like(L: Any) -> type:
+    """Math on `.data`, no decorator."""
+    class Own(L.optim.Optimizer):
+        def __init__(self, params: Any, lr: float):
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure: Callable | None = None) -> Any:
+            loss = None if closure is None else closure()
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        direction = self.state[p].setdefault("direction", p.grad.data.clone())
+                        direction.mul_(0.5).add_(p.grad.data)
+                        p.data.add_(direction, alpha=-group["lr"])
+            return loss
+    return Own
+
+
+def train(L: Any, kind: Callable) -> list:
+    """Seven steps: groups, a late group, a schedule, a closure, and a state that moves to another optimizer."""
+    x, y = L.arange(12.0).reshape(4, 3) / 10, L.arange(4.0).reshape(4, 1)
+    weights = [L.nn.Parameter(L.ones(3, 2) * 0.1), L.nn.Parameter(L.ones(2) * 0.2), L.nn.Parameter(L.ones(2, 1))]
+    late, unused = L.nn.Parameter(L.ones(1)), L.nn.Parameter(L.ones(1))
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = ((((x @ weights[0] + weights[1]).relu() @ weights[2]) * late - y) ** 2).mean()
+        loss.backward()
+        return loss
+
+    def made() -> Any:
+        return kind(L)([{"params": weights[:2]}, {"params": [weights[2], unused], "lr": 0.05}], lr=0.1)
+    optimizer = made()
+    optimizer.add_param_group({"params": late, "lr": 0.01})
+    schedule = L.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    assert len(optimizer.state) == 0
+    losses = []
+    for _ in range(4):
+        losses.append(optimizer.step(closure).item())
+        schedule.step()
+    saved = optimizer.state_dict()
+    assert set(saved["state"]) == {0, 1, 2, 4}
+    optimizer = made()
+    optimizer.add_param_group({"params": [late]})
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    for _ in range(3):
+        closure()
+        assert optimizer.step() is None
+    return [*losses, *(value for p in (*weights, late, unused) for value in p.reshape(-1).tolist())]
+
+
+@pytest.mark.parametrize("kind", [adam_like, momentum_like])
+def test_training_is_torchs(kind: Callable) -> None:
+    assert train(genesis, kind) == pytest.approx(train(torch, kind), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [adam_like, momentum_like])
+def test_a_compiled_step_is_the_plain_one(kind: Callable) -> None:
+    def run(compiled: bool) -> list:
+        w = genesis.nn.Parameter(genesis.ones(3))
+        optimizer = kind(genesis)([w], lr=0.1)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = ((w * x) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+        call = genesis.compile(step) if compiled else step
+        return [call(genesis.ones(3) * i).item() for i in range(1, 6)] + w.tolist()
+    assert run(True) == pytest.approx(run(False), rel=1e-6)
+
+
+def test_a_step_that_nobody_reads_is_computed() -> None:
+    """Else a training loop would pile up its whole history."""
+    w = genesis.nn.Parameter(genesis.ones(2))
+    optimizer = momentum_like(genesis)([w], lr=0.1)
+    (w * w).sum().backward()
+    optimizer.step()
+    assert w.storage.settled
+
+
+def test_a_subclass_of_a_built_in_optimizer_may_wrap_its_step() -> None:
+    class Counting(genesis.optim.SGD):
+        count = 0
+
+        def step(self, closure: Callable | None = None) -> Any:
+            self.count += 1
+            return super().step(closure)
+    w = genesis.nn.Parameter(genesis.ones(1))
+    optimizer = Counting([w], lr=0.5)
+    (w * w).sum().backward()
+    optimizer.step()
+    assert optimizer.count == 1 and w.item() == 0.0
+
+
+def test_neither_protocol() -> None:
+    class Nothing(genesis.optim.Optimizer):
+        pass
+    w = genesis.nn.Parameter(genesis.ones(1))
+    optimizer = Nothing([w], {"lr": 0.1})
+    w.sum().backward()
+    with pytest.raises(NotImplementedError, match="Nothing has no step"):
+        optimizer.step()
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optimizer.add_param_group({"params": [w]})
