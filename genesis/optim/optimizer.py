@@ -11,13 +11,9 @@ allocated when a parameter is added: the first step and the second are the same 
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-=======
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
->>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -167,9 +163,12 @@ class Optimizer:
     def _begin(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """Give a parameter the state of one that has not been stepped: what it had was taken away, or the group's
         options ask for more than when it was added."""
+        initial = self.initial_state(parameter, group)
+        if not initial:  # as of plain gradient descent
+            return {}
         session.rebound()  # a compiled step holds the states that it knew
-        state = self.state.setdefault(parameter, {})
-        state.update(self.initial_state(parameter, group))
+        state = self.state[parameter]
+        state.update(initial)
         held = [x for x in state.values() if isinstance(x, Tensor)]
         if held:
             engine.materialize(held)
@@ -246,11 +245,7 @@ class Optimizer:
             raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
         if not parameter.is_leaf:
             raise ValueError("can't optimize a non-leaf Tensor")
-<<<<<<< HEAD
         if id(parameter) in known:
-=======
-        if any(parameter is other for other in self._parameters()):
->>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
             raise ValueError("some parameters appear in more than one parameter group")
 
     def _alike(self, group: Group) -> Iterable[list[Tensor]]:
@@ -265,7 +260,6 @@ class Optimizer:
         return buckets.values()
 
 
-<<<<<<< HEAD
 def _layers(parameters: Sequence[Tensor]) -> list[int]:
     """For each parameter how many before it may share elements with it: these are updated before, by other ops.
 
@@ -281,7 +275,8 @@ def _layers(parameters: Sequence[Tensor]) -> list[int]:
         found.append(sum(first <= high and low <= last for low, high in ranges))
         ranges.append((first, last))
     return found
-=======
+
+
 def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
     """A subclass's own `step`, after which what it wrote is computed: steps do not pile up until somebody reads."""
     if getattr(step, "ends_the_step", False):
@@ -294,7 +289,6 @@ def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
         return result
     ending.ends_the_step = True  # type: ignore[attr-defined]
     return ending
->>>>>>> 236e8ed (An optimizer written by torch's protocol works: step overridden, state made there)
 
 
 def check_option(optimizer: str, name: str, value: float, low: float = 0.0, below: float = float("inf")) -> None:

@@ -58,7 +58,7 @@ class SGD(Optimizer):
 
     def kind(self, parameter: Tensor) -> bool:
         """Whether the buffer holds a direction yet: the first gradient enters it undampened."""
-        return bool(self.state[parameter].get("step"))
+        return bool(self.state.get(parameter, {}).get("step"))
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `sgd` op for all of them."""
