@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import getrefcount
 from typing import Any
 
 from genesis import engine, session
@@ -55,6 +56,9 @@ from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
 from genesis.patches import WatchedClass
 from genesis.recording import FREED, over, set_tensor_class, show, watched
+
+_ALONE = 2
+"""References to a storage of one tensor: the tensor's, and that of the call that counts."""
 
 
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
@@ -300,11 +304,15 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         return result
 
     def detach_(self) -> Any:
-        """Stop gradients through this tensor from now on. Returns itself."""
+        """Stop gradients through this tensor from now on. Returns itself.
+
+        Raises:
+            RuntimeError: it is a view of memory that other tensors show.
+        """
         session.rebound()
-        if self.part is not None or self.is_view:
+        if self.is_view and getrefcount(self.storage) > _ALONE:
             raise failure("detach_", "Can't detach views in-place", [("tensor", self)], hint="use detach()")
-        self.leaf, self.detached = None, True
+        self.leaf, self.detached, self.is_view = None, True, False
         return self
 
     @property

@@ -111,7 +111,7 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
 def _edges(column: Tensor, how: Any, ends: Sequence[float] | None) -> Tensor:
     """The edges along one dimension."""
     if isinstance(how, TensorBase):
-        return how  # type: ignore[return-value]
+        return how.clone()  # type: ignore[attr-defined]
     if how < 1:
         raise failure("histogram", f"bins must be > 0, but got {how}")
     if ends is None and not column.type.numel:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def ravel(input: Tensor) -> Tensor:
-    """All elements in one dimension: a view where possible, else a copy.
+    """All elements in one dimension: a view of memory in row-major order, else a copy.
 
     >>> import genesis
     >>> genesis.ravel(genesis.tensor([[1, 2], [3, 4]]))
     tensor([1, 2, 3, 4])
     """
-    return flatten(input)
+    return flatten(input.contiguous())
 
 
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
@@ -230,7 +230,7 @@ def _even_split(op: str, input: Tensor, how: Any, axis: int, ndim: int) -> tuple
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of one element of each vector, as rows."""
     if len(tensors) == 1:
-        return tensors[0].clone()
+        return tensors[0]
     return stack([flatten(x) for x in meshgrid(*tensors)], 1)
 
 
@@ -272,7 +272,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
         raise failure("sum_to_size", f"size {list(shape)} is not expandable to {list(input.type.shape)}",
                       [("input", input)])
     if shape == input.type.shape:
-        return input.clone() if shape or input.type.dtype.kind == "float" else input.to(int64, copy=True)
+        return input if shape or input.type.dtype.kind == "float" else input.to(int64, copy=True)
     dims = [i for i in range(input.type.ndim) if i < lead or shape[i - lead] == 1 != input.type.shape[i]]
     summed = input.sum(axes_in("sum_to_size", tuple(dims), input.type.ndim), keepdim=True) if dims else input
     return reshape(summed, shape)

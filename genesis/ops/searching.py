@@ -193,12 +193,13 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if isinstance(repeats, TensorBase):
         from genesis.ops.indexing import index_select
         return index_select(line, axis, _places(repeats, output_size))  # type: ignore[arg-type]
+    from genesis.ops.shape import apart
     times = operator.index(repeats)
     if times < 0:
         raise failure(op, "repeats can not be negative", [("input", input)])
     shape = line.type.shape
     wide = line.unsqueeze(axis + 1).expand(*shape[:axis + 1], times, *shape[axis + 1:])
-    return wide.reshape(*shape[:axis], size * times, *shape[axis + 1:])
+    return apart(wide.reshape(*shape[:axis], size * times, *shape[axis + 1:]), input)
 
 
 def _places(repeats: Any, output_size: int | None) -> Any:

@@ -51,6 +51,11 @@ def shown(input: Any, found: parts.Shown) -> Any:
     return result
 
 
+def apart(result: Any, input: Any) -> Any:
+    """The result of an op that always copies: a copy where what it was made with shows the input's memory."""
+    return result.clone() if result.storage is input.storage else result
+
+
 def padded(input: Any, axis: int, before: int, after: int) -> Any:
     """A copy with zeros before and after along one axis."""
     low, high = ([n if i == axis else 0 for i in range(input.type.ndim)] for n in (before, after))
@@ -159,7 +164,7 @@ def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     shape = broadcast_shapes(*(x.type.shape for x in tensors))
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x.type.shape == shape else expand(x, shape) for x in tensors)
 
 
 def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
@@ -185,6 +190,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
     if first > last:
         raise failure("flatten", "start_dim cannot come after end_dim", [("input", input)])
+    if first == last:
+        return input
     return shaped(input, (*shape[:first], math.prod(shape[first:last + 1]), *shape[last + 1:]))
 
 

@@ -12,6 +12,7 @@ from genesis.ir.ops import resample as resample_ir
 from genesis.nn.functional.antialias import antialiased
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from genesis.ops.shape import apart
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -181,7 +182,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     parts = input.reshape(*batch, channels // (r * r), r, r, height, width)
     lead = tuple(range(len(batch) + 1))
     at = len(lead)
-    return parts.permute(*lead, at + 2, at, at + 3, at + 1).reshape(*batch, channels // (r * r), height * r, width * r)
+    mixed = parts.permute(*lead, at + 2, at, at + 3, at + 1)
+    return apart(mixed.reshape(*batch, channels // (r * r), height * r, width * r), input)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
@@ -198,7 +200,8 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     parts = input.reshape(*batch, channels, height // r, r, width // r, r)
     lead = tuple(range(len(batch) + 1))
     at = len(lead)
-    return parts.permute(*lead, at + 1, at + 3, at, at + 2).reshape(*batch, channels * r * r, height // r, width // r)
+    mixed = parts.permute(*lead, at + 1, at + 3, at, at + 2)
+    return apart(mixed.reshape(*batch, channels * r * r, height // r, width // r), input)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -214,7 +217,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     if groups <= 0 or channels % groups:
         raise failure("channel_shuffle", f"Number of channels must be divisible by groups. Got {channels} channels and "
                       f"{groups} groups.", [("input", input)])
-    return input.reshape(n, groups, channels // groups, *sizes).transpose(1, 2).reshape(input.type.shape)
+    mixed = input.reshape(n, groups, channels // groups, *sizes).transpose(1, 2)
+    return apart(mixed.reshape(input.type.shape), input)
 
 
 def _factor(op: str, input: Tensor, factor: int) -> int:

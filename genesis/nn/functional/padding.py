@@ -7,7 +7,7 @@ from typing import Any
 
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
-from genesis.ops.shape import cat, flip, narrow
+from genesis.ops.shape import apart, cat, flip, narrow
 from genesis.recording import record
 from genesis.tensor import Tensor
 
@@ -57,9 +57,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     left = {axis: input.type.shape[axis] + before + after for axis, before, after in pairs}
     if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.type.numel):
         raise failure("pad", f"the sizes {sides} leave nothing of the dimensions {tuple(left)}", [("input", input)])
+    result = input
     for axis, before, after in pairs:
-        input = _with_border(input, axis, before, after, mode)
-    return input
+        result = _with_border(result, axis, before, after, mode)
+    return apart(result, input)
 
 
 def _with_number(input: Tensor, pairs: list[tuple[int, int, int]], value: float) -> Tensor:
