@@ -50,7 +50,8 @@ def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | Non
     rows = input.detach().reshape(-1, 1)
     found = histogramdd(rows, [bins], range=range, density=density,
                         weight=None if weight is None else weight.reshape(-1))
-    return Histogram(found.hist, found.bin_edges[0])
+    edges = found.bin_edges[0]
+    return Histogram(found.hist, edges.clone() if isinstance(bins, TensorBase) else edges)
 
 
 def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
@@ -111,7 +112,7 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
 def _edges(column: Tensor, how: Any, ends: Sequence[float] | None) -> Tensor:
     """The edges along one dimension."""
     if isinstance(how, TensorBase):
-        return how.clone()  # type: ignore[attr-defined]
+        return how  # type: ignore[return-value]
     if how < 1:
         raise failure("histogram", f"bins must be > 0, but got {how}")
     if ends is None and not column.type.numel:

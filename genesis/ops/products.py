@@ -185,7 +185,7 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     if n < 0:
         from genesis.linalg import inv
         input, n = inv(input), -n
-    result = None
+    result, given = None, input
     while n:
         if n & 1:
             result = input if result is None else matmul(result, input)
@@ -193,7 +193,7 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         if n:
             input = matmul(input, input)
     if result is not None:
-        return into(out, result)
+        return into(out, result.clone() if result is given else result)
     from genesis.ops.ranges import eye
     size = input.type.shape[-1]
     return into(out, eye(size, dtype=input.type.dtype, device=input.type.device).expand(input.type.shape).clone())

@@ -272,7 +272,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
         raise failure("sum_to_size", f"size {list(shape)} is not expandable to {list(input.type.shape)}",
                       [("input", input)])
     if shape == input.type.shape:
-        return input if shape or input.type.dtype.kind == "float" else input.to(int64, copy=True)
+        return input if shape else input.sum()
     dims = [i for i in range(input.type.ndim) if i < lead or shape[i - lead] == 1 != input.type.shape[i]]
     summed = input.sum(axes_in("sum_to_size", tuple(dims), input.type.ndim), keepdim=True) if dims else input
     return reshape(summed, shape)

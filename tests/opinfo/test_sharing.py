@@ -19,7 +19,7 @@ from genesis.nn import functional as F
 from tests.opinfo.operators import OPERATORS
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, parts
 
-MOST = 24
+MOST = 12
 
 DIFFERENT_MEMORY = {
     "as_strided.partial_views": "the sample looks beyond its input into the rest of torch's storage",
@@ -38,7 +38,7 @@ def test_operator(operator):
                 made = operator.info.sample_inputs("cpu", dtype, requires_grad=False)
                 for sample in itertools.islice(made, MOST):
                     problems += sharing_differs(operator, sample)
-    assert not problems, "\n".join(problems)
+    assert not problems, "\n".join(problems[:6])
 
 
 def sharing_differs(operator: Any, sample: Any) -> list[str]:

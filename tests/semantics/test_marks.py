@@ -16,7 +16,7 @@ def program(function):
 
 def marks(*tensors):
     """What torch and Genesis say of these tensors, as plain values."""
-    return [(x.requires_grad, x.is_leaf, x.grad_fn is None, x.detach()) for x in tensors]
+    return [(x.requires_grad, x.is_leaf, x.grad_fn is None, x.detach().clone()) for x in tensors]
 
 
 def refused(function):
@@ -108,4 +108,48 @@ def a_loss_gets_a_dimension_after_its_backward(T, nn, optim, np):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(program):
+    check(program)
+
+
+DETACHED = {
+    "median": lambda T, x: x.median(0).values,
+    "median of all": lambda T, x: x.median(),
+    "nanmedian": lambda T, x: x.nanmedian(1).values,
+    "mode": lambda T, x: x.mode(0).values,
+    "kthvalue": lambda T, x: x.kthvalue(2, 0, True).values,
+    "quantile": lambda T, x: x.quantile(0.3),
+    "norm": lambda T, x: T.linalg.norm(x),
+    "matrix_norm": lambda T, x: T.linalg.matrix_norm(x, float("inf"), keepdim=True),
+    "roll": lambda T, x: x.roll(1),
+    "rot90": lambda T, x: x.rot90(),
+    "kron": lambda T, x: T.kron(x, x),
+    "diag": lambda T, x: x[0].diag(),
+    "diag_embed": lambda T, x: x.diag_embed(),
+    "put": lambda T, x: x.put(T.tensor([0]), T.tensor([5.0])),
+    "addr": lambda T, x: T.addr(x, x[0], x[0]),
+    "solve": lambda T, x: T.linalg.solve(x, x[0]),
+    "softmax of a number": lambda T, x: x[0, 0].softmax(0),
+    "pixel_shuffle": lambda T, x: T.nn.functional.pixel_shuffle(x.view(1, 1, 3, 3), 1),
+    "adaptive_avg_pool2d": lambda T, x: T.nn.functional.adaptive_avg_pool2d(x.view(1, 3, 3), 2),
+}
+
+
+@pytest.mark.parametrize("op", DETACHED)
+def test_detach_of_a_result_in_place(op):
+    """Some results show a part of a memory of their own: that is no view of anybody's."""
+    def program(T, nn, optim, np):
+        x = (T.arange(9.0).view(3, 3) * 1.3 + T.eye(3)).requires_grad_()
+        y = DETACHED[op](T, x)
+        before = marks(y)
+        y.detach_()
+        y.mul_(2)
+        return before, marks(y)
+    check(program, rtol=1e-4)  # a solution of linear equations
+
+
+def test_a_view_of_a_tensor_that_is_there_is_not_detached_in_place():
+    def program(T, nn, optim, np):
+        x = T.ones(2, 3, requires_grad=True) * 2
+        row = x[0]
+        return refused(row.detach_), marks(row, x)
     check(program)
