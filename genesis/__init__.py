@@ -588,7 +588,8 @@ if not TYPE_CHECKING:  # a type checker that saw it would believe every name
     def __getattr__(name: str) -> Any:
         """A name of `LATER`, from its module; from then on it is in this one (PEP 562)."""
         if name not in LATER:
-            raise AttributeError(f"module 'genesis' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+            from genesis.ir.suggest import MissingName
+            raise MissingName(f"module 'genesis' has no attribute {name!r}", name, lambda: {*globals(), *LATER})
         place = LATER[name]
         found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
         globals()[name] = found

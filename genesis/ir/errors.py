@@ -31,6 +31,12 @@ def not_an_operand(value: Any) -> NotAnOperand:
     return NotAnOperand("\n".join(lines))
 
 
+def is_foreign(value: Any) -> bool:
+    """Is it a tensor of torch's or an array of numpy's?"""
+    library = type(value).__module__.partition(".")[0]
+    return library in ("torch", "numpy") and hasattr(value, "shape") and hasattr(value, "ndim")
+
+
 def describe(operand: Any) -> str:
     """An operand as an error message shows it: its type when it has one, else its value.
 

@@ -118,7 +118,9 @@ class Device:
     def __new__(cls, type: str, index: int | None = None) -> Device:
         name, _, number = type.partition(":")
         if name not in ("cpu", "cuda") or (number and not number.isdigit()):
-            raise RuntimeError(f"invalid device {type!r}; use 'cpu', 'cuda' or 'cuda:N'")
+            from genesis.ir.suggest import did_you_mean
+            near = did_you_mean(name, ("cpu", "cuda")) if name not in ("cpu", "cuda") else ""
+            raise RuntimeError(f"invalid device {type!r}{near or ';'} use 'cpu', 'cuda' or 'cuda:N'")
         position = int(number) if number else (index or 0)
         self = cls._all.get((name, position))
         if self is None:

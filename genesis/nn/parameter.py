@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genesis.ir.errors import not_an_operand
 from genesis.ops.creation import empty
 from genesis.recording import new_leaf
 from genesis.tensor import Tensor
@@ -24,6 +25,8 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         """A parameter over the storage of `data`."""
+        if data is not None and not isinstance(data, Tensor):
+            raise not_an_operand(data)
         source = (empty(0) if data is None else data).detach()
         self = object.__new__(cls)
         self.storage, self.type = source.storage, source.type

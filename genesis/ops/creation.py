@@ -30,6 +30,13 @@ def device_from(device: DeviceLike) -> Device:
         return _default_device
     if device is cpu or device == "cpu":
         return cpu
+    if isinstance(device, str) or not isinstance(device, (Device, int)):
+        try:
+            named = Device(str(device))  # a wrong name is one whether or not there is a GPU
+        except RuntimeError as error:
+            raise failure("device", str(error)) from None
+        if named.type == "cpu":
+            return cpu
     try:
         return _gpu_from(device)
     except RuntimeError as error:

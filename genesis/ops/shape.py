@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
@@ -300,7 +300,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
         raise failure("cat", "expected a non-empty list of tensors", error=ValueError)
     for x in tensors:
         if not isinstance(x, TensorBase):
-            raise TypeError(f"cat: expected Tensor as element of argument 0, but got {type(x).__name__}")
+            raise TypeError(f"cat: expected Tensor as element of argument 0: {not_an_operand(x)}")
         if not x.type.ndim:
             raise failure("cat", "zero-dimensional tensor cannot be concatenated", [("tensor", x)], hint="use stack")
     parts = [x for x in tensors if x.type.shape != (0,)] or list(tensors[:1])

@@ -1,5 +1,6 @@
 """Optimizers and learning rate schedules."""
 
+from genesis.ir.suggest import suggesting
 from genesis.optim import lr_scheduler
 from genesis.optim.adam import Adam, AdamW
 from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -8,3 +9,5 @@ from genesis.optim.sgd import SGD
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
            "lr_scheduler"]
+
+__getattr__ = suggesting(__name__)

@@ -19,9 +19,10 @@ from typing import Any
 
 from genesis import engine, session
 from genesis.gradmode import enable_grad, no_grad
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
+from genesis.ir.suggest import check_keywords
 from genesis.optim.loading import load
 from genesis.recording import assign_all, emit, read
 from genesis.session import live_numbers
@@ -76,6 +77,12 @@ class Optimizer:
             raise ValueError("optimizer got an empty parameter list")
         for group in listed if isinstance(listed[0], dict) else [{"params": listed}]:
             self.add_param_group(group)
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """An instance without parameters, whose `__init__` takes these options."""
+        if options:
+            check_keywords(cls, options)
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -242,7 +249,7 @@ class Optimizer:
 
     def _check(self, parameter: Any, known: Collection[int]) -> None:
         if not isinstance(parameter, Tensor):
-            raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}")
+            raise TypeError(f"optimizer can only optimize Tensors: {not_an_operand(parameter)}")
         if not parameter.is_leaf:
             raise ValueError("can't optimize a non-leaf Tensor")
         if id(parameter) in known:

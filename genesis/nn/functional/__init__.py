@@ -2,6 +2,7 @@
 
 import sys
 
+from genesis.ir.suggest import suggesting
 from genesis.nn.functional.activations import (
     celu,
     celu_,
@@ -144,4 +145,5 @@ __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", 
            "unfold", "upsample", "upsample_bilinear", "upsample_nearest"]
 
 sys.modules[__name__].__class__ = WatchedModule  # layers look functions up here: a compiled call knows of replaced ones
-del sys, WatchedModule
+__getattr__ = suggesting(__name__)
+del sys, suggesting, WatchedModule

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from genesis.gradmode import no_grad
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_an_operand
+from genesis.ir.suggest import check_keywords
 from genesis.ir.types import DType, bfloat16, float16, float32, float64
 from genesis.nn.modules import hooks, state
 from genesis.nn.modules.hooks import RemovableHandle
@@ -43,6 +44,8 @@ class Module(Tree):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An instance in training mode, without hooks."""
+        if kwargs:
+            check_keywords(cls, kwargs)
         self = super().__new__(cls)
         self.__dict__.update(training=True, _forward_hooks={}, _forward_pre_hooks={})
         return self
@@ -55,9 +58,15 @@ class Module(Tree):
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
-            return hooks.call(self, args, kwargs)
-        return self.forward(*args, **kwargs)
+        try:
+            if self._forward_hooks or self._forward_pre_hooks:
+                return hooks.call(self, args, kwargs)
+            return self.forward(*args, **kwargs)
+        except (AttributeError, TypeError):  # it costs nothing to try
+            for x in (*args, *kwargs.values()):
+                if is_foreign(x):
+                    raise not_an_operand(x) from None
+            raise
 
     # Modes and gradients
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.gradmode import no_grad
+from genesis.ir.errors import not_an_operand
 from genesis.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _differences(own: Mapping[str, Tensor], state: Mapping[str, Any]) -> list[st
             continue
         value = state[path]
         if not isinstance(value, Tensor):
-            found.append(f'While copying the parameter named "{path}", expected a Tensor but received {type(value)}')
+            found.append(f'While copying the parameter named "{path}", expected a Tensor: {not_an_operand(value)}')
         elif value.shape != tensor.shape:
             found.append(f"size mismatch for {path}: copying a param with shape {tuple(value.shape)} from checkpoint, "
                          f"the shape in current model is {tuple(tensor.shape)}.")

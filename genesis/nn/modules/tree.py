@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from genesis.ir.suggest import MissingName
 from genesis.nn.parameter import Parameter
 from genesis.tensor import Tensor
 
@@ -90,7 +91,7 @@ class Tree:
                 return own["_parameters"][name]
             if name in own["_buffers"]:
                 return own["_buffers"][name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        raise MissingName(f"'{type(self).__name__}' object has no attribute '{name}'", name, lambda: names_of(self))
 
     def __delattr__(self, name: str) -> None:
         changed()
@@ -234,3 +235,10 @@ class Tree:
         if parameter is None:
             raise AttributeError(f"{type(owner).__name__} has no parameter `{name}`")
         return parameter
+
+
+def names_of(module: Tree) -> set[str]:
+    """All attributes that a module has: its class's, its own, and what it registered."""
+    own = module.__dict__
+    registered = (name for kind in ("_modules", "_parameters", "_buffers") for name in own.get(kind, ()))
+    return {*dir(type(module)), *own, *registered}

@@ -1,5 +1,6 @@
 """Learning rate schedules, with torch's names and arguments."""
 
+from genesis.ir.suggest import suggesting
 from genesis.optim.lr_scheduler.base import LRScheduler
 from genesis.optim.lr_scheduler.combined import ChainedScheduler, ReduceLROnPlateau, SequentialLR
 from genesis.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
@@ -18,3 +19,5 @@ from genesis.optim.lr_scheduler.formulas import (
 __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR",
            "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR",
            "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR"]
+
+__getattr__ = suggesting(__name__)

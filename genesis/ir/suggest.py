@@ -1,0 +1,74 @@
+"""What was probably meant by a name that does not exist."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final
+
+OTHER_WORDS: Final = {"gpu": "cuda", "nvidia": "cuda", "learning_rate": "lr", "axis": "dim", "keepdims": "keepdim",
+                      "momentum_decay": "momentum", "l2": "weight_decay", "inplace_": "inplace"}
+"""Words of other libraries that no spelling leads to."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?' with the known name that is nearest, '' where none is near.
+
+    >>> did_you_mean("sofmax", ["softmax", "sort"]), did_you_mean("gpu", ["cpu", "cuda"]), did_you_mean("x", ["sort"])
+    ("; did you mean 'softmax'?", "; did you mean 'cuda'?", '')
+    """
+    names = sorted(set(known))
+    if OTHER_WORDS.get(name.lower()) in names:
+        return f"; did you mean {OTHER_WORDS[name.lower()]!r}?"
+    small = {x.lower(): x for x in names}
+    found = [name.lower()] if name.lower() in small else get_close_matches(name.lower(), small, 1)
+    return f"; did you mean {small[found[0]]!r}?" if found else ""
+
+
+class MissingName(AttributeError):
+    """There is no such attribute. What is near is looked for when the message is read: `hasattr` does not ask."""
+
+    def __init__(self, problem: str, name: str, known: Callable[[], Iterable[str]]):
+        super().__init__(problem, name=name)
+        self._known = known
+
+    def __str__(self) -> str:
+        return super().__str__() + ("" if self.name.startswith("_") else did_you_mean(self.name, self._known()))
+
+
+def suggesting(module: str) -> Callable[[str], Any]:
+    """A `__getattr__` for the module (PEP 562) that says which of its names is near the one that it lacks."""
+    def __getattr__(name: str) -> Any:
+        raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module))
+    return __getattr__
+
+
+def public_names(module: str) -> list[str]:
+    """What a module has that is no detail of its own."""
+    return [name for name in dir(sys.modules[module]) if not name.startswith("_")]
+
+
+def check_keywords(cls: type, given: Iterable[str]) -> None:
+    """TypeError for a keyword that the class's `__init__` does not take, with the one that it takes instead."""
+    allowed = _keywords(cls.__init__)  # type: ignore[misc]
+    if allowed is not None:
+        for name in given:
+            if name not in allowed:
+                raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}"
+                                f"{did_you_mean(name, allowed)}")
+
+
+@lru_cache(1 << 10)
+def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The keywords that a function takes, None where it takes any."""
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a decorator may take more than what it wraps
+        parameters = list(signature.parameters.values())[1:]
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))

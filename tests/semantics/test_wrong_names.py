@@ -1,0 +1,86 @@
+"""A wrong name says which right one is near; a tensor of another library says how to convert it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+from genesis import nn, optim
+from genesis.nn import functional as F
+
+WEIGHTS = [genesis.ones(1, requires_grad=True)]
+
+
+@pytest.mark.parametrize(("call", "error", "right"), [
+    (lambda: genesis.sofmax, AttributeError, "softmax"),
+    (lambda: genesis.no_gard, AttributeError, "no_grad"),
+    (lambda: F.rlu, AttributeError, "relu"),
+    (lambda: nn.Linaer, AttributeError, "Linear"),
+    (lambda: nn.linear, AttributeError, "Linear"),
+    (lambda: optim.Adamw, AttributeError, "AdamW"),
+    (lambda: optim.lr_scheduler.StepRL, AttributeError, "StepLR"),
+    (lambda: nn.Linear(2, 2).wieght, AttributeError, "weight"),
+    (lambda: nn.Sequential(nn.Linear(2, 2)).froward, AttributeError, "forward"),
+    (lambda: nn.Linear(2, 2, biass=False), TypeError, "bias"),
+    (lambda: nn.Conv2d(1, 1, 1, pading=1), TypeError, "padding"),
+    (lambda: optim.Adam(WEIGHTS, learning_rate=1), TypeError, "lr"),
+    (lambda: optim.AdamW(WEIGHTS, beta=(0.9, 0.99)), TypeError, "betas"),
+    (lambda: genesis.tensor(1, device="gpu"), RuntimeError, "cuda"),
+    (lambda: genesis.ones(1).to("cdua:0"), RuntimeError, "cuda"),
+    (lambda: genesis.device("CUDA"), RuntimeError, "cuda"),
+])
+def test_what_was_meant(call: Callable, error: type, right: str) -> None:
+    with pytest.raises(error, match=f"did you mean '{right}'"):
+        call()
+
+
+def test_a_wrong_device_is_a_wrong_name() -> None:
+    """It does not ask for a driver."""
+    for name in ("gpu", "mps", "cuda:x", "tpu:1"):
+        with pytest.raises(RuntimeError, match="invalid device"):
+            genesis.tensor(1, device=name)
+    assert genesis.tensor(1, device="cpu:0").device == genesis.device("cpu")
+    assert genesis.ones(1, device=torch.device("cpu")).device == genesis.device("cpu")
+
+
+def test_a_name_that_nothing_is_near() -> None:
+    with pytest.raises(AttributeError) as caught:
+        genesis.xqzzzy  # noqa: B018
+    assert "did you mean" not in str(caught.value)
+    assert not hasattr(nn.Linear(2, 2), "wieght") and not hasattr(genesis, "__wrapped__")
+
+
+def test_keywords_of_a_users_own_module() -> None:
+    class Own(nn.Module):
+        def __init__(self, width: int, **others: int):
+            super().__init__()
+            self.width, self.others = width, others
+
+    class Strict(nn.Module):
+        def __init__(self, *, width: int = 1):
+            super().__init__()
+    assert Own(width=1, anything=2).others == {"anything": 2}
+    with pytest.raises(TypeError, match="did you mean 'width'"):
+        Strict(widht=2)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: nn.Linear(2, 2)(x), lambda x: nn.Conv1d(2, 2, 1)(x), lambda x: nn.LayerNorm(2)(x), lambda x: F.relu(x),
+    lambda x: nn.Sequential(nn.Linear(2, 2), nn.ReLU())(x), lambda x: genesis.cat([genesis.ones(2, 2), x]),
+    lambda x: nn.Parameter(x), lambda x: optim.SGD([x], lr=0.1), lambda x: genesis.exp(x), lambda x: genesis.add(x, 1),
+    lambda x: F.linear(genesis.ones(2, 2), x), lambda x: F.mse_loss(genesis.ones(2, 2), x),
+    lambda x: genesis.matmul(genesis.ones(2, 2), x), lambda x: genesis.ones(2, 2).add_(x)])
+def test_a_tensor_of_another_library(call: Callable) -> None:
+    with pytest.raises(TypeError, match=r"not torch\.Tensor(.|\n)*genesis\.tensor"):
+        call(torch.ones(2, 2))
+    with pytest.raises(TypeError, match=r"not numpy\.ndarray(.|\n)*genesis\.tensor"):
+        call(np.ones((2, 2)))
+
+
+def test_a_state_dict_of_torchs() -> None:
+    with pytest.raises(RuntimeError, match=r"weight.*not torch\.Tensor"):
+        nn.Linear(2, 2).load_state_dict(torch.nn.Linear(2, 2).state_dict())
