@@ -6,21 +6,27 @@ structure around them is JSON in the file's metadata. Nothing in a file is ever 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import tempfile
+import stat
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, from_host
 from genesis.tensor import Tensor
+from genesis.utils.atomic_file import replace_file
+from genesis.utils.safetensors_file import Damaged, parse, read, write
 
 STRUCTURE: Final = "genesis.structure"
 """The metadata's key. A value is a plain JSON one, or an object with one of the keys below."""
 TENSOR, DICT, LIST, TUPLE = "tensor", "dict", "list", "tuple"
+
+MOST_NESTED: Final = 150
+"""Dictionaries, lists and tuples inside of each other. Each takes three levels of JSON, of which Python's reader and
+others' accept about a thousand."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -33,10 +39,12 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     Args:
         obj: tensors, numbers, strings, booleans and None in dictionaries, lists and tuples: what
             `state_dict()` gives.
-        path: where to write; an existing file is replaced.
+        path: where to write; an existing file is replaced and keeps its permissions.
 
     Raises:
         TypeError: something in the object cannot be saved; names where it is.
+        ValueError: it is nested too deep, or has text that UTF-8 has no form for.
+        OSError: the file cannot be written; names it.
 
     >>> import genesis, tempfile
     >>> path = tempfile.mkdtemp() + "/checkpoint.safetensors"
@@ -44,21 +52,14 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     >>> load(path)
     {'step': 3, 'weights': [tensor([1., 1.])]}
     """
-    from safetensors.numpy import save_file
     entries: dict[str, Tensor] = {}
-    structure = _describe(obj, "", entries, {})
-    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in entries.items()}
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(handle)
+    described = _describe(obj, "", entries, {}, 0)
     try:
-        save_file(arrays, temporary, metadata={STRUCTURE: json.dumps(structure)})
-        _sync(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        structure = json.dumps(described)
+    except ValueError as error:  # a number of thousands of digits
+        raise failure("save", str(error), error=ValueError) from None
+    arrays = {name: (tensor.dtype, tensor.detach().cpu().contiguous().numpy()) for name, tensor in entries.items()}
+    replace_file(path, lambda file: write(file, arrays, {STRUCTURE: structure}))
 
 
 def load(path: str | os.PathLike[str], map_location: DeviceLike = None) -> Any:
@@ -69,49 +70,75 @@ def load(path: str | os.PathLike[str], map_location: DeviceLike = None) -> Any:
         map_location: the device of the tensors, the CPU by default.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or no safetensors file.
+        FileNotFoundError, IsADirectoryError, PermissionError and other OSError: it cannot be read.
+        ValueError: it is damaged or no safetensors file, has a tensor of a dtype that Genesis does not have (U16, U32,
+            U64, the F8 and F4 formats, complex numbers), or a structure that `save` does not write. Nothing that a file
+            says makes this allocate more than the file is large.
+        MemoryError: the file is larger than memory.
+
+    >>> import genesis, tempfile
+    >>> path = tempfile.mkdtemp() + "/weights.safetensors"
+    >>> save({"w": genesis.ones(2, dtype=genesis.bfloat16)}, path)
+    >>> load(path, map_location="cpu")["w"]
+    tensor([1., 1.], dtype=genesis.bfloat16)
     """
-    from safetensors import SafetensorError, safe_open
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no file {os.fspath(path)!r} to load")
+    tensors = {}
     try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        with _opened(path) as file:
+            arrays, metadata = read(file, os.fstat(file.fileno()).st_size)
+            for name, array, _ in arrays:
+                tensor = from_host(array, cpu)
+                tensors[name] = tensor if map_location is None else tensor.to(map_location)
+    except (Damaged, UnicodeDecodeError) as error:
         raise failure("load", f"{os.fspath(path)!r} is damaged or no safetensors file ({error})", error=ValueError,
                       hint="genesis.save writes the files that genesis.load reads") from None
-    tensors = {}
-    for name, array in arrays.items():
-        tensor = from_host(array, cpu)
-        tensors[name] = tensor if map_location is None else tensor.to(map_location)
+    except MemoryError:
+        raise failure("load", f"there is no memory for what is in {os.fspath(path)!r}", error=MemoryError) from None
     if STRUCTURE not in metadata:
         return tensors
     try:
-        return _rebuild(json.loads(metadata[STRUCTURE]), tensors)
-    except (KeyError, ValueError, TypeError) as error:
-        raise failure("load", f"the structure in {os.fspath(path)!r} is damaged ({error})", error=ValueError) from None
+        return _rebuild(parse(metadata[STRUCTURE]), tensors)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise failure("load", f"the structure in {os.fspath(path)!r} is damaged ({type(error).__name__}: {error})",
+                      hint="genesis.save writes the files that genesis.load reads", error=ValueError) from None
 
 
-def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple[Any, ...], str]) -> Any:
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """A regular file, open for reading. A pipe or a device would be read for ever."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "no file to load", os.fspath(path)) from None
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return open(handle, "rb", buffering=0)
+    os.close(handle)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise failure("load", f"{os.fspath(path)!r} is no regular file", error=ValueError)
+
+
+def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple[Any, ...], str], depth: int) -> Any:
     """The JSON value for an object. Adds its tensors to `entries`.
 
     `names` holds the entry of each (storage, part of it): aliases share one.
     """
+    if depth > MOST_NESTED:
+        raise failure("save", f"more than {MOST_NESTED} dictionaries, lists and tuples inside of each other",
+                      error=ValueError, hint="an object that contains itself cannot be saved")
     if isinstance(obj, Tensor):
         part = (id(obj.storage), obj.dtype, obj.type.shape, obj.stride(), obj.storage_offset())
         if part not in names:
-            names[part] = _unused(path or TENSOR, entries)
+            names[part] = _unused(_checked(path) or TENSOR, entries)
             entries[names[part]] = obj
         return {TENSOR: names[part]}
     if type(obj) in _PLAIN:
         return obj
     if isinstance(obj, Mapping):
-        return {DICT: [[_key(key, path), _describe(value, _join(path, key), entries, names)]
+        return {DICT: [[_key(key, path), _describe(value, _join(path, key), entries, names, depth + 1)]
                        for key, value in obj.items()]}
     if isinstance(obj, (list, tuple)):
-        items = [_describe(value, _join(path, index), entries, names) for index, value in enumerate(obj)]
+        items = [_describe(value, _join(path, index), entries, names, depth + 1) for index, value in enumerate(obj)]
         return {LIST if isinstance(obj, list) else TUPLE: items}
     if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0:  # a numpy scalar
         return obj.item()
@@ -120,20 +147,35 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
 
 
 def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `_describe`."""
-    if not isinstance(value, dict):
+    """The inverse of `_describe`. Whatever that does not write raises."""
+    if type(value) in _PLAIN:
         return value
+    if type(value) is not dict or len(value) != 1:
+        raise ValueError(f"a {type(value).__name__} that describes nothing")
     (kind, content), = value.items()
     if kind == TENSOR:
         return tensors[content]
+    if type(content) is not list:
+        raise ValueError(f"a {kind[:20]} of {type(content).__name__}")
     if kind == DICT:
-        return {key: _rebuild(item, tensors) for key, item in content}
+        return _rebuild_dictionary(content, tensors)
     items = [_rebuild(item, tensors) for item in content]
     if kind == LIST:
         return items
     if kind == TUPLE:
         return tuple(items)
-    raise ValueError(f"unknown kind {kind!r}")
+    raise ValueError(f"unknown kind {kind[:20]!r}")
+
+
+def _rebuild_dictionary(pairs: list[Any], tensors: Mapping[str, Tensor]) -> dict[Any, Any]:
+    found = {}
+    for pair in pairs:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in _PLAIN:
+            raise ValueError("a dictionary's item is no key and value")
+        found[pair[0]] = _rebuild(pair[1], tensors)
+    if len(found) != len(pairs):
+        raise ValueError("a dictionary has a key twice")
+    return found
 
 
 def _key(key: Any, path: str) -> Any:
@@ -156,13 +198,11 @@ def _unused(name: str, entries: Mapping[str, Tensor]) -> str:
     return candidate
 
 
-def _sync(path: str) -> None:
-    """Bring the file to the disk, so that the rename cannot come before its content."""
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def _checked(path: str) -> str:
+    """A tensor's path, which is its name in the file."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise failure("save", f"the name {path!r} of a tensor has no form in UTF-8", error=ValueError,
+                      hint="another key") from None
+    return path
