@@ -36,6 +36,8 @@ class CallReplay:
         self._shape = shape
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
+        if any(s.node.needs_grad for s, _ in written):  # it will be another program the next time
+            raise Refusal("it writes a value that gradients flow through to a tensor that stays")
         nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
         captured = capture(nodes, [], [])
         if any(node.op is control.watch and node.attrs[0] in crossings for node in captured.order
@@ -63,10 +65,10 @@ class CallReplay:
         memory = [(at, x, sources[x.memory]) for at, x in enumerate(self._operands) if x.memory is not None]
         fixed = [(at, x.leaf, source) for at, x, source in memory if source.__class__ is not int]
         self._fixed = [source for _, _, source in fixed]
-        self._watched = [(i, leaf) for i, (_, leaf, _) in enumerate(fixed) if leaf is not None]
+        self._watched = [(i, leaf, own.get(leaf)) for i, (_, leaf, _) in enumerate(fixed) if leaf is not None]
         self._plain = [source for _, leaf, source in fixed if leaf is None]
         self._tracked_writes = -1
-        self._given = [(at, source, x.leaf is not None) for at, x, source in memory if source.__class__ is int]
+        self._given = [(at, source, x.leaf) for at, x, source in memory if source.__class__ is int]
         self._leaves = {leaf: own.get(leaf) for leaf in {x.leaf for x in self._operands if x.leaf is not None}}
 
     def ready(self, tensors: Sequence[Any]) -> bool:
@@ -97,6 +99,8 @@ class CallReplay:
                     fresh[position] = wrap(node).storage
                     node = fresh[position]._node
                 values.append(node)
+        for x in self._operands[len(operands):]:
+            operands.append(self._passed_on(x, values, tensors))
         for position, at in self._copied:
             fresh[position] = wrap(operands[at]).storage
         for target, count, value, place in self._targets:
@@ -110,18 +114,24 @@ class CallReplay:
         fixed = list(map(_node_of, self._fixed))
         if not all(fixed):
             fixed = [storage.node for storage in self._fixed]
-        for at, leaf in self._watched:
+        for at, leaf, own in self._watched:
             node = fixed[at]
-            fixed[at] = make(control.watch, (_stopped(node) if node.needs_grad else node,), (leaf,))
+            if node.needs_grad:
+                node = _stopped(node)
+            fixed[at] = make(control.watch, (node,), (leaf if own is None else tensors[own].leaf,))
         if regions:
             fixed = list(map(entered, self._fixed, fixed))
-        for at, argument, watches in self._given:
-            x = tensors[argument]
-            node = x.storage.node
-            if watches:
-                node = make(control.watch, (_stopped(node) if node.needs_grad else node,), (x.leaf,))
-            fixed.insert(at, node if not regions else entered(x.storage, node))
+        for at, argument, leaf in self._given:
+            storage = tensors[argument].storage
+            node = storage.node if leaf is None else self._watch(storage.node, leaf, tensors)
+            fixed.insert(at, node if not regions else entered(storage, node))
         return fixed
+
+    def _watch(self, node: Node, leaf: int, tensors: Sequence[Any]) -> Node:
+        """The value as the leaf tensor reads it that had this number when the call was captured."""
+        own = self._leaves[leaf]
+        return make(control.watch, (_stopped(node) if node.needs_grad else node,),
+                    (leaf if own is None else tensors[own].leaf,))
 
     def _passed_on(self, x: Operand, values: Sequence[Node], tensors: Sequence[Any]) -> Node:
         """A value that one part hands to another, as it is or as a leaf tensor reads it."""
@@ -130,8 +140,7 @@ class CallReplay:
             return node
         own = self._leaves[x.leaf]
         tensor: Any = watched.get(x.leaf) if own is None else tensors[own]
-        node = make(control.watch, (_stopped(node) if node.needs_grad else node,),
-                    (x.leaf if own is None else tensor.leaf,))
+        node = self._watch(node, x.leaf, tensors)
         return node if not regions or tensor is None else entered(tensor.storage, node)
 
 

@@ -369,3 +369,31 @@ def test_a_replay_inside_a_checkpoint() -> None:
         y.sum().backward()
         assert x.grad.tolist() == pytest.approx([2.7182817, 109.1963]) and w.grad.tolist() == x.grad.tolist()
     assert compiled.hits == 3
+
+
+def test_a_leaf_gets_the_content_of_another_tensor() -> None:
+    for compiles in (False, True):
+        w, other = weights(), ramp(2, start=5)
+
+        def f(x: Any, w: Any = w, other: Any = other) -> Any:
+            with genesis.no_grad():
+                x.copy_(other)
+                w.copy_(other)
+            return x * 3, w.exp().log()
+        g = genesis.compile(f) if compiles else f
+        for _ in range(3):
+            x, w.grad = ramp(2).requires_grad_(), None
+            y, z = g(x)
+            (y + z).sum().backward()
+            assert (x.grad.tolist(), w.grad.tolist()) == ([3.0, 3.0], pytest.approx([1.0, 1.0]))
+            assert x.tolist() == w.tolist() == [5.0, 6.0]
+
+
+def test_a_write_of_what_requires_grad_to_a_tensor_that_stays_is_recorded() -> None:
+    w, kept = weights(), ramp(2)
+    compiled = genesis.compile(lambda x: kept.copy_(x * w) * 2)
+    for i in range(3):
+        w.grad = None
+        compiled(ramp(2, start=i)).sum().backward()
+        assert w.grad.tolist() == [2.0 * i, 2.0 * i + 2] and kept.requires_grad
+    assert compiled.hits == 0
