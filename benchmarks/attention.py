@@ -178,22 +178,24 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     from genesis import engine
     from genesis.codegen.compile_cuda import compile_sources
     from genesis.codegen.emit import emit
+    from genesis.compiler import gpu_at_hand
     from genesis.runtime.kernel_cache import KernelCache
     bench = Genesis(case, operands(case))
     _, plan = bench.run(backward=True)
     groups = [group for group in plan.schedule.groups if group.kind.startswith("attention")]
-    labels = {next(n.op.name for n in group.nodes if n.op.name.startswith("flash")): emit(group).label
+    gpu = gpu_at_hand(0)
+    labels = {next(n.op.name for n in group.nodes if n.op.name.startswith("flash")): emit(group, gpu).label
               for group in groups}
     rows, sources = [], []
     for (op, label), *numbers in itertools.product(labels.items(), *SWEPT.values()):
         os.environ[TILES_VARIABLE] = f"{op}={','.join(map(str, numbers))}"
-        group = next(g for g in groups if emit(g).label == label)
+        group = next(g for g in groups if emit(g, gpu).label == label)
         rows.append((op, label, os.environ[TILES_VARIABLE]))
-        sources.append(emit(group))
+        sources.append(emit(group, gpu))
 
     def compiles(source: Any) -> bool:
         try:
-            compile_sources([source], KernelCache())
+            compile_sources([source], KernelCache(), gpu)
         except RuntimeError:
             return False
         return True

@@ -240,7 +240,7 @@ class HostDriver:
 
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
         """The interpreter has no such limit; a GPU's is kept."""
-        if nbytes > 227 << 10:
+        if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
