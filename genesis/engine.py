@@ -24,9 +24,9 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
 from genesis.reading import reading_of
-from genesis.recording import TensorBase
+from genesis.recording import TensorBase, over, read, wrap_laid_out
 from genesis.saving import Usage, note_use, save_for_backward
-from genesis.storage import Cell, Storage, differentiable, live_pending, pending
+from genesis.storage import Cell, Layout, Storage, differentiable, live_pending, pending
 
 if TYPE_CHECKING:
     from genesis.compiler import Compiled
@@ -413,7 +413,10 @@ def host_copy(tensor: Any) -> Any:
     from genesis.ops.shape import is_contiguous
     if tensor.part is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
                                         and tensor.type.numel == tensor.storage.type.numel):
-        tensor = tensor.detach().clone()
+        if isinstance(tensor.part, Layout):  # all of the memory, turned
+            order, = tensor.part.steps[0][1]
+            return np.ascontiguousarray(host_copy(over(tensor.storage, tensor.storage.type, None)).transpose(order))
+        tensor = wrap_laid_out(read(tensor.detach()), None)
     memory = memory_of(tensor)
     result = np.empty(tensor.type.shape, tensor.type.dtype.numpy)
     if tensor.type.nbytes:

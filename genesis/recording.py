@@ -19,6 +19,7 @@ from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
+from genesis.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.storage import VIEWS, Cell, Storage, View, compute_now, volatile
 
 if TYPE_CHECKING:
@@ -89,12 +90,18 @@ def read(tensor: TensorBase) -> Node:
             if node.needs_grad:  # it shares the memory of a computed tensor, and is a leaf of its own
                 node = make(control.stop_gradient, (node,))
             node = make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
-            return node if not regions else entered(storage, node)
+            if regions:
+                node = entered(storage, node)
+            return node if part is None or not part.turned else note(node, part)
     elif node.needs_grad and (tensor.detached or not mode.enabled):
         node = make(control.stop_gradient, (node,))
-    if tensor.part is not None:
-        node = tensor.part.read(node)
-    return node if not regions else entered(storage, node)
+    part = tensor.part
+    if part is None:
+        return node if not regions else entered(storage, node)
+    node = part.read(node)
+    if regions:
+        node = entered(storage, node)
+    return note(node, part) if part.turned else node
 
 
 class Region:
@@ -150,20 +157,40 @@ def wrap(node: Node) -> Tensor:
     A node that gradients flow through is this tensor's own from now on: recording its op again makes another one. What
     a tensor shows already, or reads through a view, gets an `alias`.
     """
+    kind, part = node.type, None
+    if noted:
+        node, part = result_layout(node)
     if node.needs_grad:
         if node.shown or node.op in _READ_THROUGH:
             node = make(control.alias, (node,), (next(leaf_numbers),), node.source)
         node.shown = True
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
-    tensor.type = node.type
-    tensor.part = tensor._grad = tensor.leaf = None
+    tensor.type, tensor.part = kind, part
+    tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
     for region in regions:
         region.own.add(tensor.storage)
     if volatile:
         compute_now(tensor.storage)
     return tensor  # type: ignore[return-value]
+
+
+def wrap_laid_out(node: Node, strides: tuple[int, ...] | None) -> Tensor:
+    """`wrap`, with the elements in memory in the order of these dense strides; None is row-major."""
+    forget()
+    stored, part = laid_out(node, strides)
+    tensor = wrap(stored)
+    tensor.type, tensor.part = node.type, part
+    return tensor
+
+
+def wrap_as(x: TensorBase, gradient: Node) -> Tensor:
+    """A gradient by x, with x's strides if x is dense, else row-major: what torch promises of `.grad`."""
+    part = x.part
+    if part is None or not part.turned:
+        return wrap(gradient)
+    return wrap_laid_out(gradient, part.strides if is_dense(x.type.shape, part.strides) else None)
 
 
 def wrap_memory(memory: Any, type: TensorType) -> Tensor:

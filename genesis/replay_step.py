@@ -183,11 +183,11 @@ class StepReplay:
                 cell.memory = outputs[index]
             return
         for at, (x, index) in enumerate(zip(self._graded, self._grad_positions, strict=True)):
-            kind = self._grads[at].type
+            before = self._grads[at]
             cell = Cell(outputs[index])
-            storage = Storage(kind, None, cell)
+            storage = Storage(before.storage.type, None, cell)
             storage.persistent = True
-            x._grad = self._grads[at] = over(storage, kind, None)
+            x._grad = self._grads[at] = over(storage, before.type, before.part)
             self._grad_storages[at], self._grad_cells[at] = storage, cell
 
 

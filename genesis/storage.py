@@ -9,6 +9,7 @@ lead there: reading emits them, writing emits them and their inverses.
 from __future__ import annotations
 
 import weakref
+from operator import lt
 from typing import Any, Final
 
 from genesis import session
@@ -296,16 +297,18 @@ class View:
     movement ops that select it from the whole.
 
     `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
+    `turned`: the elements may lie in another order than row-major, so that results may, too (`genesis.layouts`).
     """
 
-    __slots__ = ("leaf_steps", "offset", "steps", "strides")
+    __slots__ = ("leaf_steps", "offset", "steps", "strides", "turned")
 
     def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[Step, ...], leaf_steps: int = 0):
         self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
+        self.turned = 0 in strides or any(map(lt, strides, strides[1:]))
 
     def of_leaf(self) -> View:
         """The same part, shown by a leaf tensor: its gradient has the part's shape, not the whole's."""
-        return View(self.strides, self.offset, self.steps, len(self.steps))
+        return type(self)(self.strides, self.offset, self.steps, len(self.steps))
 
     def read(self, whole: Node) -> Node:
         """The part, given the whole."""
@@ -343,6 +346,12 @@ class View:
             raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a "
                                "single memory location")
         return _put(whole, part, _places(shape, self.strides, self.offset, part.type.device))
+
+
+class Layout(View):
+    """All of a storage, its elements in another order than row-major: the tensor is no view of another."""
+
+    __slots__ = ()
 
 
 class _Strided:

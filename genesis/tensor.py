@@ -31,7 +31,7 @@ from genesis.ops.covariance import CovarianceMethods
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
 from genesis.ops.diagonals import DiagonalMethods
 from genesis.ops.drawing import DrawingMethods
-from genesis.ops.formats import MemoryFormat, strided
+from genesis.ops.formats import MemoryFormat, format_of, preserve_format, strided
 from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
 from genesis.ops.inplace_views import InplaceViewMethods
@@ -56,6 +56,7 @@ from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
 from genesis.patches import WatchedClass
 from genesis.recording import FREED, over, set_tensor_class, show, watched
+from genesis.storage import Layout
 
 _ALONE = 2
 """References to a storage of one tensor: the tensor's, and that of the call that counts."""
@@ -215,7 +216,9 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
             return None
         from genesis.autograd.graph import GradFn
         from genesis.autograd.stages import content
-        return GradFn(content(self))
+        from genesis.layouts import computed_as
+        node = content(self)
+        return GradFn(computed_as(node) if isinstance(self.part, Layout) else node)
 
     @property
     def grad(self) -> Any:
@@ -343,7 +346,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def to(self, *args: Any, device: DeviceLike = None, dtype: DType | None = None, copy: bool = False,
            non_blocking: bool = False, memory_format: MemoryFormat | None = None) -> Any:
         """This tensor with another dtype, on another device, or like another tensor; itself when it is so already."""
-        if len(args) == 1 and args[0].__class__ is DType and device is None and not copy:  # as autocast asks
+        if len(args) == 1 and args[0].__class__ is DType and device is memory_format is None and not copy:
             return to_dtype(self, args[0])
         for arg in args:
             if isinstance(arg, DType):
@@ -353,6 +356,9 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
             elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
                 device = arg
         result = self if dtype is None else to_dtype(self, dtype)
+        ordered = memory_format is not None and memory_format is not preserve_format
+        if ordered and (copy or result is not self or format_of(self) is not memory_format):
+            result = result.clone(memory_format=memory_format)
         place = self.device if device is None else device_from(device)
         if place is not self.device:
             from genesis.transfer import transfer

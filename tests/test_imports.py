@@ -22,8 +22,8 @@ from genesis import plans
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
 TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
-           "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session", "genesis.transfer",
-           "genesis.linalg", "genesis.patches")
+           "genesis.layouts", "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session",
+           "genesis.transfer", "genesis.linalg", "genesis.patches")
 AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
 

@@ -12,6 +12,7 @@ from genesis.ir.graph import apply
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.recording import FREED
+from genesis.storage import Layout
 
 
 def free(tensor: Any) -> None:
@@ -21,7 +22,9 @@ def free(tensor: Any) -> None:
     """
     storage = tensor.storage
     node = storage._node
-    if tensor.part is not None or node is None or not node.needs_grad or node.op is control.watch:
+    if not (tensor.part is None or isinstance(tensor.part, Layout)) or node is None or not node.needs_grad:
+        return
+    if node.op is control.watch:
         return
     if not holds_values(node):
         return

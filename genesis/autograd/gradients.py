@@ -13,7 +13,7 @@ from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.recording import TensorBase, read, watched, wrap
+from genesis.recording import TensorBase, read, watched, wrap, wrap_as
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -118,12 +118,13 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
     before = leaf.grad
     if before is None or create_graph:
-        leaf.grad = wrap(node if before is None else read(before) + node)
+        leaf.grad = wrap_as(leaf, node if before is None else read(before) + node)
         leaf._grad.storage.persistent = True
     else:
         with no_grad():
             total = read(before) + node
-        before.storage.write(total)
+        part, storage = before.part, before.storage
+        storage.write(total if part is None else part.write(storage.node, total))
     if leaf._after_hooks:
         for hook in list(leaf._after_hooks.values()):
             hook(leaf)
@@ -184,8 +185,8 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
 
 def _or_zeros(g: Node | None, x: Any, materialize: bool) -> Any:
     if g is not None:
-        return wrap(g)
-    return wrap(leaves.zeros_like(read(x))) if materialize else None
+        return wrap_as(x, g)
+    return wrap_as(x, leaves.zeros_like(read(x))) if materialize else None
 
 
 def _batched(ys: list[Any], xs: list[Any], weights: list[Any], create_graph: bool, allow_unused: bool | None,

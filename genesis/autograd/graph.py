@@ -9,7 +9,7 @@ from genesis.autograd.borders import RemovableHandle
 from genesis.autograd.stages import at_end, content
 from genesis.ir.graph import apply
 from genesis.ir.node import Node
-from genesis.ir.ops import control
+from genesis.ir.ops import control, movement
 from genesis.recording import crossings, watched
 
 _NAMES: Final = {
@@ -99,6 +99,10 @@ def grad_fn_of(node: Node) -> Any:
     """What gradients of a node go to next: None for one without."""
     if not node.needs_grad:
         return None
+    if node.op is movement.permute and node.inputs[0].op is movement.permute:  # what reads a result in another order
+        inner = node.inputs[0]
+        if [inner.attrs[0][i] for i in node.attrs[0]] == list(range(node.type.ndim)):
+            return grad_fn_of(inner.inputs[0])
     if node.op is control.watch and node.attrs[0] in watched:
         return AccumulateGrad(watched[node.attrs[0]])
     return GradFn(node)

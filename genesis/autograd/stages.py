@@ -24,7 +24,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs
-from genesis.recording import FREED, crossings, emit, read, watched, wrap
+from genesis.recording import FREED, crossings, emit, read, watched, wrap, wrap_as
 
 Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""
@@ -75,7 +75,7 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
                 leaf = watched.get(number)
                 if leaf is not None and leaf._hooks:
                     _refuse()
-                    walk.found.leaves[number] = read(leaf._hooks.run(wrap(node)))
+                    walk.found.leaves[number] = read(leaf._hooks.run(wrap_as(leaf, node)))
     finally:
         waiting = at_end[outer:]
         del at_end[outer:]

@@ -104,7 +104,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
     rest = tuple(i for i in range(input.type.ndim) if i != axis)
     length = norm(input, p, rest, True)
     factor = where(length > maxnorm, maxnorm / (length + 1e-7), length.new_ones(()))
-    return into(out, input * factor)
+    return into(out, (input * factor).contiguous())
 
 
 class CovarianceMethods(TensorBase):

@@ -12,10 +12,10 @@ from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, promote_types, tensor_type
 from genesis.ops.common import default_dtype, number_kind, shape_of
-from genesis.ops.formats import MemoryFormat
+from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.from_outside import from_numpy
 from genesis.ops.out import into, made_like
-from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_memory
+from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out, wrap_memory
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -232,29 +232,37 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, de
 
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
                requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
-    """Zeros with the input's shape, dtype and device."""
-    return zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device,
-                 requires_grad=requires_grad)
+    """Zeros with the input's shape, dtype, device and layout."""
+    made = zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    return finish(as_laid_out("zeros_like", made, input, memory_format), requires_grad)
 
 
 def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
-    """Ones with the input's shape, dtype and device."""
-    return ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device,
-                requires_grad=requires_grad)
+    """Ones with the input's shape, dtype, device and layout."""
+    made = ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    return finish(as_laid_out("ones_like", made, input, memory_format), requires_grad)
 
 
 def empty_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
                requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """A tensor like the input whose content is not specified."""
-    return zeros_like(input, dtype=dtype, device=device, requires_grad=requires_grad)
+    return zeros_like(input, dtype=dtype, device=device, requires_grad=requires_grad, memory_format=memory_format)
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
-    """The value in every element, with the input's shape, dtype and device."""
-    return full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device,
-                requires_grad=requires_grad)
+    """The value in every element, with the input's shape, dtype, device and layout."""
+    made = full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    return finish(as_laid_out("full_like", made, input, memory_format), requires_grad)
+
+
+def as_laid_out(op: str, made: Tensor, input: Tensor, memory_format: MemoryFormat | None) -> Tensor:
+    """What was just made of the input's shape, with its elements in the input's order, or in the format's."""
+    part = input.part
+    if memory_format is None and (part is None or not part.turned):
+        return made
+    return wrap_laid_out(read(made), strides_like(op, input, memory_format))
 
 
 def scalar_tensor(s: float, *, dtype: DType | None = None, device: DeviceLike = None,

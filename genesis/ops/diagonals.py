@@ -75,7 +75,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     total = size * size
     whole = padded(flat, flat.type.ndim - 1, first, max(total - first - flat.type.shape[-1], 0))
     matrix = reshape(narrow(whole, -1, 0, total), (*input.type.shape[:-1], size, size))
-    return movedim(matrix, (-2, -1), (min(rows, columns), max(rows, columns)))
+    return movedim(matrix.contiguous(), (-2, -1), (min(rows, columns), max(rows, columns)))
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:

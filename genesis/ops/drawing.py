@@ -11,7 +11,8 @@ from genesis.ir.node import number
 from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
 from genesis.ops.common import default_dtype, shape_of
-from genesis.ops.creation import DeviceLike, device_from, finish, overwrite
+from genesis.ops.creation import DeviceLike, as_laid_out, device_from, finish, overwrite
+from genesis.ops.formats import MemoryFormat
 from genesis.ops.out import into, made_like
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import argsort, topk
@@ -76,25 +77,31 @@ def _integers(low: int, high: int, shape: tuple[int, ...], dtype: DType, device:
 
 
 def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
-              device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """Uniform in [0, 1), with the input's shape, dtype and device."""
-    return rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                device=device or input.type.device, requires_grad=requires_grad)
+              device: DeviceLike = None, requires_grad: bool = False,
+              memory_format: MemoryFormat | None = None) -> Tensor:
+    """Uniform in [0, 1), with the input's shape, dtype, device and layout."""
+    made = rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                device=device or input.type.device)
+    return finish(as_laid_out("rand_like", made, input, memory_format), requires_grad)
 
 
 def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
-               device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """Standard normal, with the input's shape, dtype and device."""
-    return randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                 device=device or input.type.device, requires_grad=requires_grad)
+               device: DeviceLike = None, requires_grad: bool = False,
+               memory_format: MemoryFormat | None = None) -> Tensor:
+    """Standard normal, with the input's shape, dtype, device and layout."""
+    made = randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                 device=device or input.type.device)
+    return finish(as_laid_out("randn_like", made, input, memory_format), requires_grad)
 
 
 def randint_like(input: Tensor, low: int, high: int | None = None, *, generator: Generator | None = None,
-                 dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """Integers in [low, high), or in [0, low), with the input's shape, dtype and device."""
+                 dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+                 memory_format: MemoryFormat | None = None) -> Tensor:
+    """Integers in [low, high), or in [0, low), with the input's shape, dtype, device and layout."""
     low, high = (0, low) if high is None else (low, high)
-    return randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                   device=device or input.type.device, requires_grad=requires_grad)
+    made = randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                   device=device or input.type.device)
+    return finish(as_laid_out("randint_like", made, input, memory_format), requires_grad)
 
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None,

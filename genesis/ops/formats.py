@@ -1,11 +1,15 @@
-"""torch's memory formats, for programs that name them. Results here are row-major: a format asked for changes nothing.
+"""torch's memory formats: the orders of dimensions that a program can ask for by name.
 
-What a convolution on CUDA reads with its channels last is the compiler's choice (`passes/channels_last.py`).
+They decide where elements lie and so what is a view of what. In which order a convolution on CUDA reads its operands is
+the compiler's choice all the same (`passes/channels_last.py`).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from genesis import layouts
+from genesis.ir.errors import failure
 
 
 class MemoryFormat:
@@ -28,5 +32,27 @@ preserve_format: Final = MemoryFormat("preserve_format")
 channels_last: Final = MemoryFormat("channels_last")
 channels_last_3d: Final = MemoryFormat("channels_last_3d")
 strided: Final = MemoryFormat("strided")
-ORDERS: Final = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
+ORDERS: Final = {channels_last: layouts.CHANNELS_LAST[4], channels_last_3d: layouts.CHANNELS_LAST[5]}
 """Dimensions from the outermost to the innermost."""
+
+
+def strides_like(op: str, input: Any, memory_format: MemoryFormat | None) -> tuple[int, ...] | None:
+    """Dense strides of what is made like the input, or in the format if one is given; None for row-major.
+
+    Raises:
+        RuntimeError: the format is one of tensors with another number of dimensions.
+    """
+    if memory_format is None or memory_format is preserve_format:
+        return layouts.like(input.type, input.part)
+    order = ORDERS.get(memory_format, ())
+    if order and len(order) != input.type.ndim:
+        raise failure(op, f"required rank {len(order)} tensor to use {memory_format.name} format", [("input", input)])
+    return layouts.like(input.type, None, order)
+
+
+def format_of(input: Any) -> MemoryFormat:
+    """The format that torch calls the tensor's: `channels_last` or `channels_last_3d` where it lies so."""
+    part, ndim = input.part, input.type.ndim
+    if part is None or not layouts.is_channels_last(input.type.shape, part.strides):
+        return contiguous_format
+    return channels_last if ndim == 4 else channels_last_3d

@@ -241,7 +241,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise failure("masked_fill",
                       f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",
                       [("input", input)])
-    return where(mask, value, input)
+    return where(mask, value, input).contiguous()
 
 
 class IndexingMethods(TensorBase):

@@ -85,6 +85,8 @@ class InplaceViewMethods(TensorBase):
         if self.requires_grad:
             raise failure("resize_", "cannot resize variables that require grad", [("tensor", self)], hint="detach()")
         shape = shape_of(sizes)
+        if shape == self.type.shape:
+            return self
         strides, start = row_major(shape), self.storage_offset()
         count = 1
         for size in shape:

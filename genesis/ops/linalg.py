@@ -98,7 +98,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
     """beta · input + alpha · mat1 @ mat2."""
     product = mm(mat1, mat2)
     product = product if alpha == 1 else product * alpha
-    return into(out, input + product if beta == 1 else input * beta + product)
+    return into(out, (input + product if beta == 1 else input * beta + product).contiguous())
 
 
 class LinalgMethods(TensorBase):

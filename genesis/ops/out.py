@@ -21,7 +21,7 @@ from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.common import cast
-from genesis.recording import TensorBase, assign, read, wrap
+from genesis.recording import TensorBase, assign, read, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -76,20 +76,20 @@ def _written(out: Any, result: Any) -> Any:
                       hint="make out on the operands' device")
     node = cast(read(result), wanted.dtype)
     if kind.shape != wanted.shape:
-        _resize(out, node, named)
+        _resize(out, node, named, None if result.part is None else result.part.strides)
     else:
         assign(out, node, replaces=True)
     return out
 
 
-def _resize(out: Any, node: Any, named: list[tuple[str, Any]]) -> None:
-    """Give an empty tensor memory of the result's shape."""
+def _resize(out: Any, node: Any, named: list[tuple[str, Any]], strides: tuple[int, ...] | None) -> None:
+    """Give an empty tensor memory of the result's shape and layout."""
     if out.type.numel:
         raise failure("out", f"the result has shape {list(node.type.shape)}, but out has {list(out.type.shape)} (torch "
                       "resizes it with a warning)", named, hint="give an out of that shape, or genesis.empty(0)")
     session.rebound()
-    made = wrap(node)
-    out.storage, out.type, out.part = made.storage, made.type, None
+    made = wrap_laid_out(node, strides)
+    out.storage, out.type, out.part = made.storage, made.type, made.part
 
 
 def made_like(out: Tensor | None, dtype: DType | None, device: Any) -> tuple[DType | None, Any]:

@@ -94,13 +94,13 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
     count, rows, depth = batch1.type.shape
     wide = reshape(permute(batch1, [1, 0, 2]), rows, count * depth)
     product = mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.type.shape[2]))
-    return into(out, _scaled(input, product, beta, alpha))
+    return into(out, _scaled(input, product, beta, alpha).contiguous())
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1,
             out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · batch1 @ batch2, batch by batch."""
-    return into(out, _scaled(input, bmm(batch1, batch2), beta, alpha))
+    return into(out, _scaled(input, bmm(batch1, batch2), beta, alpha).contiguous())
 
 
 def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -17,7 +17,7 @@ from genesis.ir.ops import searching as s
 from genesis.ir.types import bool_, cpu, int32, int64
 from genesis.ops.common import axis_in, cast, device_of
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap, wrap_all
+from genesis.recording import TensorBase, emit, read, wrap, wrap_all, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -109,7 +109,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     if not parts:
         return into(out, input.new_empty((count, 0), dtype=int64))
     columns = [make(movement.reshape, (part,), ((count, 1),)) for part in parts]
-    return into(out, wrap(make(movement.concat, tuple(columns), (1,)) if len(columns) > 1 else columns[0]))
+    node = make(movement.concat, tuple(columns), (1,)) if len(columns) > 1 else columns[0]
+    return into(out, wrap_laid_out(node, (1, count)))  # a column after the other, as torch's
 
 
 def _coordinate(flat: Any, shape: tuple[int, ...], d: int) -> Any:

@@ -13,9 +13,9 @@ from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
 from genesis.ops import parts
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
-from genesis.ops.formats import ORDERS, MemoryFormat
+from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 from genesis.ops.out import into
-from genesis.recording import TensorBase, assign, emit, over, read, wrap
+from genesis.recording import TensorBase, assign, emit, over, read, wrap, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -352,13 +352,18 @@ def tile(input: Tensor, *dims: Any) -> Tensor:
 
 
 def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
-    """Itself when contiguous, else a copy that is: row-major, whatever the format."""
-    return input if is_contiguous(input) else clone(input)
+    """Itself when its elements lie in the format's order, row-major if none is given; else a copy that does."""
+    if is_contiguous(input, memory_format=memory_format):
+        return input
+    return clone(input, memory_format=memory_format or contiguous_format)
 
 
 def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
-    """A copy with memory of its own, row-major whatever the format; gradients flow through."""
-    return wrap(read(input))
+    """A copy with memory of its own, laid out as the input is or in the format; gradients flow through."""
+    part = input.part
+    if memory_format is None and (part is None or not part.turned):
+        return wrap(read(input))
+    return wrap_laid_out(read(input), strides_like("clone", input, memory_format))
 
 
 def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from genesis.ops import diagonals, shape
+from genesis.ops.formats import contiguous_format
 from genesis.ops.shape import clone
 
 if TYPE_CHECKING:
@@ -29,10 +30,14 @@ def copied(view: Callable[P, Views]) -> Callable[P, Views]:
     @wraps(view)
     def copy(*args: P.args, **how: P.kwargs) -> Views:
         found = view(*args, **how)
-        return tuple(map(clone, found)) if isinstance(found, tuple) else clone(found)  # type: ignore[return-value, arg-type]
+        return tuple(map(_row_major, found)) if isinstance(found, tuple) else _row_major(found)  # type: ignore
     copy.__name__ += "_copy"
     copy.__doc__ = f"`{view.__name__}`, with memory of its own."
     return copy
+
+
+def _row_major(view: Tensor) -> Tensor:
+    return clone(view, memory_format=contiguous_format)
 
 
 def alias_copy(input: Tensor) -> Tensor:

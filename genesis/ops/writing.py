@@ -163,7 +163,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     order = (reshape(chosen, -1).cumsum(0) - 1).clamp(min=0, max=source.type.numel - 1)
     found = reshape(wrap(emit(ix.take, (read(reshape(source, -1)), read(order)), (0,))), shape)
     from genesis.ops.comparison import where
-    return where(chosen, found, whole)
+    return where(chosen, found, whole).contiguous()
 
 
 class WritingMethods(TensorBase):

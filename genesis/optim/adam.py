@@ -8,7 +8,7 @@ from typing import Any
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import float32
-from genesis.ops.creation import zeros
+from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer, check_option
 from genesis.tensor import Tensor
 
@@ -58,7 +58,7 @@ class Adam(Optimizer):
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """No steps, moments of 0."""
         dtype = parameter.dtype if parameter.dtype.itemsize >= 4 else float32
-        return {"step": 0, **{name: zeros(parameter.shape, dtype=dtype, device=parameter.device)
+        return {"step": 0, **{name: zeros_like(parameter, dtype=dtype)
                               for name in ("exp_avg", "exp_avg_sq")}}
 
     def check_group(self, options: Group) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from genesis.ir.node import Node
 from genesis.ir.types import float32
 from genesis.ops.common import to_dtype
-from genesis.ops.creation import zeros
+from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer
 from genesis.recording import assign_all, read
 from genesis.session import live_numbers
@@ -38,7 +38,7 @@ class ComposedOptimizer(Optimizer):
     def initial_state(self, parameter: Tensor, group: Group) -> State:
         """No steps, and zeros."""
         dtype = parameter.dtype if parameter.dtype.itemsize >= 4 else float32
-        return {"step": 0, **{name: zeros(parameter.shape, dtype=dtype, device=parameter.device)
+        return {"step": 0, **{name: zeros_like(parameter, dtype=dtype)
                               for name in self.tensors(group)}}
 
     def kind(self, parameter: Tensor) -> int:

@@ -14,7 +14,7 @@ from genesis.nn.modules.hooks import RemovableHandle
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch
 from genesis.ops.creation import device_from
-from genesis.ops.formats import MemoryFormat
+from genesis.ops.formats import ORDERS, MemoryFormat
 from genesis.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -111,8 +111,8 @@ class Module(Tree):
         """Move to a device, cast what is floating point to a dtype, or both.
 
         Takes `to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)` and the keywords. The
-        parameters stay the same objects: an optimizer over them goes on working. `non_blocking` and
-        `memory_format` change nothing here.
+        parameters stay the same objects: an optimizer over them goes on working. `memory_format`
+        is that of parameters and buffers with as many dimensions as it has; `non_blocking` changes nothing.
         """
         for argument in args:
             if isinstance(argument, DType):
@@ -130,6 +130,8 @@ class Module(Tree):
             if home is not None and tensor.device is not home:
                 tensor = tensor.to(home)
             wanted = dtype if tensor.dtype.is_floating_point else None
+            if memory_format in ORDERS and tensor.ndim == len(ORDERS[memory_format]):
+                return tensor.to(wanted or tensor.dtype, memory_format=memory_format)
             return tensor if wanted is None or wanted is tensor.dtype else tensor.to(wanted)
         return self._convert(convert)
 
