@@ -28,8 +28,9 @@ VOLUMES = "some of torch's kernels for volumes and paddings give row-major resul
 DIFFERENT: dict[str, str] = {
     **dict.fromkeys((
         "cholesky", "cholesky_inverse", "cholesky_solve", "linalg.cholesky", "linalg.eigh", "linalg.inv",
-        "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.lu_factor", "linalg.lu_solve", "linalg.qr", "linalg.solve", "linalg.svd",
-        "linalg.tensorinv", "lu", "lu_solve", "pca_lowrank", "qr", "svd", "svd_lowrank", "triangular_solve"), LAPACK),
+        "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.lu_factor", "linalg.lu_solve", "linalg.qr",
+        "linalg.solve", "linalg.svd", "linalg.tensorinv", "lu", "lu_solve", "pca_lowrank", "qr", "svd",
+        "svd_lowrank", "triangular_solve"), LAPACK),
     **dict.fromkeys(("as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter", "slice_scatter",
                      "sum_to_size"), GAPS),
     **dict.fromkeys((
