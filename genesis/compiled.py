@@ -45,6 +45,7 @@ from genesis.snapshot import (
     tensor_identity,
     with_gradients,
 )
+from genesis.storage import Layout
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -270,10 +271,11 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
                 return
             if other.storage is value.storage:
                 raise Refusal("two arguments share memory")
-        if value.part is not None:
+        part = value.part
+        if part is not None and (part.__class__ is not Layout or value.leaf is not None):
             raise Refusal("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
-        key.append(value.type)
+        key.append(value.type if part is None else (value.type, part.strides, part.steps))
         key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__,
                     value.is_view, value.storage.inference))
         if value.__dict__:

@@ -160,3 +160,13 @@ def test_only_the_tensors_of_a_call_decide():
     genesis.zeros(3, 2).copy_(x)  # reads it, and makes no result
     assert (x.contiguous() + 1).is_contiguous() and (x + 1).stride() == (1, 3)
     assert not noted
+
+
+def test_an_argument_that_lies_turned_is_replayed():
+    function = genesis.compile(lambda x: x * 2 + x.sum())
+    for n in range(4):
+        x = (genesis.arange(6).float().reshape(2, 3).t() + n).clone()
+        found = function(x)
+        assert found.stride() == (1, 3) and found[2, 1].item() == 2 * (5 + n) + 15 + 6 * n
+    assert function(x.contiguous()).stride() == (2, 1)
+    assert function.hits >= 2
