@@ -172,8 +172,10 @@ class CompiledFunction(CompiledBase):
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
                 _end_step(effects)
-            with suppress(Exception):
-                engine.materialize([x for x in entered.uncomputed if x.storage.error is None])
+            later = [x for x in entered.uncomputed if x.storage.error is None]
+            if later:
+                with suppress(Exception):
+                    engine.materialize(later)
         return result
 
     def _located(self, reason: str) -> str:

@@ -97,6 +97,13 @@ def test_functions_that_layers_call(monkeypatch: pytest.MonkeyPatch) -> None:
     check(lambda x: genesis.tanh(x), lambda: monkeypatch.setattr(genesis, "tanh", genesis.sin), monkeypatch.undo)
 
 
+def test_the_call_of_all_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = genesis.compile(Scaled())
+    assert [module(ramp(1)).tolist() for _ in range(2)] == [[3.0], [3.0]]
+    monkeypatch.setattr(nn.Module, "__call__", lambda self, x: x * 6)
+    assert [module(ramp(1)).tolist() for _ in range(2)] == [[6.0], [6.0]]
+
+
 def test_modules_in_sys_modules(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other = types.ModuleType("other")
     other.rate = 5.0  # type: ignore[attr-defined]
@@ -248,6 +255,35 @@ def test_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pair.same(x)[1][1] == "cuda"
     monkeypatch.undo()
     assert pair.replays(x)
+
+
+def test_a_call_that_is_recorded_computes_nothing_of_its_own() -> None:
+    """A write that is pending after the plain call is pending after this one, so that backward sees what was there."""
+    weight = ramp(2).requires_grad_()
+
+    def function(x: Any) -> Any:
+        y = x + len(str(print))  # a read that cannot be guarded
+        with genesis.no_grad():
+            x.mul_(2)
+        return genesis.checkpoint(lambda y: (y * weight).tanh(), y)
+    found = []
+    for each in (genesis.compile(function), function):
+        result = each(ramp(2).requires_grad_())
+        found.append(values(genesis.autograd.grad(result.sum(), weight)))
+    assert found[0] == found[1]
+
+
+def test_a_gradient_that_cannot_be_computed_stops_no_call() -> None:
+    weight = ramp(2).requires_grad_()
+    compiled = genesis.compile(lambda x: genesis.checkpoint(lambda x: (x * weight).tanh(), x))
+    result = compiled(ramp(2))
+    with genesis.no_grad():
+        weight.mul_(2)
+    weight.tolist()
+    result.sum().backward()  # needs what weight was
+    assert values(compiled(ramp(2)))[:2] == ((2,), "genesis.float32")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        weight.grad.tolist()
 
 
 def test_memory_of_a_pending_gradient() -> None:
