@@ -207,6 +207,13 @@ def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     return tensor  # type: ignore[return-value]
 
 
+def owned(result: Any) -> Any:
+    """The result of an op that copies, which may show a part of a memory of its own: it is no view of anybody's."""
+    if result.leaf is None:
+        result.is_view = False
+    return result
+
+
 def show(tensor: TensorBase, like: TensorBase) -> None:
     """Let the tensor show from now on what another one does; a leaf stays one, and its gradient gets that shape."""
     part = like.part

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from sys import getrefcount
 from typing import Any
 
 from genesis import engine, session
@@ -57,9 +56,6 @@ from genesis.ops.writing import WritingMethods
 from genesis.patches import WatchedClass
 from genesis.recording import FREED, over, set_tensor_class, show, watched
 from genesis.storage import Layout
-
-_ALONE = 2
-"""References to a storage of one tensor: the tensor's, and that of the call that counts."""
 
 
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
@@ -310,10 +306,10 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         """Stop gradients through this tensor from now on. Returns itself.
 
         Raises:
-            RuntimeError: it is a view of memory that other tensors show.
+            RuntimeError: it is a view.
         """
         session.rebound()
-        if self.is_view and getrefcount(self.storage) > _ALONE:
+        if self.is_view:
             raise failure("detach_", "Can't detach views in-place", [("tensor", self)], hint="use detach()")
         self.leaf, self.detached, self.is_view = None, True, False
         return self

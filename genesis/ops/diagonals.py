@@ -12,7 +12,7 @@ from genesis.ops import parts
 from genesis.ops.common import axis_in, shape_of
 from genesis.ops.out import into
 from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze
-from genesis.recording import TensorBase, over
+from genesis.recording import TensorBase, over, owned
 from genesis.storage import STRIDED, View
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     total = size * size
     whole = padded(flat, flat.type.ndim - 1, first, max(total - first - flat.type.shape[-1], 0))
     matrix = reshape(narrow(whole, -1, 0, total), (*input.type.shape[:-1], size, size))
-    return movedim(matrix.contiguous(), (-2, -1), (min(rows, columns), max(rows, columns)))
+    return owned(movedim(matrix.contiguous(), (-2, -1), (min(rows, columns), max(rows, columns))))
 
 
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:

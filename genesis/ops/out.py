@@ -21,7 +21,7 @@ from genesis.gradmode import mode
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.common import cast
-from genesis.recording import TensorBase, assign, read, wrap_laid_out
+from genesis.recording import TensorBase, assign, owned, read, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -50,6 +50,9 @@ def into(out: Any, result: Any) -> Any:
     (True, tensor([2., 2.]))
     """
     if out is None:
+        for one in result if isinstance(result, tuple) else (result,):
+            if one.is_view:
+                owned(one)
         return result
     if not isinstance(result, tuple):
         return _written(out, result)

@@ -13,7 +13,7 @@ from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
 from genesis.ops.out import into
 from genesis.ops.ranges import meshgrid
 from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, reshape, split, stack, transpose, unsqueeze
-from genesis.recording import TensorBase
+from genesis.recording import TensorBase, owned
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -62,7 +62,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     if dims is None:
         if len(_listed(shifts)) != 1:
             raise failure("roll", f"{len(_listed(shifts))} shifts need as many dims", [("input", input)])
-        return reshape(roll(flatten(input), shifts, 0), input.type.shape)
+        return owned(reshape(roll(flatten(input), shifts, 0), input.type.shape))
     steps, along = _listed(shifts), _listed(dims)
     if len(steps) != len(along):
         raise failure("roll", f"shifts and dimensions must align: {len(steps)} shifts, {len(along)} dims",
@@ -115,7 +115,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         return input.clone()
     if turns == 2:
         return flip(input, first, second)
-    return transpose(flip(input, second), first, second) if turns == 1 else flip(
+    return owned(transpose(flip(input, second), first, second)) if turns == 1 else flip(
         transpose(input, first, second), second)
 
 

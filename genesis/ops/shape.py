@@ -15,7 +15,7 @@ from genesis.ops import parts
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 from genesis.ops.out import into
-from genesis.recording import TensorBase, assign, emit, over, read, wrap, wrap_laid_out
+from genesis.recording import TensorBase, assign, emit, over, owned, read, wrap, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -53,7 +53,7 @@ def shown(input: Any, found: parts.Shown) -> Any:
 
 def apart(result: Any, input: Any) -> Any:
     """The result of an op that always copies: a copy where what it was made with shows the input's memory."""
-    return result.clone() if result.storage is input.storage else result
+    return result.clone() if result.storage is input.storage else owned(result)
 
 
 def padded(input: Any, axis: int, before: int, after: int) -> Any:

@@ -15,7 +15,7 @@ from genesis.ops.index_plan import index_plan, wrapped
 from genesis.ops.indexing import gather, scatter_rows, setitem, write_value
 from genesis.ops.out import into
 from genesis.ops.shape import reshape
-from genesis.recording import TensorBase, emit, read, wrap
+from genesis.recording import TensorBase, emit, owned, read, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -64,7 +64,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     flat, rows = reshape(input, -1), wrapped(reshape(index, -1), input.type.numel, 0)
     op = ix.index_add if accumulate else ix.index_copy
     found = wrap(emit(op, (read(flat), rows, read(reshape(source, -1))), (0,)))
-    return reshape(found, input.type.shape)
+    return owned(reshape(found, input.type.shape))
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:

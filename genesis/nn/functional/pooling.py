@@ -12,7 +12,7 @@ from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.types import int64
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.ops.creation import zeros
-from genesis.recording import record
+from genesis.recording import owned, record
 from genesis.tensor import Tensor
 
 Sizes = Any  # an int, None for the input's size, or one of these for each dimension
@@ -266,7 +266,7 @@ def _mean(op: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | None
     sign = -1 if divisor is not None and divisor < 0 else 1
     y: Tensor = record(mean_ir.avg_pool, (x,), (*how[:4], bool(include_pad), abs(divisor or 0)))
     y = y if sign == 1 else -y
-    return y.squeeze(0) if alone else y
+    return owned(y.squeeze(0)) if alone else y
 
 
 def _norm(op: str, n: int, input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None,
@@ -308,7 +308,7 @@ def _adaptive_mean(op: str, n: int, input: Tensor, output_size: Sizes) -> Tensor
     x, alone, sizes = _covering(op, n, input, output_size, filled=2)  # as torch: means of no channels there are
     y: Tensor = record(mean_ir.adaptive_avg_pool, (x,), (sizes,)) if set(sizes) != {1} else x.mean(
         dim=tuple(range(2, n + 2)), keepdim=True)
-    return y.squeeze(0) if alone else y
+    return owned(y.squeeze(0)) if alone else y
 
 
 def _unpooled(op: str, n: int, input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
@@ -331,7 +331,7 @@ def _unpooled(op: str, n: int, input: Tensor, indices: Tensor, kernel_size: Ints
     flat = zeros(batch, channels, prod(sizes), dtype=x.dtype, device=x.device)
     rows = indices.reshape(batch, channels, -1)
     y = flat.scatter(2, rows, x.reshape(batch, channels, -1)).reshape(batch, channels, *sizes)
-    return y.squeeze(0) if alone else y
+    return owned(y.squeeze(0)) if alone else y
 
 
 def max_unpool1d(input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
