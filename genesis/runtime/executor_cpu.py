@@ -182,8 +182,8 @@ class CPUExecutor:
         for index, place in self._at["input"]:
             memory = inputs[place.index]
             if bound[index]() is not memory:
+                bound[index] = weakref.ref(memory, self._forgets(index))  # first: what it forgets is the memory before
                 self._registers[index] = tensor_over(memory, place.type)
-                bound[index] = weakref.ref(memory, self._forgets(index))
                 changed.add(index)
         return changed
 
