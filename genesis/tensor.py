@@ -323,6 +323,8 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
     def data(self, value: Tensor) -> None:
         session.rebound()
         show(self, value)
+        if self.leaf is None and value.requires_grad:  # the value's history is not taken over
+            self.detached = True
 
     # The array API standard
 

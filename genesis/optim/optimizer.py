@@ -276,7 +276,7 @@ def _layers(parameters: Sequence[Tensor]) -> list[int]:
     found = []
     for x in parameters:
         shared = x.storage.exported
-        first = x.storage_offset() * x.itemsize + (x.storage.cell.memory.ptr if shared else 0)
+        first = x.storage_offset() * x.itemsize + (x.storage.cell.memory.ptr if shared else 0)  # type: ignore[union-attr]
         last = first + x.itemsize * sum((size - 1) * step for size, step in zip(x.shape, x.strides, strict=True))
         ranges = reached.setdefault(None if shared else x.storage, [])
         found.append(sum(first <= high and low <= last for low, high in ranges))

@@ -106,6 +106,14 @@ def a_loss_gets_a_dimension_after_its_backward(T, nn, optim, np):
     return marks(loss)
 
 
+@program
+def data_takes_no_history_over(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    x = T.zeros(2)
+    x.data = w * 3
+    return marks(x, x * 2)
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(program):
     check(program)
