@@ -13,7 +13,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from genesis import engine
+from genesis import engine, session
 from genesis.gradmode import no_grad
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -59,7 +59,9 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 
 
 def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]]) -> None:
-    """Overwrite what the optimizer has. A compiled step holds its groups, states and tensors: they stay the same."""
+    """Overwrite what the optimizer has. A compiled step holds its groups, states and tensors: they stay the same where
+    they can, and it is captured anew for those that are new and for options that are part of a program."""
+    session.rebound()
     for group, new in zip(optimizer.param_groups, groups, strict=True):
         group.clear()
         group.update(new)
@@ -134,8 +136,6 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
         raise _refused(optimizer, "its 'state' is no dictionary")
     number_of = chain.from_iterable(group["params"] for group in saved["param_groups"])
     left = dict(saved["state"])
-    own = {id(x.storage) for state in optimizer.state.values() if isinstance(state, Mapping)
-           for x in state.values() if isinstance(x, Tensor)}
     found: dict[Any, dict[Any, _Entry]] = {}
     for parameter, group in ((p, own_group) for own_group in groups for p in own_group["params"]):
         number = next(number_of)
@@ -144,7 +144,7 @@ def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Gro
             raise _refused(optimizer, f"the state of parameter {number!r} is no dictionary")
         values = _values(optimizer, number, parameter, group, given)
         if values:
-            found[parameter] = _entries(values, optimizer.state.get(parameter, {}), own)
+            found[parameter] = _entries(values, optimizer.state.get(parameter, {}))
     for key, value in left.items():
         if isinstance(value, Mapping):
             found[key] = {name: _Entry(deepcopy(x)) for name, x in value.items()}
@@ -209,15 +209,13 @@ def _foreign(value: Any, name: Any, parameter: Tensor) -> Any:
     return deepcopy(value)
 
 
-def _entries(values: State, present: Mapping[Any, Any], own: set[int]) -> dict[Any, _Entry]:
-    """Which of the present tensors each value goes into."""
+def _entries(values: State, present: Mapping[Any, Any]) -> dict[Any, _Entry]:
+    """Which of the present tensors each value goes into; a copy of its own where there is none for it."""
     found = {}
     for name, value in values.items():
         old = present.get(name)
         fits = isinstance(value, Tensor) and isinstance(old, Tensor) and old.type is value.type
-        if isinstance(value, Tensor) and not fits and id(value.storage) in own:
-            value = value.clone()  # the optimizer's own: its old place is about to be overwritten
-        found[name] = _Entry(value, old if fits else None)
+        found[name] = _Entry(value.clone() if isinstance(value, Tensor) and not fits else value, old if fits else None)
     return found
 
 

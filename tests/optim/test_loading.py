@@ -12,7 +12,7 @@ from torch_peer import array_of, assert_same
 
 import genesis
 from genesis import optim
-from tests.optim.test_optimizers import CASES, assert_all_same, problem, take_steps
+from tests.optim.test_optimizers import CASES, assert_all_same, loss_of, problem, take_steps
 
 MOVING = [name for name in CASES if name not in ("sgd",)]
 """The cases whose optimizer has tensors in its state."""
@@ -126,6 +126,31 @@ def test_the_tensors_stay_and_share_nothing_with_what_was_loaded(name: str) -> N
         if isinstance(option, list):
             option.clear()
     assert contents(optimizer) == before
+
+
+def test_a_buffer_that_was_not_there_is_a_copy() -> None:
+    """Momentum comes with the options that were saved; the two optimizers go on apart, and compiled steps know."""
+    first, parameters, target = trained("sgd with momentum")
+    kept = contents(first)[0]
+    second = optim.SGD(parameters, lr=0.5)
+
+    @genesis.compile
+    def step() -> None:
+        second.zero_grad()
+        loss_of(parameters, target).backward()
+        second.step()
+    for _ in range(3):
+        step()
+    second.load_state_dict(first.state_dict())
+    peers = [genesis.tensor(array_of(p), requires_grad=True) for p in parameters]
+    plain = optim.SGD(peers, lr=0.5)
+    plain.load_state_dict(copied(first))
+    for _ in range(3):
+        step()
+    take_steps(plain, peers, target, 3)
+    for a, b in zip(parameters, peers, strict=True):
+        assert a.tolist() == b.tolist()
+    assert contents(first)[0] == kept
 
 
 def test_states_can_change_places() -> None:
