@@ -150,15 +150,16 @@ def _check_places(objects: list[Any], types: list[Any]) -> None:
     plans = [entry for entry in objects if entry[0] == "Plan"]
     sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8,
              ("numbers", 0): 8 * max(len(plan[5]) - 1 for plan in plans)}
+    nbytes = list(map(_bytes, types))
     for plan in plans:
         for where, memories in (("input", plan[2][1:]), ("output", plan[3][1:])):
             for index, (_, number) in enumerate(memories):
-                sizes[where, index] = max(sizes.get((where, index), 0), _bytes(types[number]))
+                sizes[where, index] = max(sizes.get((where, index), 0), nbytes[number])
         if any(position >= len(plan[2]) - 1 for position in (*plan[4][1:], *plan[10][1:])):
             raise Malformed("a plan overwrites an input that it does not have")
     for _, where, index, offset, (_, number) in (entry for entry in objects if entry[0] == "Place"):
         memory = (where, index if where in ("input", "output") else 0)
-        if offset + _bytes(types[number]) > sizes.get(memory, -1):
+        if offset + nbytes[number] > sizes.get(memory, -1):
             raise Malformed(f"a place in {where} {index} at {offset} is outside of the plan's memory")
 
 
