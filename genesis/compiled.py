@@ -45,7 +45,7 @@ from genesis.snapshot import (
     tensor_identity,
     with_gradients,
 )
-from genesis.storage import Layout
+from genesis.storage import Layout, lock
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -163,7 +163,8 @@ class CompiledFunction(CompiledBase):
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
-            replay = make_replay(effects, shape, tensors, entered)
+            with lock:
+                replay = make_replay(effects, shape, tensors, entered)
             kept = _Kept(guards, replay)
             if kept.shares(tensors):
                 raise Refusal("an argument shares memory with a tensor that the function knows already")

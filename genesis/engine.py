@@ -7,10 +7,10 @@ or leaves every memory as it was.
 
 from __future__ import annotations
 
-import threading
+import gc
 from collections.abc import Callable, Container, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,8 @@ from genesis.ir.types import Device, cpu
 from genesis.reading import reading_of
 from genesis.recording import TensorBase, over, read, wrap_laid_out
 from genesis.saving import Usage, note_use, save_for_backward
-from genesis.storage import Cell, Layout, Storage, differentiable, live_pending, pending
+from genesis.storage import Cell, Layout, Storage, live_differentiable, live_pending, lock, pending
+from genesis.threads import Job, handled, others, others_record
 
 if TYPE_CHECKING:
     from genesis.compiler import Compiled
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 SMALL: Final = 4096
 """Bytes of a value that is cheaper to keep than to think about, such as a loss."""
 
-_lock = threading.RLock()
 _plans: dict[tuple, Any] = {}  # (device, which is one GPU, settings, structure) → plan; and what `plans` keeps
 _observers: list[Callable[[Compiled], None]] = []
 _last: Compiled | None = None
@@ -55,31 +55,82 @@ def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
     if session.current is not None and (running := session.active()) is not None:
         running.refuse("a value is read while the function runs")
-    with _lock:
+    with lock:
+        if _executing is not None:
+            _flush_beside(wanted)
+            return
         for storage in wanted:
             if storage.error is not None and storage.settled:
                 raise storage.error.with_traceback(None)
         if len(wanted) == 1 and _alone(wanted[0]) and _read(wanted[0]):
             return
-        live = [storage for storage in live_pending() if not storage.settled]
-        unsettled = [storage for storage in wanted if not storage.settled]
-        devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
-        for device in devices:
-            here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
-            _flush_device([s for s in unsettled if s.type.device is device], here, device)
+        while not _flushed(wanted):
+            pass
+
+
+def _flush_beside(wanted: Sequence[Storage]) -> None:
+    """`flush` in a signal handler or a finalizer that interrupts a program while it runs.
+
+    One that is run by another thread is waited for, one whose results are there is finished. One that only makes new
+    memory goes on afterwards: what runs now has plans and scratch memory of its own.
+    """
+    global _executing, _plans
+    interrupted, plans = _executing, _plans
+    assert interrupted is not None
+    if interrupted.job is not None:
+        interrupted.job.wait()
+        if interrupted.captured is not None:  # else it has told the storages
+            interrupted.results = interrupted.job.result
+    if interrupted.job is not None and interrupted.job.error is not None:
+        if interrupted.captured is not None:
+            _give_up(interrupted, interrupted.job.error)
+    elif interrupted.results is not None:
+        finish(interrupted)
+    elif interrupted.job is None and (interrupted.updates or interrupted.device is not cpu):
+        raise RuntimeError("a value is read by what interrupts the computation of others (a signal handler or a "
+                           "finalizer), while memory is being overwritten; read it later, or from another thread")
+    try:
+        _executing = None
+        if interrupted.job is not None or interrupted.results is not None:
+            flush(wanted)
+            return
+        from genesis.runtime.executor_cpu import arena
+        _plans = {}
+        with arena.aside():
+            flush(wanted)
+    finally:
+        _executing, _plans = interrupted, plans
+
+
+def _flushed(wanted: Sequence[Storage]) -> bool:
+    """Do what `flush` says; False if a signal handler or a finalizer did some of it meanwhile, so that the rest is
+    another program."""
+    live = [storage for storage in live_pending() if not storage.settled]
+    unsettled = [storage for storage in wanted if not storage.settled]
+    devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
+    for device in devices:
+        here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
+        flush = prepare([s for s in unsettled if s.type.device is device], here, device)
+        if flush is not None:
+            try:
+                run(flush)
+            except Superseded:
+                return False
+    return True
 
 
 def _alone(storage: Storage) -> bool:
     """Is this the only storage with content to compute?"""
     if len(pending) == 1:
-        return pending[0] is storage._reference
+        return storage._reference in pending
     live = live_pending()
     return len(live) == 1 and live[0] is storage
 
 
 def _read(storage: Storage) -> bool:
     """Compute a value that depends on nothing else that is going on; False, and nothing done, where it does."""
-    global _last
+    global _executing, _generation, _last
+    node = storage._node
     reading = reading_of(storage)
     if reading is None:
         return False
@@ -94,22 +145,26 @@ def _read(storage: Storage) -> bool:
             _plans[key] = found
         return True
     try:
+        _executing = _A_READ
         memory, = found.executor.run(reading.memories, reading.numbers)
     except BaseException as error:
-        found_out = _misplaced(error, [storage.node])
+        found_out = _misplaced(error, [node])  # type: ignore[list-item]
         if found_out is not None:
             error = found_out[1]
-        _fail(error, [storage], [], [storage])
+        storage.fail(_without_frames(error), node)
         if found_out is not None:
             raise error from None
         raise
+    finally:
+        _executing = None
+    _generation += 1
     _last = found
     cell = Cell(memory)
     if reading.memories or reading.numbers:  # else it is a constant, see `_settle`
-        storage.node.buffer = cell
-    storage.settle(cell)
-    if pending and pending[0] is storage._reference:  # so that the next read is alone at first sight
-        del pending[0]
+        node.buffer = cell  # type: ignore[union-attr]
+    storage.settle(cell, content=node)
+    if storage._node is None:
+        pending.pop(storage._reference, None)  # so that the next read is alone at first sight
     return True
 
 
@@ -119,12 +174,6 @@ def end_step() -> None:
         running.ended = True
         return
     flush([])
-
-
-def _flush_device(wanted: list[Storage], live: list[Storage], device: Device) -> None:
-    flush = prepare(wanted, live, device)
-    if flush is not None:
-        run(flush)
 
 
 @dataclass
@@ -137,6 +186,14 @@ class Flush:
         snapshots: those of `updates` whose old content is copied first.
         live: all uncomputed storages, which a failure may leave without their content.
         saved: nodes whose values are kept for a backward, and who is to know about them.
+        content: what is computed for each storage: it may be written to meanwhile.
+        cells: of the updates, with their memories.
+        generation: how many programs had run before it was made.
+        doubtful: another thread may hold the old content of an update, unseen.
+        copies: of the old contents of cells, where it is doubtful.
+        job: what runs it, if that is a thread of its own.
+        compiled, results: its plan, and what that gave.
+        finished: the storages know of the results.
     """
 
     device: Device
@@ -146,73 +203,113 @@ class Flush:
     live: list[Storage]
     captured: Captured
     saved: tuple[list[Node], Usage | None]
+    content: dict[Storage, Node]
+    cells: dict[Storage, tuple[Cell, Any]]
+    generation: int
+    doubtful: bool
+    job: Job | None = None
+    compiled: Any = None
+    results: Any = None
+    finished: bool = False
+    copies: dict[Cell, Any] = field(default_factory=dict)
+
+
+class Superseded(BaseException):
+    """A signal handler or a finalizer has computed something since the program was captured: it is another one now."""
+
+
+_generation = 0
+"""How many programs have run."""
+
+_executing: Flush | None = None
+"""What this thread was running when a signal handler or a finalizer asked for something, while it holds the lock."""
+
+
+_A_READ: Final = Flush(cpu, [], [], [], [], None, ([], None), {}, {}, 0, False)  # type: ignore[arg-type]
+"""Stands for a program that only makes new memory."""
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
     """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
+    generation = _generation
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
                                   *[s for s in live if s.writes and s.cell is None]]))
     if not outputs and not updates:
         return None
-    chosen, written = set(outputs), [s.node for s in updates]
-    order = walk([*[s.node for s in outputs], *written])
-    kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen])
+    content = {s: s.node for s in (*outputs, *live)}
+    chosen, written = set(outputs), [content[s] for s in updates]
+    order = walk([*[content[s] for s in outputs], *written])
+    kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
     outputs += kept
-    snapshots += [s for s in _needed_by_backwards(updates, live) if s not in snapshots]
-    captured = capture([s.node for s in outputs],
-                       list(zip([s.cell for s in updates], written, strict=True)),  # type: ignore[misc]
+    snapshots += [s for s in _needed_by_backwards(updates, live, content) if s not in snapshots]
+    cells: list[Any] = [s.cell for s in updates]
+    captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
-    return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured))
+    doubtful = bool(updates) and others() > 0 and (others_record() or _moved_on(live, content))
+    return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
+                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, generation, doubtful)
+
+
+def _moved_on(live: list[Storage], content: dict[Storage, Node]) -> bool:
+    """Has another thread recorded something since these contents were looked at?"""
+    return any(s._node is not content[s] for s in live) or any(
+        not s.settled and s not in content for s in live_pending() if s.type.device is live[0].type.device)
 
 
 def run(flush: Flush) -> Compiled:
-    """Run the program and settle the storages; on failure drop its writes and raise."""
-    outputs, updates = flush.outputs, flush.updates
+    """Run the program and settle the storages; on failure drop its writes and raise.
+
+    Raises Superseded, and has done nothing, if another program has run since it was prepared.
+    """
+    global _executing
+    before = _executing
     try:
-        compiled = plan_for(flush.captured, flush.device)
-        results = compiled.run(flush.captured.memories, flush.captured.numbers)
-    except Overwritten as error:  # what needs the value never comes to be; all else stays to be computed
-        _fail_without_value(error, flush)
+        flush.compiled = plan_for(flush.captured, flush.device)
+        _executing = flush
+        if flush.generation != _generation:
+            raise Superseded
+        _execute(flush)
+        finish(flush)
+    except Superseded:
         raise
     except BaseException as error:
-        misplaced = _misplaced(error, flush.captured.order) if flush.device is cpu else None
-        if misplaced is None:
-            _fail(error, outputs, updates, flush.live)
-            raise
-        node, error = misplaced  # what does not need that op stays to be computed
-        reached = [s for s in outputs if node in walk([s.node])]
-        _fail(error, reached, updates, flush.live)
-        raise error from None
+        if flush.results is None:
+            found = _give_up(flush, error)
+            if found is not error:
+                raise found from None
+        else:  # interrupted while the storages were told
+            finish(flush)
     saved, usage = flush.saved
     if flush.device is not cpu:
-        for node, memory in zip([*(storage.node for storage in outputs), *saved], results, strict=False):
+        for node, memory in zip([*(content[storage] for storage in outputs), *saved], results, strict=False):
             memory.source = node.source
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
     copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
     order = flush.captured.order
-    constant = {order[position] for position in compiled.constants}
-    for storage in updates:
-        old = storage.cell
-        new = Cell(old.memory)  # type: ignore[union-attr]
-        old.memory = copies.get(storage)  # type: ignore[union-attr]
-        _settle(storage, new, constant)
+    constant = {order[position] for position in flush.compiled.constants}
+    for storage, (old, memory) in flush.cells.items():
+        if storage.cell is old:
+            old.memory = copies.get(storage, flush.copies.get(old))
+            _settle(storage, Cell(memory), content[storage], constant)
     for storage, memory in zip(outputs, results, strict=False):
-        cell = Cell(memory)
-        cell.usage = usage
-        _settle(storage, cell, constant)
-    return compiled
+        if storage.cell is None:
+            cell = Cell(memory)
+            cell.usage = usage
+            _settle(storage, cell, content[storage], constant)
+    flush.finished = True
 
 
-def _settle(storage: Storage, cell: Cell, constant: Container[Node]) -> None:
-    node: Node = storage._node  # type: ignore[assignment]
-    before = node.buffer
+def _settle(storage: Storage, cell: Cell, content: Node, constant: Container[Node]) -> None:
+    node, before = content, content.buffer
     if (before is None or before.memory is None) and node not in constant:  # a plan may make the constant and keep it
         node.buffer = cell
+    elif before is not None and before.memory is cell.memory:
+        cell = before  # this was interrupted here
     if not node.needs_grad:
-        storage.settle(cell)
+        storage.settle(cell, content=content)
         return
     if node.buffer is not cell or node.op is control.overwritten:
         # Another storage's memory stands for the node, and this content may part from that one; or
@@ -222,11 +319,11 @@ def _settle(storage: Storage, cell: Cell, constant: Container[Node]) -> None:
         leaf.buffer = cell
         node = make(control.overwritten, (node, leaf))
         node.buffer = cell
-    storage.settle(cell, node)
+    storage.settle(cell, node, content)
 
 
 def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
-                  others: list[Storage]) -> tuple[list[Storage], list[Storage]]:
+                  rest_of: list[Storage], content: dict[Storage, Node]) -> tuple[list[Storage], list[Storage]]:
     """What else the flush must keep, so that every live tensor stays readable.
 
     Returns the storages to compute now, and the updated storages whose old content to copy. A
@@ -236,18 +333,18 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
     """
     kept: list[Storage] = []
     rest: list[Storage] = []
-    for storage in others:
-        (kept if storage.persistent and storage.node in computed_here else rest).append(storage)
-    if all(s.type.nbytes <= SMALL and _is_in(computed_here, s.node) for s in rest):
+    for storage in rest_of:
+        (kept if storage.persistent and content[storage] in computed_here else rest).append(storage)
+    if all(s.type.nbytes <= SMALL and _is_in(computed_here, content[s]) for s in rest):
         return kept + rest, []
     overwritten = {id(s.cell): s for s in updates}
-    lost = _readers(walk([s.node for s in rest], order=computed_here.copy()), overwritten)
-    dependent = [s for s in rest if s.node in lost and not s.persistent]
-    kept += [s for s in rest if (s.persistent if s.node in lost else _is_in(computed_here, s.node))]
+    lost = _readers(walk([content[s] for s in rest], order=computed_here.copy()), overwritten)
+    dependent = [s for s in rest if content[s] in lost and not s.persistent]
+    kept += [s for s in rest if (s.persistent if content[s] in lost else _is_in(computed_here, content[s]))]
     small = [s for s in dependent if s.type.nbytes <= SMALL]
     if len(small) == len(dependent):
         return kept + dependent, []
-    reached = walk([s.node for s in dependent])
+    reached = walk([content[s] for s in dependent])
     needed = list(dict.fromkeys(overwritten[id(node.buffer)] for node in reached if id(node.buffer) in overwritten))
     if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
         return kept + small, needed
@@ -259,14 +356,13 @@ def _is_in(computed_here: Container[Node], node: Node) -> bool:
     return node in computed_here or (node.op is control.stop_gradient and node.inputs[0] in computed_here)
 
 
-def _needed_by_backwards(updates: list[Storage], live: list[Storage]) -> list[Storage]:
+def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: dict[Storage, Node]) -> list[Storage]:
     """The updated storages whose old content a backward of a live tensor may have to read again.
 
     Not those of leaf tensors: writing to what a backward needs is the program's error there.
     """
-    holders = [s for s in differentiable if s.settled and s.needs_grad] if differentiable else []
-    stack = [s.node for s in holders]
-    stack += [s._node for s in live if s._node is not None and s._node.needs_grad]
+    stack = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
+    stack += [content[s] for s in live if content[s].needs_grad]
     if not stack:
         return []
     overwritten = {id(s.cell): s for s in updates}
@@ -295,16 +391,17 @@ def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
     return found
 
 
-def _fail(error: BaseException, outputs: list[Storage], updates: list[Storage], live: list[Storage]) -> None:
+def _fail(error: BaseException, flush: Flush, outputs: list[Storage]) -> None:
     """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
     error = _without_frames(error)
-    lost = {storage.node for storage in updates} | {storage.node for storage in outputs}
-    for storage in live:
-        if not storage.settled and not lost.isdisjoint(walk([storage.node])):
-            storage.fail(error)
-    for storage in (*outputs, *updates):
+    lost = {flush.content[storage] for storage in (*outputs, *flush.updates)}
+    for storage in flush.live:
+        node = storage._node
+        if node is not None and not storage.settled and not lost.isdisjoint(walk([node])):
+            storage.fail(error, node)
+    for storage in (*outputs, *flush.updates):
         if not storage.settled:
-            storage.fail(error)
+            storage.fail(error, flush.content[storage])
 
 
 def _misplaced(error: BaseException, order: Iterable[Node]) -> tuple[Node, IndexOutOfRange] | None:
@@ -336,9 +433,10 @@ def _fail_without_value(error: BaseException, flush: Flush) -> None:
     """What depends on an overwritten value raises this error when read."""
     error = _without_frames(error)
     for storage in dict.fromkeys((*flush.outputs, *flush.updates, *flush.live)):
-        if not storage.settled and any(node.op is leaves.data and not computed(node)
-                                       for node in program([storage.node])[0]):
-            storage.fail(error)
+        content = storage._node
+        if content is not None and not storage.settled and any(
+                node.op is leaves.data and not computed(node) for node in program([content])[0]):
+            storage.fail(error, content)
 
 
 def plan_for(captured: Captured, device: Device) -> Compiled:
@@ -398,16 +496,22 @@ def allocate(nbytes: int, device: Device) -> Any:
 def memory_of(tensor: Any) -> Any:
     """The computed memory of a tensor's storage."""
     storage = tensor.storage
-    if not storage.settled or storage.error is not None:
-        flush([storage])
-    elif session.current is not None and (running := session.active()) is not None:
-        running.refuse("a value is read while the function runs")
-    storage.join_others()
-    return storage.cell.memory
+    with lock:
+        if not storage.settled or storage.error is not None:
+            flush([storage])
+        elif session.current is not None and (running := session.active()) is not None:
+            running.refuse("a value is read while the function runs")
+        storage.join_others()
+        return storage.cell.memory
 
 
 def host_copy(tensor: Any) -> Any:
     """The tensor's elements as a new numpy array. Waits for the GPU."""
+    with lock:
+        return _host_copy(tensor)
+
+
+def _host_copy(tensor: Any) -> Any:
     import numpy as np
 
     from genesis.ops.shape import is_contiguous
@@ -426,6 +530,14 @@ def host_copy(tensor: Any) -> Any:
 
 def export_numpy(tensor: Any) -> Any:
     """A numpy array over a CPU tensor's memory; the storage counts as exported while it lives."""
+    with lock:
+        array = _export_numpy(tensor)
+        if not tensor.storage.settled:  # written to by another thread meanwhile
+            flush([tensor.storage])
+    return array
+
+
+def _export_numpy(tensor: Any) -> Any:
     import numpy as np
     memory = memory_of(tensor)
     whole = memory.numpy(tensor.storage.type).reshape(-1)

@@ -167,7 +167,7 @@ def _log(message: str) -> None:
 def _fixed_inputs(captured: Captured) -> set[int]:
     """Positions of the inputs that are no data: parameters, and what the program overwrites."""
     updated = {cell for cell, _ in captured.updates}
-    parameters = {tensor.storage for tensor in watched.values()}
+    parameters = {tensor.storage for held in watched.valuerefs() if (tensor := held()) is not None}
     return {i for i, cell in enumerate(captured.cells)
             if cell in updated or (cell.owner is not None and cell.owner() in parameters)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.gradmode import mode
@@ -170,7 +170,8 @@ def wrap(node: Node) -> Tensor:
     tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
     for region in regions:
-        region.own.add(tensor.storage)
+        if region.here():
+            region.own.add(tensor.storage)
     if volatile:
         compute_now(tensor.storage)
     return tensor  # type: ignore[return-value]
@@ -263,12 +264,14 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node]) -> None:
 
 
 def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False,
-           later: list[Storage] | None = None) -> None:
+           later: list[Storage] | None = None, since: tuple[Node | None, int] | None = None) -> bool:
     """Write a value of the tensor's own type through it, into its storage.
 
     `replaces`: the value is not computed from the content, which then gets a gradient of 0.
     `uniform`: all its elements are equal, so that it can be written where elements share memory.
     `later`: where to note a storage that must be computed before the user's call returns, as others see its memory.
+    `since`: the content that the value was computed of (`content_of`). Returns False, and writes nothing, if another
+    thread has written to the storage since.
     """
     storage = tensor.storage
     freed = tensor.leaf == FREED
@@ -285,9 +288,27 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     if freed and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
         node = make(control.stop_gradient, (node,))
     if tensor.part is None and not storage.needs_grad:
+        if since is not None:
+            return storage.replace(node, *since, later)
         storage.write(node, later)
-        return
-    before = whole = storage.node
+        return True
+    while True:
+        content, writes = since or content_of(storage)
+        if storage.replace(_whole(tensor, node, replaces, uniform), content, writes, later):
+            return True
+        if since is not None:
+            return False
+
+
+def content_of(storage: Storage) -> tuple[Node | None, int]:
+    """What `Storage.replace` compares with: the content that is read from now on, and how often it was written."""
+    writes = storage.writes
+    return storage.node if storage._outside is None else storage._node, writes
+
+
+def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Node:
+    """The storage's content after a value is written through the tensor."""
+    before = whole = tensor.storage.node
     hidden = before.needs_grad and (tensor.detached or not mode.enabled)
     if hidden:
         whole = make(control.stop_gradient, (whole,))
@@ -304,4 +325,12 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
         if before.op is control.overwritten:
             before = before.inputs[0]
         node = make(control.overwritten, (before, node))
-    storage.write(node, later)
+    return node
+
+
+def update(tensor: TensorBase, compute: Callable[[], Node], replaces: bool = False) -> None:
+    """Write to a tensor what is computed of its own content: again, if another thread wrote to it meanwhile."""
+    while True:
+        since = content_of(tensor.storage)
+        if assign(tensor, compute(), replaces, since=since):
+            return

@@ -15,7 +15,8 @@ from genesis.results import Result
 from genesis.runtime.plan import Memories
 from genesis.session import Session, take_back
 from genesis.snapshot import Refusal, Unsettled
-from genesis.storage import Cell, Storage, live_pending, pending, touched
+from genesis.storage import Cell, Storage, live_pending, lock, pending, touched
+from genesis.threads import others, others_record
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
@@ -60,6 +61,8 @@ class StepReplay:
             sources = refusal
         try:
             self._compiled = engine.run(flush)
+        except engine.Superseded:
+            raise Unsettled("a signal handler or a finalizer computes while the step is captured") from None
         except BaseException:
             take_back(again for _, again in effects.numbers)
             raise
@@ -83,6 +86,7 @@ class StepReplay:
             self._memories[i] = cell.memory
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
+        self._device = flush.device
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         self._runs = [0]
         for storage in self._updated:
@@ -103,6 +107,11 @@ class StepReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
+        with lock:
+            return self._shape.build(self._run(tensors), tensors)
+
+    def _run(self, tensors: Sequence[Any]) -> list[Storage]:
+        """Run the plan; returns the storages that the function made."""
         if pending:
             live = live_pending()
             if live:  # what reads content that is about to be overwritten
@@ -118,6 +127,15 @@ class StepReplay:
             self._refresh_memories()
         numbers = refresh(self._numbers, self._live)
         ours = bool(self._graded) and self._hold_alone(untouched)
+        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
+
+    def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[Any], untouched: bool, ours: bool) -> list[Storage]:
+        """Run the plan over its memories, and let everybody know what is in them now."""
+        memories = self._memories
+        ended = self._advance(tensors, untouched)
+        if others() and (others_record() or live_pending()):  # another thread may have looked at what they hold
+            for cell, memory in ended:
+                cell.memory = memory.clone()
         if ours:  # the call replaces these gradients: let go of their memory, so that the plan writes there again
             for cell in self._grad_cells:
                 cell.memory = None
@@ -126,18 +144,19 @@ class StepReplay:
         except BaseException:
             take_back(again for again, _ in self._live)
             self._looks = -1
+            for cell, memory in ended:
+                cell.memory = memory
             if ours:
                 for x in self._graded:
                     x._grad = None
             raise
-        self._advance(tensors, untouched)
         for x in self._cleared:
             x._grad = None
         if self._graded:
             self._set_gradients(outputs, ours)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
         self._touched, self._looks = touched[0], session.grad_looks[0]
-        return self._shape.build(fresh, tensors)
+        return fresh
 
     def _refresh_memories(self) -> None:
         """Settle what was written, and find the memories where they are now."""
@@ -151,19 +170,22 @@ class StepReplay:
                 self._memories[i] = cell.memory
             self._memories.changed()
 
-    def _advance(self, tensors: Sequence[Any], untouched: bool) -> None:
-        """The written storages have new content."""
+    def _advance(self, tensors: Sequence[Any], untouched: bool) -> list[tuple[Cell, Any]]:
+        """The written storages get new content: who looks at them from now on sees that. Returns the cells that end
+        with their old content, and their memory."""
         self._runs[0] += 1
-        if untouched and not self._written_arguments:
-            return
+        if untouched and not self._written_arguments and not others():
+            return []
+        ended = []
         self._cells = []  # hold on to no content
         for argument in self._written_arguments:
             tensors[argument].storage.writes += 1
-            _overwritten(tensors[argument].storage)
+            ended += _overwritten(tensors[argument].storage)
         for storage in self._updated:
-            _overwritten(storage)
+            ended += _overwritten(storage)
         self._cells = [s.cell for s in self._fixed]
         touched[0] += 1
+        return ended
 
     def _hold_alone(self, untouched: bool) -> bool:
         """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
@@ -191,10 +213,16 @@ class StepReplay:
             self._grad_storages[at], self._grad_cells[at] = storage, cell
 
 
-def _overwritten(storage: Storage) -> None:
-    """Its memory was written to; whoever reads the old content must not see the new one."""
-    storage._node = None
-    cell = storage.cell
+def _overwritten(storage: Storage) -> list[tuple[Cell, Any]]:
+    """Its memory is written to; whoever reads the old content must not see the new one.
+
+    Returns the cell that ends, and its memory, if somebody may read it."""
+    cell, content = storage.cell, storage._node
+    if content is not None and content.buffer is cell and storage._node is content:  # not one to be computed yet
+        storage._node = None
+    content = None
     if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
         new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
-        new.owner, cell.memory = storage._reference, None  # type: ignore[union-attr]
+        memory, new.owner, cell.memory = cell.memory, storage._reference, None  # type: ignore[union-attr]
+        return [(cell, memory)]
+    return []

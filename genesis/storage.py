@@ -4,10 +4,15 @@ A `Storage` is one memory that tensors look at. Its content is an IR node, so wr
 giving it another node; every tensor over it sees the new content, and nodes recorded before keep
 the old one. A `View` says which part of the storage a tensor shows, as the movement ops that
 lead there: reading emits them, writing emits them and their inverses.
+
+Threads: recording takes no lock. CPython lets other threads and signal handlers run at calls and at jumps back, so what
+a method below does between two of these (look at a content, and replace it) happens at once. A write that was computed
+of a content replaces that content alone: where another came first, it is computed again (`Storage.replace`).
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from operator import lt
 from typing import Any, Final
@@ -17,6 +22,9 @@ from genesis.gradmode import mode
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
+
+lock = threading.RLock()
+"""Held while memory is computed, copied or handed out: by the engine, and by who reads what it computed."""
 
 touched = [0]
 """How often any storage was read into the program, written, settled or shared: what holds only while storages
@@ -70,7 +78,7 @@ class Storage:
         self._queued = node is not None
         self._reference = weakref.ref(self)
         if node is not None:
-            pending.append(self._reference)
+            pending[self._reference] = None
 
     @property
     def node(self) -> Node:
@@ -119,14 +127,20 @@ class Storage:
                 leaf = self._shared_leaf(outside)
                 return leaf if through is None else make(control.overwritten, (through, leaf))
             self._outside = None
-        leaf = unique(leaves.data, (), (self.type,), self.type)
-        leaf.buffer = self.cell
-        if through is not None:
-            leaf = make(control.overwritten, (through, leaf))
-            leaf.buffer = self.cell
-        self.cell.owner = self._reference
-        self._node = leaf
-        return leaf
+        while True:
+            cell = self.cell
+            leaf = unique(leaves.data, (), (self.type,), self.type)
+            leaf.buffer = cell
+            if through is not None:
+                leaf = make(control.overwritten, (through, leaf))
+                leaf.buffer = cell
+            cell.owner = self._reference
+            if self._node is None and self.cell is cell:  # both at once: see above
+                self._node = leaf
+                return leaf
+            found = self._node
+            if found is not None:  # another thread's
+                return found
 
     def _shared_leaf(self, outside: _Outside) -> Node:
         """The content as it is now, though whoever shares the memory may write to it before it is used.
@@ -152,42 +166,74 @@ class Storage:
 
         A memory that others see gets it before this returns, or, with `later`, is noted there for `compute_now`.
         """
-        outside = self._outside
         self._node = node
+        self.writes += 1
+        self._written(node, later)
+
+    def replace(self, node: Node, content: Node | None, writes: int, later: list[Storage] | None = None) -> bool:
+        """Write a content that was computed of the one that `_node` and `writes` were when it was looked at.
+
+        Returns False, and writes nothing, if another thread or a signal handler wrote since.
+        """
+        if self._node is not content or self.writes != writes:
+            return False
+        self._node = node  # no call between: nobody writes between looking and writing
+        self.writes += 1
+        self._written(node, later)
+        return True
+
+    def _written(self, node: Node, later: list[Storage] | None) -> None:
+        outside = self._outside
         touched[0] += 1
         if node.needs_grad:
             tracked_writes[0] += 1
         if outside is not None:
             outside.through = None
-        self.writes += 1
         self.error = None
         if session.current is not None and (running := session.active()) is not None:
             running.writes[self] = running.writes.get(self, 0) + 1
         if not self._queued:
             self._queued = True
-            pending.append(self._reference)
+            pending.pop(self._reference, None)  # from an earlier time: its last write counts
+            pending[self._reference] = None
         if (outside is not None and self.exported) or (volatile and node.op is not control.item):
             if later is None:
                 compute_now(self)
             else:
                 later.append(self)
 
-    def settle(self, cell: Cell, keep: Node | None = None) -> None:
-        """The content is in the cell's memory now. `keep` is the node to differentiate through."""
+    def settle(self, cell: Cell, keep: Node | None = None, content: Node | None = None) -> None:
+        """The content is in the cell's memory now. `keep` is the node to differentiate through.
+
+        `content`: what the cell holds. Where something else was written since, that is still to be computed.
+        """
         touched[0] += 1
-        self.cell, self._node, self._queued = cell, keep, False
+        held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
+        if content is not None and self._node is not content:
+            self.cell = cell
+            cell.owner = self._reference
+            return
+        self.cell, self._node, self._queued = cell, keep, False  # no call since the comparison
         cell.owner = self._reference
+        del held
         if keep is not None:
-            differentiable.add(self)
+            differentiable[self._reference] = None
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
             else:
                 self._outside = None
 
-    def fail(self, error: BaseException) -> None:
-        """The pending content is lost: back to the last computed one, or to raising the error."""
+    def fail(self, error: BaseException, content: Node | None = None) -> None:
+        """The pending content is lost: back to the last computed one, or to raising the error.
+
+        `content`: which content, if it is still that.
+        """
+        held = self._node
+        if content is not None and held is not content:
+            return
         self._node, self._queued = None, False
+        del held
         if self.cell is None:
             self.error = error
 
@@ -212,6 +258,8 @@ class Storage:
 
     def _keep_from_outside(self, outside: _Outside) -> None:
         """Nodes that stand for the content as it is now get a copy of it, since the memory may change."""
+        if not self.settled:  # another thread wrote to it since: that is to be computed
+            return
         if self._node is not None and self._node.needs_grad:
             outside.through = self._node
         self._node = None
@@ -273,19 +321,37 @@ def compute_now(*storages: Storage) -> None:
         outside.release()
 
 
-differentiable: weakref.WeakSet[Storage] = weakref.WeakSet()
+differentiable: dict[weakref.ref[Storage], None] = {}
 """Storages with computed content that a backward may go through."""
 
-pending: list[weakref.ref[Storage]] = []
+pending: dict[weakref.ref[Storage], None] = {}
 """Storages whose content may be ahead of their memory, in the order in which they got so."""
 
 
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds; forgets the others."""
-    held = [storage for reference in pending if (storage := reference()) is not None and storage._queued]
-    found = [*dict.fromkeys(reversed(held))]  # one that is there from an earlier time, too: its last write counts
-    found.reverse()
-    pending[:] = [storage._reference for storage in found]
+    found = []
+    for reference in list(pending):
+        storage = reference()
+        if storage is not None and storage._queued:
+            found.append(storage)
+            continue
+        pending.pop(reference, None)
+        if storage is not None and storage._queued:  # another thread wrote to it meanwhile
+            pending[reference] = None
+            found.append(storage)
+    return found
+
+
+def live_differentiable() -> list[Storage]:
+    """The storages of `differentiable` that somebody still holds; forgets the others."""
+    found = []
+    for reference in list(differentiable):
+        storage = reference()
+        if storage is None:
+            differentiable.pop(reference, None)
+        else:
+            found.append(storage)
     return found
 
 

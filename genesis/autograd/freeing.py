@@ -32,12 +32,13 @@ def free(tensor: Any) -> None:
         running.freed.append(node)
     tensor.leaf = FREED
     if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
-        storage.settle(storage.cell)
+        storage.settle(storage.cell, content=node)
         return
     value = make(control.stop_gradient, (node,))
     if node.buffer is not None:
         value.buffer = node.buffer
-    storage._node = value
+    if storage._node is node:  # nobody wrote to it meanwhile
+        storage._node = value
 
 
 def holds_values(root: Node) -> bool:

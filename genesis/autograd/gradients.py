@@ -3,6 +3,7 @@ expands it when the plan is made."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.recording import TensorBase, read, watched, wrap, wrap_as
+from genesis.recording import TensorBase, content_of, read, watched, wrap, wrap_as
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -115,16 +116,23 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
     return cast(on_device(gradient, kind.device), kind.dtype)
 
 
+_accumulating = threading.RLock()
+"""Held while a gradient is looked at and added to: several threads may go backward to one leaf."""
+
+
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
-    before = leaf.grad
-    if before is None or create_graph:
-        leaf.grad = wrap_as(leaf, node if before is None else read(before) + node)
-        leaf._grad.storage.persistent = True
-    else:
-        with no_grad():
-            total = read(before) + node
-        part, storage = before.part, before.storage
-        storage.write(total if part is None else part.write(storage.node, total))
+    with _accumulating:
+        before = leaf.grad
+        if before is None or create_graph:
+            leaf.grad = wrap_as(leaf, node if before is None else read(before) + node)
+            leaf._grad.storage.persistent = True
+        else:
+            part, storage, added = before.part, before.storage, False
+            while not added:  # again, if another thread wrote to it meanwhile
+                since = content_of(storage)
+                with no_grad():
+                    total = read(before) + node
+                added = storage.replace(total if part is None else part.write(storage.node, total), *since)
     if leaf._after_hooks:
         for hook in list(leaf._after_hooks.values()):
             hook(leaf)

@@ -188,7 +188,7 @@ def _forget(entry: Any) -> None:
 def forget_open() -> None:
     """Drop what the tables know of types whose sizes are open: the trace that these belong to is over."""
     forget_open_types()
-    for key in [key for key in _result_types if any(map(has_open_size, key[2:]))]:
+    for key in [key for key in list(_result_types) if any(map(has_open_size, key[2:]))]:
         del _result_types[key]
 
 

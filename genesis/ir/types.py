@@ -210,7 +210,7 @@ def has_open_size(type: TensorType | tuple[TensorType, ...]) -> bool:
 
 def forget_open_types() -> None:
     """Drop the types whose sizes are open from the table: the trace that these belong to is over."""
-    for key in [key for key, type in _types.items() if has_open_size(type)]:
+    for key in [key for key, type in list(_types.items()) if has_open_size(type)]:
         del _types[key]
 
 

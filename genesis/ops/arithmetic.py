@@ -240,11 +240,11 @@ class ArithmeticMethods(TensorBase):
         """`add` in place."""
         if alpha == 1 and alpha is not True:
             return write(self, p.add, other)
-        return write_back("add_", self, read(add(self, other, alpha=alpha)))
+        return write_back("add_", self, lambda: read(add(self, other, alpha=alpha)))
 
     def sub_(self: Any, other: Value, *, alpha: float = 1) -> Tensor:
         """`sub` in place."""
-        return write_back("sub_", self, read(sub(self, other, alpha=alpha)))
+        return write_back("sub_", self, lambda: read(sub(self, other, alpha=alpha)))
 
     def mul_(self: Any, other: Value) -> Tensor:
         """`mul` in place."""
@@ -254,7 +254,7 @@ class ArithmeticMethods(TensorBase):
         """`div` in place."""
         if rounding_mode is None:
             return write(self, p.div, other, floating=True)
-        return write_back("div_", self, read(div(self, other, rounding_mode=rounding_mode)))
+        return write_back("div_", self, lambda: read(div(self, other, rounding_mode=rounding_mode)))
 
     def floor_divide_(self: Any, other: Value) -> Tensor:
         """`floor_divide` in place."""
@@ -274,11 +274,11 @@ class ArithmeticMethods(TensorBase):
 
     def abs_(self: Any) -> Tensor:
         """`abs` in place."""
-        return write_back("abs_", self, read(abs(self)))
+        return write_back("abs_", self, lambda: read(abs(self)))
 
     def sign_(self: Any) -> Tensor:
         """`sign` in place."""
-        return write_back("sign_", self, read(sign(self)))
+        return write_back("sign_", self, lambda: read(sign(self)))
 
     def copysign_(self: Any, other: Value) -> Tensor:
         """`copysign` in place."""
@@ -290,7 +290,7 @@ class ArithmeticMethods(TensorBase):
 
     def heaviside_(self: Any, values: Tensor) -> Tensor:
         """`heaviside` in place."""
-        return write_back("heaviside_", self, read(heaviside(self, values)))
+        return write_back("heaviside_", self, lambda: read(heaviside(self, values)))
 
     def reciprocal_(self: Any) -> Tensor:
         """`reciprocal` in place."""
@@ -298,15 +298,15 @@ class ArithmeticMethods(TensorBase):
 
     def addcmul_(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
         """`addcmul` in place."""
-        return write_back("addcmul_", self, read(addcmul(self, tensor1, tensor2, value=value)))
+        return write_back("addcmul_", self, lambda: read(addcmul(self, tensor1, tensor2, value=value)))
 
     def addcdiv_(self: Any, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
         """`addcdiv` in place."""
-        return write_back("addcdiv_", self, read(addcdiv(self, tensor1, tensor2, value=value)))
+        return write_back("addcdiv_", self, lambda: read(addcdiv(self, tensor1, tensor2, value=value)))
 
     def lerp_(self: Any, end: Tensor, weight: Value) -> Tensor:
         """`lerp` in place."""
-        return write_back("lerp_", self, read(lerp(self, end, weight)))
+        return write_back("lerp_", self, lambda: read(lerp(self, end, weight)))
 
     def gcd_(self: Any, other: Tensor) -> Tensor:
         """`gcd` in place."""

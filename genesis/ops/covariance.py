@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
+from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 from genesis.ops.statistics import norm
-from genesis.recording import TensorBase
+from genesis.recording import TensorBase, read
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -119,4 +120,4 @@ class CovarianceMethods(TensorBase):
 
     def renorm_(self, p: float, dim: int, maxnorm: float) -> Tensor:
         """`renorm` in place."""
-        return renorm(self, p, dim, maxnorm, out=self)  # type: ignore[arg-type]
+        return write_back("renorm_", self, lambda: read(renorm(self, p, dim, maxnorm)))  # type: ignore[arg-type]

@@ -194,23 +194,22 @@ class ExponentialMethods(TensorBase):
 
     def pow_(self: Any, exponent: Value) -> Tensor:
         """`pow` in place."""
-        return write_back("pow_", self, read(pow(self, exponent)))
+        return write_back("pow_", self, lambda: read(pow(self, exponent)))
 
     def square_(self: Any) -> Tensor:
         """`square` in place."""
-        return write_back("square_", self, read(square(self)))
+        return write_back("square_", self, lambda: read(square(self)))
 
     def float_power_(self: Any, exponent: Value) -> Tensor:
         """`float_power` in place; the tensor must be float64."""
-        result = float_power(self, exponent)
         if self.type.dtype is not float64:
             raise failure("float_power_", "the result has dtype genesis.float64 and cannot be written to "
                           f"{self.type.dtype!r}", [("tensor", self)], hint="use float_power")
-        return write_back("float_power_", self, read(result))
+        return write_back("float_power_", self, lambda: read(float_power(self, exponent)))
 
     def ldexp_(self: Any, other: Tensor) -> Tensor:
         """`ldexp` in place."""
-        return write_back("ldexp_", self, read(ldexp(self, other)))
+        return write_back("ldexp_", self, lambda: read(ldexp(self, other)))
 
     def hypot_(self: Any, other: Tensor) -> Tensor:
         """`hypot` in place."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
@@ -23,7 +24,7 @@ from genesis.ops.index_plan import (
 from genesis.ops.out import into
 from genesis.ops.searching import compressed
 from genesis.ops.shape import permute, reshape, sliced
-from genesis.recording import TensorBase, assign, emit, read, wrap
+from genesis.recording import TensorBase, assign, emit, read, update, wrap
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -75,7 +76,7 @@ def setitem(input: Tensor, key: Any, value: Any) -> None:
     if plan.mask is not None:
         mask = expand(read(plan.mask), plan.view.type.shape)
         filled = _value_node(plan.view, _single(value), plan.view.type.shape)
-        assign(plan.view, make(pointwise.where, (mask, filled, read(plan.view))))
+        update(plan.view, lambda: make(pointwise.where, (mask, filled, read(plan.view))))
     elif plan.index_tensor is None:
         write_value(plan.view, value)
     else:
@@ -92,9 +93,11 @@ def scatter_rows(plan: IndexPlan, value: Any, op: Any) -> None:
     if order != tuple(range(len(shown))):
         source = make(movement.permute, (source,), (order,))
     front = _front(plan)
-    matrix, _ = _matrix(plan)
-    updated = make(op, (matrix, _row_numbers(plan), source), (0,))
-    assign(front, make(movement.reshape, (updated,), (front.type.shape,)))
+
+    def written() -> Node:
+        matrix, _ = _matrix(plan)
+        return make(movement.reshape, (make(op, (matrix, _row_numbers(plan), source), (0,)),), (front.type.shape,))
+    update(front, written)
 
 
 def _front(plan: IndexPlan) -> Tensor:
@@ -159,6 +162,11 @@ def _mismatch(given: tuple[int, ...], shape: tuple[int, ...], indexed: bool) -> 
 def write_value(target: Tensor, value: Any) -> None:
     """Write a tensor or number through a view, cast and broadcast."""
     assign(target, _value_node(target, value, target.type.shape), replaces=True)
+
+
+def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
+    """Write the tensor that is computed, of the target among others, to the target."""
+    update(target, lambda: _value_node(target, compute(), target.type.shape), replaces=True)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -260,21 +268,21 @@ class IndexingMethods(TensorBase):
 
     def masked_fill_(self: Any, mask: Tensor, value: Any) -> Tensor:
         """`masked_fill` in place."""
-        write_value(self, masked_fill(self, mask, value))
+        rewrite(self, lambda: masked_fill(self, mask, value))
         return self
 
     def scatter_add_(self: Any, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """`scatter_add` in place."""
-        write_value(self, scatter_add(self, dim, index, src))
+        rewrite(self, lambda: scatter_add(self, dim, index, src))
         return self
 
     def index_add_(self: Any, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
         """`index_add` in place."""
-        write_value(self, index_add(self, dim, index, source, alpha=alpha))
+        rewrite(self, lambda: index_add(self, dim, index, source, alpha=alpha))
         return self
 
     def scatter_(self: Any, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
                  reduce: str | None = None) -> Tensor:
         """`scatter` in place."""
-        write_value(self, scatter(self, dim, index, src, value=value, reduce=reduce))
+        rewrite(self, lambda: scatter(self, dim, index, src, value=value, reduce=reduce))
         return self

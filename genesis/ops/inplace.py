@@ -6,11 +6,12 @@ every view of that memory sees it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import failure
 from genesis.ops.common import cast, operands
-from genesis.recording import assign, emit
+from genesis.recording import assign, content_of, emit, update
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
@@ -20,12 +21,16 @@ _KINDS = ("bool", "int", "float")
 
 def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tensor:
     """Compute op(tensor, others) and write it to the tensor, in its dtype."""
-    result = emit(op, operands(op.name + "_", (tensor, *others), floating))
-    return write_back(op.name + "_", tensor, result)
+    name = op.name + "_"
+    while True:  # again, if another thread wrote to the tensor meanwhile
+        since = content_of(tensor.storage)
+        result = emit(op, operands(name, (tensor, *others), floating))
+        if assign(tensor, as_content(name, tensor, result), since=since):
+            return tensor
 
 
-def write_back(name: str, tensor: Tensor, result: Any) -> Tensor:
-    """Write a computed node to the tensor, if torch would let it: same shape, no higher category."""
+def as_content(name: str, tensor: Tensor, result: Any) -> Any:
+    """A computed node in the tensor's dtype, if torch would let it be written there: same shape, no higher category."""
     if result.type is not tensor.type:
         if result.type.shape != tensor.type.shape:
             raise failure(name, f"output with shape {list(tensor.type.shape)} doesn't match the broadcast shape "
@@ -34,5 +39,10 @@ def write_back(name: str, tensor: Tensor, result: Any) -> Tensor:
             raise failure(name, f"result type {result.type.dtype!r} can't be cast to the desired output type "
                                 f"{tensor.type.dtype!r}", [("tensor", tensor)], hint="use the out-of-place op")
         result = cast(result, tensor.type.dtype)
-    assign(tensor, result)
+    return result
+
+
+def write_back(name: str, tensor: Tensor, compute: Callable[[], Any]) -> Tensor:
+    """Write the node that is computed, of the tensor among others, to the tensor."""
+    update(tensor, lambda: as_content(name, tensor, compute()))
     return tensor

@@ -116,7 +116,7 @@ class LinalgMethods(TensorBase):
 
     def addmm_(self: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """`addmm` in place."""
-        return write_back("addmm_", self, read(addmm(self, mat1, mat2, beta=beta, alpha=alpha)))
+        return write_back("addmm_", self, lambda: read(addmm(self, mat1, mat2, beta=beta, alpha=alpha)))
 
     def __matmul__(self: Any, other: Any) -> Any:
         try:

@@ -99,15 +99,15 @@ class LogicMethods(TensorBase):
 
     def logical_and_(self: Any, other: Tensor) -> Tensor:
         """`logical_and` in place."""
-        return write_back("logical_and_", self, read(logical_and(self, other)))
+        return write_back("logical_and_", self, lambda: read(logical_and(self, other)))
 
     def logical_or_(self: Any, other: Tensor) -> Tensor:
         """`logical_or` in place."""
-        return write_back("logical_or_", self, read(logical_or(self, other)))
+        return write_back("logical_or_", self, lambda: read(logical_or(self, other)))
 
     def logical_xor_(self: Any, other: Tensor) -> Tensor:
         """`logical_xor` in place."""
-        return write_back("logical_xor_", self, read(logical_xor(self, other)))
+        return write_back("logical_xor_", self, lambda: read(logical_xor(self, other)))
 
     def bitwise_not_(self: Any) -> Tensor:
         """`bitwise_not` in place."""

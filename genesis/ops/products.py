@@ -310,16 +310,16 @@ class ProductMethods(TensorBase):
 
     def addmv_(self: Any, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """`addmv` in place."""
-        return write_back("addmv_", self, read(addmv(self, mat, vec, beta=beta, alpha=alpha)))
+        return write_back("addmv_", self, lambda: read(addmv(self, mat, vec, beta=beta, alpha=alpha)))
 
     def addr_(self: Any, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """`addr` in place."""
-        return write_back("addr_", self, read(addr(self, vec1, vec2, beta=beta, alpha=alpha)))
+        return write_back("addr_", self, lambda: read(addr(self, vec1, vec2, beta=beta, alpha=alpha)))
 
     def addbmm_(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """`addbmm` in place."""
-        return write_back("addbmm_", self, read(addbmm(self, batch1, batch2, beta=beta, alpha=alpha)))
+        return write_back("addbmm_", self, lambda: read(addbmm(self, batch1, batch2, beta=beta, alpha=alpha)))
 
     def baddbmm_(self: Any, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """`baddbmm` in place."""
-        return write_back("baddbmm_", self, read(baddbmm(self, batch1, batch2, beta=beta, alpha=alpha)))
+        return write_back("baddbmm_", self, lambda: read(baddbmm(self, batch1, batch2, beta=beta, alpha=alpha)))

@@ -154,11 +154,11 @@ class RoundingMethods(TensorBase):
 
     def round_(self: Any, *, decimals: int = 0) -> Tensor:
         """`round` in place."""
-        return write_back("round_", self, read(round(self, decimals=decimals)))
+        return write_back("round_", self, lambda: read(round(self, decimals=decimals)))
 
     def clamp_(self: Any, min: Value | None = None, max: Value | None = None) -> Tensor:
         """`clamp` in place."""
-        return write_back("clamp_", self, read(clamp(self, min, max)))
+        return write_back("clamp_", self, lambda: read(clamp(self, min, max)))
 
     def clamp_min_(self: Any, min: Value) -> Tensor:
         """`clamp_min` in place."""
@@ -171,6 +171,6 @@ class RoundingMethods(TensorBase):
     def nan_to_num_(self: Any, nan: float | None = None, posinf: float | None = None,
                     neginf: float | None = None) -> Tensor:
         """`nan_to_num` in place."""
-        return write_back("nan_to_num_", self, read(nan_to_num(self, nan, posinf, neginf)))
+        return write_back("nan_to_num_", self, lambda: read(nan_to_num(self, nan, posinf, neginf)))
 
     fix_, clip_ = trunc_, clamp_

@@ -125,8 +125,8 @@ class ScanMethods(TensorBase):
 
     def cumsum_(self: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
         """`cumsum` in place."""
-        return write_back("cumsum_", self, read(cumsum(self, dim, dtype=dtype)))
+        return write_back("cumsum_", self, lambda: read(cumsum(self, dim, dtype=dtype)))
 
     def cumprod_(self: Any, dim: int, *, dtype: DType | None = None) -> Tensor:
         """`cumprod` in place."""
-        return write_back("cumprod_", self, read(cumprod(self, dim, dtype=dtype)))
+        return write_back("cumprod_", self, lambda: read(cumprod(self, dim, dtype=dtype)))

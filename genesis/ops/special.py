@@ -142,7 +142,7 @@ class SpecialMethods(TensorBase):
 
     def logit_(self: Any, eps: float | None = None) -> Tensor:
         """`logit` in place."""
-        return write_back("logit_", self, read(logit(self, eps)))
+        return write_back("logit_", self, lambda: read(logit(self, eps)))
 
     def polygamma(self: Any, n: int) -> Tensor:
         """The n-th derivative of digamma."""
@@ -150,11 +150,11 @@ class SpecialMethods(TensorBase):
 
     def polygamma_(self: Any, n: int) -> Tensor:
         """`polygamma` in place."""
-        return write_back("polygamma_", self, read(polygamma(n, self)))
+        return write_back("polygamma_", self, lambda: read(polygamma(n, self)))
 
     def mvlgamma_(self: Any, p: int) -> Tensor:
         """`mvlgamma` in place."""
-        return write_back("mvlgamma_", self, read(mvlgamma(self, p)))
+        return write_back("mvlgamma_", self, lambda: read(mvlgamma(self, p)))
 
     def relu_(self: Any) -> Tensor:
         """`relu` in place."""

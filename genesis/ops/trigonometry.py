@@ -190,11 +190,11 @@ class TrigonometricMethods(TensorBase):
 
     def deg2rad_(self: Any) -> Tensor:
         """`deg2rad` in place."""
-        return write_back("deg2rad_", self, read(deg2rad(self)))
+        return write_back("deg2rad_", self, lambda: read(deg2rad(self)))
 
     def rad2deg_(self: Any) -> Tensor:
         """`rad2deg` in place."""
-        return write_back("rad2deg_", self, read(rad2deg(self)))
+        return write_back("rad2deg_", self, lambda: read(rad2deg(self)))
 
     arcsin_, arccos_, arctan_, arctan2_ = asin_, acos_, atan_, atan2_
     arcsinh_, arccosh_, arctanh_ = asinh_, acosh_, atanh_

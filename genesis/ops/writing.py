@@ -12,7 +12,7 @@ from genesis.ir.ops.scatter_reduce import scatter_reduce as scatter_reduce_op
 from genesis.ir.types import bool_
 from genesis.ops.common import axis_in, broadcast_shapes
 from genesis.ops.index_plan import index_plan, wrapped
-from genesis.ops.indexing import gather, scatter_rows, setitem, write_value
+from genesis.ops.indexing import gather, rewrite, scatter_rows, setitem
 from genesis.ops.out import into
 from genesis.ops.shape import reshape
 from genesis.recording import TensorBase, emit, owned, read, wrap
@@ -183,37 +183,37 @@ class WritingMethods(TensorBase):
 
     def put_(self: Any, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
         """`put` in place."""
-        write_value(self, put(self, index, source, accumulate))
+        rewrite(self, lambda: put(self, index, source, accumulate))
         return self
 
     def index_copy_(self: Any, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """`index_copy` in place."""
-        write_value(self, index_copy(self, dim, index, source))
+        rewrite(self, lambda: index_copy(self, dim, index, source))
         return self
 
     def index_fill_(self: Any, dim: int, index: Tensor, value: Any) -> Tensor:
         """`index_fill` in place."""
-        write_value(self, index_fill(self, dim, index, value))
+        rewrite(self, lambda: index_fill(self, dim, index, value))
         return self
 
     def index_put_(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
         """`index_put` in place."""
-        write_value(self, index_put(self, indices, values, accumulate))
+        rewrite(self, lambda: index_put(self, indices, values, accumulate))
         return self
 
     def scatter_reduce_(self: Any, dim: int, index: Tensor, src: Tensor, reduce: str, *,
                         include_self: bool = True) -> Tensor:
         """`scatter_reduce` in place."""
-        write_value(self, scatter_reduce(self, dim, index, src, reduce, include_self=include_self))
+        rewrite(self, lambda: scatter_reduce(self, dim, index, src, reduce, include_self=include_self))
         return self
 
     def index_reduce_(self: Any, dim: int, index: Tensor, source: Tensor, reduce: str, *,
                       include_self: bool = True) -> Tensor:
         """`index_reduce` in place."""
-        write_value(self, index_reduce(self, dim, index, source, reduce, include_self=include_self))
+        rewrite(self, lambda: index_reduce(self, dim, index, source, reduce, include_self=include_self))
         return self
 
     def masked_scatter_(self: Any, mask: Tensor, source: Tensor) -> Tensor:
         """`masked_scatter` in place."""
-        write_value(self, masked_scatter(self, mask, source))
+        rewrite(self, lambda: masked_scatter(self, mask, source))
         return self

@@ -9,7 +9,9 @@ the first call, or by the call that makes it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
@@ -25,13 +27,24 @@ class _Arena:
 
     def __init__(self) -> None:
         self.storage = CPUStorage(0)
+        self._versions = count(1)
         self.version = 0
 
     def reserve(self, nbytes: int) -> None:
         """Make it at least this big, without shrinking it when that fails."""
         if nbytes > self.storage.nbytes:
             self.storage = CPUStorage(nbytes)
-            self.version += 1
+            self.version = next(self._versions)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside, other scratch memory: a plan that was interrupted goes on with its own afterwards."""
+        before = self.storage, self.version
+        self.storage, self.version = CPUStorage(0), next(self._versions)
+        try:
+            yield
+        finally:
+            self.storage, self.version = before
 
 
 arena = _Arena()
