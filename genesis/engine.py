@@ -281,6 +281,89 @@ def run(flush: Flush) -> Compiled:
                 raise found from None
         else:  # interrupted while the storages were told
             finish(flush)
+        raise
+    finally:
+        _executing = before
+    return flush.compiled
+
+
+def _execute(flush: Flush) -> None:
+    """Run the plan.
+
+    Where it overwrites memory, nobody may look on: no finalizer runs meanwhile, and if there are signal handlers of the
+    user's, which this thread cannot keep out, another thread runs it; a handler that asks for a value waits for that.
+    """
+    captured, compiled = flush.captured, flush.compiled
+    memories, numbers = captured.memories, captured.numbers
+    if not flush.updates and flush.device is cpu:
+        flush.results = compiled.run(memories, numbers)
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        kept = [(cell, memory.clone()) for storage, (cell, memory) in flush.cells.items()
+                if storage not in flush.snapshots] if flush.doubtful else []
+        if flush.device is cpu and handled():
+            flush.job = job = Job(lambda: compiled.run(memories, numbers))
+            try:
+                job.wait()
+            finally:
+                flush.results = job.result
+            if job.error is not None:
+                raise job.error
+        else:
+            flush.results = compiled.run(memories, numbers)
+        flush.copies.update(kept)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def overwrite(function: Callable[[], Any], device: Device) -> Any:
+    """Call what overwrites memory and tells the storages so, with the lock held, where nobody looks on (`_execute`)."""
+    global _executing, _generation
+    before, collects = _executing, gc.isenabled()
+    gc.disable()
+    try:
+        _executing = running = Flush(device, [], [_NOBODY], [], [], None, ([], None), {}, {}, 0, False)  # type: ignore
+        if device is not cpu or not handled():
+            return function()
+        running.job = job = Job(function)
+        job.wait()
+        if job.error is not None:
+            raise job.error
+        return job.result
+    finally:
+        _generation += 1
+        _executing = before
+        if collects:
+            gc.enable()
+
+
+_NOBODY: Any = None
+
+
+def _give_up(flush: Flush, error: BaseException) -> BaseException:
+    """A program failed: drop its writes. Returns the error that says why."""
+    if isinstance(error, Overwritten):  # what needs the value never comes to be; all else stays to be computed
+        _fail_without_value(error, flush)
+        return error
+    misplaced = _misplaced(error, flush.captured.order) if flush.device is cpu else None
+    if misplaced is None:
+        _fail(error, flush, flush.outputs)
+        return error
+    node, error = misplaced  # what does not need that op stays to be computed
+    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])])
+    return error
+
+
+def finish(flush: Flush) -> None:
+    """Tell the storages of the results. Once: who interrupts this finishes it first, and it does nothing then."""
+    global _generation
+    if flush.finished:
+        return
+    _generation += 1
+    outputs, results, content = flush.outputs, flush.results, flush.content
     saved, usage = flush.saved
     if flush.device is not cpu:
         for node, memory in zip([*(content[storage] for storage in outputs), *saved], results, strict=False):
