@@ -276,6 +276,8 @@ def run(flush: Flush) -> Compiled:
         raise
     except BaseException as error:
         if flush.results is None:
+            if flush.generation != _generation and flush.job is None:  # it was captured while something else ran
+                raise Superseded from None
             found = _give_up(flush, error)
             if found is not error:
                 raise found from None

@@ -45,7 +45,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.plans", "genesis.runtime", "genesis.capture",
-                       "genesis.reading", "genesis.saving", *TENSORS),
+                       "genesis.reading", "genesis.saving", "genesis.threads", *TENSORS),
+    "genesis.threads": (),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     **dict.fromkeys(("genesis.autograd", "genesis.transfer"),
