@@ -15,7 +15,7 @@ from genesis.ops import parts
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 from genesis.ops.out import into
-from genesis.recording import TensorBase, assign, emit, over, owned, read, update, wrap, wrap_laid_out
+from genesis.recording import TensorBase, emit, over, owned, read, update, wrap, wrap_laid_out
 
 if TYPE_CHECKING:
     from genesis.tensor import Tensor
