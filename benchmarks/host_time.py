@@ -105,8 +105,8 @@ def programs(layers: int, dim: int, context: int, device: str = "cpu") -> dict[s
 
 
 def _guards_of(function: Any) -> Any:
-    (((guards, _),),) = function._entries.values()
-    return guards
+    ((kept,),) = function._entries.values()
+    return kept.guards
 
 
 def torch_step(layers: int, dim: int, context: int, device: str = "cpu") -> Callable[[], Any]:
