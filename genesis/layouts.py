@@ -8,6 +8,7 @@ elements lie in another order (`noted`).
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -29,8 +30,15 @@ noted: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
 """By thread: nodes that were read from tensors in another order since the last result, by their identity."""
 
 
+_THREADS: Final = 64
+"""Threads with notes before those are looked for that have ended."""
+
+
 def note(node: Node, part: View) -> Node:
     """Remember in which order the elements lie that the node was read from. Returns the node."""
+    if len(noted) > _THREADS:
+        for thread in set(noted) - {thread.ident for thread in threading.enumerate()}:
+            noted.pop(thread, None)
     noted.setdefault(get_ident(), {})[id(node)] = weakref.ref(node), part
     return node
 

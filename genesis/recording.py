@@ -273,6 +273,8 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     `since`: the content that the value was computed of (`content_of`). Returns False, and writes nothing, if another
     thread has written to the storage since.
     """
+    if noted:  # what was read to be written is no operand of the next result
+        forget()
     storage = tensor.storage
     freed = tensor.leaf == FREED
     if tensor.leaf is not None and mode.enabled and not freed:

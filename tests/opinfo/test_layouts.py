@@ -31,8 +31,7 @@ DIFFERENT: dict[str, str] = {
         "linalg.lstsq", "linalg.lstsq.grad_oriented", "linalg.lu_factor", "linalg.lu_solve", "linalg.qr",
         "linalg.solve", "linalg.svd", "linalg.tensorinv", "lu", "lu_solve", "pca_lowrank", "qr", "svd",
         "svd_lowrank", "triangular_solve"), LAPACK),
-    **dict.fromkeys(("as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter", "slice_scatter",
-                     "sum_to_size"), GAPS),
+    **dict.fromkeys(("as_strided_scatter", "diagonal_scatter", "resize_as_", "select_scatter", "slice_scatter"), GAPS),
     **dict.fromkeys((
         "__rdiv__", "ldexp", "special.zeta", *(f"special.{kind}_polynomial_{letter}" for kind, letters in {
             "chebyshev": "tuvw", "shifted_chebyshev": "tuvw", "hermite": ("h", "he"), "laguerre": "l", "legendre": "p",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 from torch_programs import check
@@ -157,9 +158,25 @@ def test_a_replay_returns_what_the_call_returned():
 
 def test_only_the_tensors_of_a_call_decide():
     x = genesis.ones(2, 3).t()
+    copied = x.contiguous()
     genesis.zeros(3, 2).copy_(x)  # reads it, and makes no result
-    assert (x.contiguous() + 1).is_contiguous() and (x + 1).stride() == (1, 3)
-    assert not noted
+    assert (copied + 1).is_contiguous() and (x + 1).stride() == (1, 3)
+    assert threading.get_ident() not in noted
+
+
+def test_other_threads_reads_decide_nothing():
+    x, y = genesis.ones(2, 3).t(), genesis.ones(3, 2)
+    found = []
+
+    def work() -> None:
+        for _ in range(200):
+            found.append(((x * 2).stride(), (y * 2).stride()))
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {((1, 3), (2, 1))}
 
 
 def test_an_argument_that_lies_turned_is_replayed():
