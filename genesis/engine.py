@@ -139,7 +139,10 @@ def _read(storage: Storage) -> bool:
     if found is None:
         flush = prepare([storage], [storage], cpu)
         assert flush is not None
-        found = run(flush)
+        try:
+            found = run(flush)
+        except Superseded:
+            return False
         if len(reading.memories) == len(flush.captured.cells) and all(
                 map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
             _plans[key] = found
@@ -531,7 +534,11 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     found = _plans.get(key)
     if found is None:
         from genesis import plans  # recording needs none of what makes and keeps plans
-        found = _plans[key] = plans.find(captured, device, _plans)
+        generation = _generation
+        found = plans.find(captured, device, _plans)
+        if generation != _generation:  # a handler computed what the program was made of: it may be another one
+            raise Superseded
+        _plans[key] = found
         constant = constants(captured.order)
         found.constants = [position for position, node in enumerate(captured.order) if node in constant]
         for observer in _observers:

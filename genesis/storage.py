@@ -12,6 +12,7 @@ of a content replaces that content alone: where another came first, it is comput
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from operator import lt
@@ -25,6 +26,9 @@ from genesis.ir.types import Device, TensorType, int64
 
 lock = threading.RLock()
 """Held while memory is computed, copied or handed out: by the engine, and by who reads what it computed."""
+
+# A fork waits for what another thread computes: its child finds everything as between two statements.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 touched = [0]
 """How often any storage was read into the program, written, settled or shared: what holds only while storages

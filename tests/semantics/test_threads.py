@@ -5,6 +5,8 @@ Every program runs with threads that change places as often as Python lets them.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -147,3 +149,26 @@ def test_a_model_is_looked_at_while_it_is_trained() -> None:
             model.weight.tolist()
     together(train, look, look)
     assert losses == sorted(losses, reverse=True) and len(losses) == 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_while_another_thread_computes() -> None:
+    x, over = genesis.ones(4), threading.Event()
+    (x + 1).tolist()
+
+    def compute() -> None:
+        while not over.is_set():
+            (x * 2).sum().item()
+
+    def fork() -> None:
+        try:
+            for _ in range(5):
+                child = os.fork()
+                if not child:
+                    signal.alarm(20)  # a child that waits for ever ends
+                    os._exit(0 if (x + 1).tolist() == [2] * 4 else 1)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        finally:
+            over.set()
+    together(compute, fork)
