@@ -55,6 +55,7 @@ def run(program: Program, compiled: bool) -> Outcome:
             each()
         space.clear()
         functions.clear()
+        gc.collect(1)  # what a program leaves pending is no part of the next one's flushes
     return outcome
 
 
