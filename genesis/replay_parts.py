@@ -139,6 +139,8 @@ class _Cutting:
                 there[node] = level + 1 if node in cuts else level
         if max(levels.values(), default=0) and any(node.op in (recompute.enter, recompute.leave) for node in levels):
             raise Refusal("it computes a part again in backward, and cannot be one node")
+        if any(node.op is control.grad and level for node, level in levels.items()):  # it would end at the cut
+            raise Refusal("it differentiates through one of its results, and cannot be one node")
         return levels
 
     def _outside(self, roots: Sequence[Node]) -> None:

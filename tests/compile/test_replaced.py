@@ -299,3 +299,15 @@ def test_memory_of_a_pending_gradient() -> None:
             function(ramp(2))
         found.append(values(weight.grad))
     assert found[0] == found[1] and np.allclose(found[0][-1], [4.0, 8.0])
+
+
+def test_a_gradient_inside_that_goes_through_a_result() -> None:
+    weight = ramp(2).requires_grad_()
+
+    def function(x: Any) -> Any:
+        shown = x + weight
+        inside, = genesis.autograd.grad((shown * weight).sum(), weight)
+        return shown, inside * 2
+    pair = Pair(function)
+    for _ in range(4):
+        pair.same(ramp(2))
