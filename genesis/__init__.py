@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
 from genesis.engine import materialize as eval
-from genesis.gradmode import (
+from genesis.frontend.generator import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+from genesis.frontend.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -16,6 +25,7 @@ from genesis.gradmode import (
     no_grad,
     set_grad_enabled,
 )
+from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.types import Device as device
 from genesis.ir.types import DType as dtype
 from genesis.ir.types import (
@@ -98,6 +108,7 @@ from genesis.ops.creation import (
     ones_like,
     scalar_tensor,
     set_default_device,
+    tensor,
     zeros,
     zeros_like,
 )
@@ -362,16 +373,6 @@ from genesis.ops.writing import (
     take,
     take_along_dim,
 )
-from genesis.random import (
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
-from genesis.tensor import Size, Tensor
 
 from genesis import amp, autograd, nn, optim, random  # isort: skip  (they are written with the names above)
 from genesis.amp import autocast  # isort: skip
@@ -493,11 +494,10 @@ from genesis.nn.functional import (  # isort: skip  (torch has these both here a
     triplet_margin_loss,
 )
 
-from genesis.ops.creation import tensor  # isort: skip  (last: the module genesis.tensor has the same name)
-
 if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
     from genesis import array_api, cuda, func, linalg, models, signal, special
     from genesis.compiled import compile, explain
+    from genesis.frontend.printing import get_printoptions, printoptions, set_printoptions
     from genesis.func import vmap
     from genesis.linalg.older import (
         cholesky,
@@ -538,7 +538,6 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
         unsqueeze_copy,
         view_copy,
     )
-    from genesis.printing import get_printoptions, printoptions, set_printoptions
     from genesis.signal.older import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
@@ -559,7 +558,7 @@ LATER: Final[dict[str, str]] = {
         "permute_copy", "select_copy", "split_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
         "unfold_copy", "unsqueeze_copy", "view_copy"
     ), "genesis.ops.view_copies"),
-    **dict.fromkeys(("get_printoptions", "printoptions", "set_printoptions"), "genesis.printing"),
+    **dict.fromkeys(("get_printoptions", "printoptions", "set_printoptions"), "genesis.frontend.printing"),
     **dict.fromkeys((
         "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"
     ), "genesis.signal.older"),

@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter, call, getitem, is_, itemgetter
 from typing import Any
 
-from genesis import session
+from genesis.frontend import session
 from genesis.nn.modules.tree import epoch
 from genesis.snapshot import MISSING, SIMPLE, tensor_identity
 

@@ -20,11 +20,15 @@ from contextlib import suppress
 from operator import is_
 from typing import Any, TypeVar
 
-from genesis import engine, patches, session
-from genesis.amp.policy import state as autocast_state
+from genesis import engine, patches
 from genesis.autograd import anomaly
 from genesis.config import config
-from genesis.gradmode import mode
+from genesis.frontend import session
+from genesis.frontend.autocast_policy import state as autocast_state
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import FREED, TensorBase
+from genesis.frontend.session import Session, take_back
+from genesis.frontend.storage import Layout, lock
 from genesis.guards import Guards
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
@@ -32,10 +36,8 @@ from genesis.ops import creation
 from genesis.ops.common import default_dtype
 from genesis.patches import Held
 from genesis.reads import place_of
-from genesis.recording import FREED, TensorBase
 from genesis.replay import Replay, make_replay
 from genesis.results import Result
-from genesis.session import Session, take_back
 from genesis.snapshot import (
     CompiledBase,
     Entered,
@@ -45,7 +47,6 @@ from genesis.snapshot import (
     tensor_identity,
     with_gradients,
 )
-from genesis.storage import Layout, lock
 from genesis.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis import session
 from genesis.capture import Captured, capture, computed, constants, program, walk
 from genesis.config import config
+from genesis.frontend import session
+from genesis.frontend.recording import TensorBase, over, read, wrap_laid_out
+from genesis.frontend.storage import Cell, Layout, Storage, live_differentiable, live_pending, lock, pending
+from genesis.frontend.threads import Job, handled, others, others_record
 from genesis.ir.errors import Overwritten
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import Node, make, unique
@@ -24,10 +27,7 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
 from genesis.reading import reading_of
-from genesis.recording import TensorBase, over, read, wrap_laid_out
 from genesis.saving import Usage, note_use, save_for_backward
-from genesis.storage import Cell, Layout, Storage, live_differentiable, live_pending, lock, pending
-from genesis.threads import Job, handled, others, others_record
 
 if TYPE_CHECKING:
     from genesis.compiler import Compiled

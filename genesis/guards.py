@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from genesis.checks import Checks
+from genesis.frontend.generator import Generator
+from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
-from genesis.random import Generator
 from genesis.reads import Reads, imported, inner, place_of, reads
-from genesis.recording import TensorBase
 from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
 from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.tensor import Tensor
+from genesis.frontend.tensor import Tensor
 
 abs_ = Tensor.abs_
 acos_ = Tensor.acos_

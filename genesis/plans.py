@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from genesis.capture import Captured, build_graph
 from genesis.compiler import Compiled, compile_graph, gpu_at_hand, ready
 from genesis.config import config
+from genesis.frontend.recording import watched
 from genesis.ir.errors import Overwritten
 from genesis.ir.size import Trace
 from genesis.ir.types import Device
 from genesis.leading import NoLeadingSize, OpenProgram, leading_size
-from genesis.recording import watched
 from genesis.runtime.entries import default_directory
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache

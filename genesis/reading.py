@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from genesis.capture import NUMBERED
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
-from genesis.storage import Storage
 
 DEEPEST: Final = 12
 """Ops in a row: a longer chain takes longer to compute than to capture."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from genesis.frontend.session import Session
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.replay_call import CallReplay
 from genesis.replay_step import StepReplay
 from genesis.results import Result
-from genesis.session import Session
 from genesis.snapshot import Entered, Refusal, Unsettled
-from genesis.storage import Storage
 
 
 class Replay(Protocol):

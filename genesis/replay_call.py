@@ -7,16 +7,16 @@ from operator import attrgetter
 from typing import Any
 
 from genesis.capture import capture
+from genesis.frontend.recording import FREED, crossings, entered, operand, regions, watched, wrap
+from genesis.frontend.session import Session
+from genesis.frontend.storage import Storage, tracked_writes
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
-from genesis.recording import FREED, crossings, entered, operand, regions, watched, wrap
 from genesis.replay_parts import Operand, parts_of
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.results import Result
-from genesis.session import Session
 from genesis.snapshot import Refusal
-from genesis.storage import Storage, tracked_writes
 
 _node_of = attrgetter("_node")
 

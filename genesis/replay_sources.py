@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from genesis.capture import Captured
+from genesis.frontend.session import Session
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
-from genesis.session import Session
 from genesis.snapshot import Refusal, Unsettled
-from genesis.storage import Storage
 
 
 def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:

@@ -7,16 +7,17 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
-from genesis import engine, session
+from genesis import engine
 from genesis.autograd.freeing import is_freed
-from genesis.recording import over
+from genesis.frontend import session
+from genesis.frontend.recording import over
+from genesis.frontend.session import Session, take_back
+from genesis.frontend.storage import Cell, Storage, live_pending, lock, pending, touched
+from genesis.frontend.threads import others, others_record
 from genesis.replay_sources import live_positions, refresh, sources_of
 from genesis.results import Result
 from genesis.runtime.plan import Memories
-from genesis.session import Session, take_back
 from genesis.snapshot import Refusal, Unsettled
-from genesis.storage import Cell, Storage, live_pending, lock, pending, touched
-from genesis.threads import others, others_record
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")

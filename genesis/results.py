@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
-from genesis.gradmode import mode
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import FREED, TensorBase, over
+from genesis.frontend.storage import Storage, View
+from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.node import Node
-from genesis.recording import FREED, TensorBase, over
 from genesis.snapshot import MISSING, SIMPLE, Refusal, attributes, set_by_the_user
-from genesis.storage import Storage, View
-from genesis.tensor import Size, Tensor
 
 
 @dataclass(frozen=True)

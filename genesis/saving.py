@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Iterable
 
 from genesis.capture import Captured, build_nodes, constants
+from genesis.frontend.storage import Cell
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.passes.autodiff import read_by_backward
-from genesis.storage import Cell
 
 
 class Usage:

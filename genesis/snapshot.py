@@ -14,11 +14,11 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from genesis import session
+from genesis.frontend import session
+from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
 from genesis.reads import Reads, imported, reads
-from genesis.recording import TensorBase
 from genesis.tracer import is_library_module
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,

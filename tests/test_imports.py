@@ -21,10 +21,10 @@ from genesis import plans
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
-TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.recording", "genesis.storage",
-           "genesis.layouts", "genesis.gradmode", "genesis.random", "genesis.printing", "genesis.session",
-           "genesis.transfer", "genesis.linalg", "genesis.patches")
-AUTOCAST = ("genesis.amp.autocast", "genesis.amp.policy")  # asked by an op while it is recorded
+TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.frontend.recording", "genesis.storage",
+           "genesis.frontend.layouts", "genesis.frontend.grad_mode", "genesis.random", "genesis.frontend.printing", "genesis.frontend.session",
+           "genesis.frontend.transfer", "genesis.linalg", "genesis.patches")
+AUTOCAST = ("genesis.amp.autocast", "genesis.frontend.autocast_policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
 
 # Layer → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
@@ -40,16 +40,16 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.family": ("genesis.ir", "genesis.leading", "genesis.compiler", "genesis.passes", "genesis.codegen",
                        "genesis.runtime"),
     "genesis.plans": ("genesis.ir", "genesis.capture", "genesis.leading", "genesis.structure", "genesis.compiler",
-                      "genesis.family", "genesis.codegen", "genesis.runtime", "genesis.recording"),
+                      "genesis.family", "genesis.codegen", "genesis.runtime", "genesis.frontend.recording"),
     "genesis.leading": ("genesis.ir", "genesis.capture"),
     "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
     "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
     "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.plans", "genesis.runtime", "genesis.capture",
-                       "genesis.reading", "genesis.saving", "genesis.threads", *TENSORS),
-    "genesis.threads": (),
+                       "genesis.reading", "genesis.saving", "genesis.frontend.threads", *TENSORS),
+    "genesis.frontend.threads": (),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
-    **dict.fromkeys(("genesis.autograd", "genesis.transfer"),
+    **dict.fromkeys(("genesis.autograd", "genesis.frontend.transfer"),
                     ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
     "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
     "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out

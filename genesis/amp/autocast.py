@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from genesis.amp.policy import low_precision, state
+from genesis.frontend.autocast_policy import low_precision, state
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, bfloat16, float16
 
@@ -18,7 +18,7 @@ class autocast:
 
     Parameters keep their dtype and so do their gradients: the casts are recorded as part of the
     program. A context and a decorator; contexts nest, and `enabled=False` makes a hole in one.
-    The table of ops is `genesis.amp.policy`.
+    The table of ops is `genesis.frontend.autocast_policy`.
 
     Args:
         device_type: "cuda" or "cpu".

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import float16
 from genesis.ops.shape import stack
-from genesis.recording import TensorBase
 
 
 @dataclass

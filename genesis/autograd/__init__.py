@@ -1,13 +1,13 @@
 """`genesis.autograd`: gradients, functions with a backward of their own, hooks, and checks."""
 
-from genesis import gradmode as grad_mode
 from genesis.autograd import functional, graph
 from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_detect_anomaly
 from genesis.autograd.function import Function, FunctionCtx, once_differentiable
 from genesis.autograd.gradients import backward_of as backward
 from genesis.autograd.gradients import grad, value_and_grad
 from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
-from genesis.gradmode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from genesis.frontend import grad_mode
+from genesis.frontend.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional", "grad",

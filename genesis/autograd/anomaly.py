@@ -90,10 +90,10 @@ def _looked_at(node: Node) -> bool:
 
 def _values(nodes: Sequence[Node]) -> list[Any]:
     from genesis import engine
-    from genesis.gradmode import no_grad
+    from genesis.frontend.grad_mode import no_grad
+    from genesis.frontend.recording import wrap
     from genesis.ir.node import make
     from genesis.ir.ops import control
-    from genesis.recording import wrap
     with no_grad():
         found = [wrap(make(control.stop_gradient, (node,)) if node.needs_grad else node) for node in nodes]
         engine.materialize(*found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from genesis import session
-from genesis.autograd.borders import Border
 from genesis.autograd.stages import Stop, made_of
+from genesis.frontend import session
+from genesis.frontend.boundaries import Border
+from genesis.frontend.recording import FREED
+from genesis.frontend.storage import Layout
 from genesis.ir.graph import apply
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
-from genesis.recording import FREED
-from genesis.storage import Layout
 
 
 def free(tensor: Any) -> None:

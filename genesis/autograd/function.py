@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.autograd.borders import Border, Gradients, put_before, stand_before
-from genesis.gradmode import enable_grad, mode, no_grad
+from genesis.frontend.boundaries import Border, Gradients, put_before, stand_before
+from genesis.frontend.grad_mode import enable_grad, mode, no_grad
+from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.ir.errors import failure
-from genesis.recording import TensorBase, read, wrap
 
 
 class FunctionCtx:
@@ -138,7 +138,7 @@ class Function:
             RuntimeError: forward marked as dirty what it does not return, or a leaf that requires grad.
             TypeError: forward saved something else than tensors.
         """
-        from genesis import session
+        from genesis.frontend import session
         if session.current is not None and (running := session.active()) is not None:
             running.refuse(f"it calls {cls.__name__}, whose backward is Python of its own")
         if cls.generate_vmap_rule and cls.vmap is not None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from genesis.autograd.gradients import grad
-from genesis.gradmode import enable_grad
+from genesis.frontend.grad_mode import enable_grad
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.recording import TensorBase
 
 Function = Callable[..., Any]
 

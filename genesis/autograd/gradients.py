@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from genesis.autograd import anomaly
 from genesis.autograd.freeing import free
 from genesis.autograd.stages import Pairs, content, gradients, reaches_outside
-from genesis.gradmode import enable_grad, no_grad, set_grad_enabled
+from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
+from genesis.frontend.recording import TensorBase, content_of, read, watched, wrap, wrap_as
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
-from genesis.recording import TensorBase, content_of, read, watched, wrap, wrap_as
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None, create_graph: bool,

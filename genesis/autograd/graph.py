@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from genesis.autograd.borders import RemovableHandle
 from genesis.autograd.stages import at_end, content
+from genesis.frontend.boundaries import RemovableHandle
+from genesis.frontend.recording import crossings, watched
 from genesis.ir.graph import apply
 from genesis.ir.node import Node
 from genesis.ir.ops import control, movement
-from genesis.recording import crossings, watched
 
 _NAMES: Final = {
     "alias": "Clone", "reshape": "View", "matmul": "Mm", "concat": "Cat", "cast": "ToCopy", "where": "Where",

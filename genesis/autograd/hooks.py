@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis import session
-from genesis.autograd.borders import Hooks, RemovableHandle
 from genesis.autograd.stages import content, retaining
+from genesis.frontend import session
+from genesis.frontend.boundaries import Hooks, RemovableHandle
+from genesis.frontend.recording import leaf_numbers
 from genesis.ir.errors import failure
-from genesis.recording import leaf_numbers
 
 
 def register_hook(tensor: Any, hook: Any) -> RemovableHandle:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.autograd.gradients import grad
-from genesis.gradmode import enable_grad, no_grad
+from genesis.frontend.grad_mode import enable_grad, no_grad
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class GradcheckError(RuntimeError):

@@ -1,7 +1,7 @@
 """Backward, stage by stage: gradients inside the recorded program, and Python where the program is left.
 
 A stage is one recorded `grad` node: from where gradients have arrived to the leaf tensors, and to the next *stops*.
-A stop is a border (`genesis.autograd.borders`), or a value with hooks. When all that can arrive at a stop has arrived,
+A stop is a border (`genesis.frontend.boundaries`), or a value with hooks. When all that can arrive at a stop has arrived,
 it is asked what to go on with, and the next stage begins behind it. A program without stops takes one stage.
 """
 
@@ -15,16 +15,16 @@ from itertools import chain, islice
 from operator import add
 from typing import Any
 
-from genesis import session
-from genesis.autograd.borders import Border
 from genesis.capture import computed
-from genesis.gradmode import enable_grad, set_grad_enabled
+from genesis.frontend import session
+from genesis.frontend.boundaries import Border
+from genesis.frontend.grad_mode import enable_grad, set_grad_enabled
+from genesis.frontend.recording import FREED, crossings, emit, read, watched, wrap, wrap_as
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs
-from genesis.recording import FREED, crossings, emit, read, watched, wrap, wrap_as
 
 Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""

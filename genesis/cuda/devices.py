@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from genesis import engine
+from genesis.frontend.storage import live_pending
 from genesis.ir.types import Device
 from genesis.runtime import cuda_driver, cuda_stream
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_stream import device_index
 from genesis.runtime.device_checks import raise_failed
 from genesis.runtime.driver import DeviceProperties
-from genesis.storage import live_pending
 
 AnyDevice = Device | str | int | None
 

@@ -21,11 +21,11 @@ from typing import Any
 
 from genesis import engine
 from genesis.cuda.devices import current_device, get_device_capability
+from genesis.frontend.recording import wrap_memory
+from genesis.frontend.tensor import Tensor
 from genesis.ir.types import Device, DType, float32, tensor_type
-from genesis.recording import wrap_memory
 from genesis.runtime.cuda_driver import CudaDriver, driver
 from genesis.runtime.cuda_stream import current_stream
-from genesis.tensor import Tensor
 
 
 class CUDATensor(Tensor):

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.autograd.borders import Border, Gradients, put_before
+from genesis.frontend.boundaries import Border, Gradients, put_before
+from genesis.frontend.recording import crossings, read, wrap
 from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph, topological
 from genesis.ir.node import Node, unique
 from genesis.ir.ops import control, leaves, movement
 from genesis.ir.types import tensor_type
-from genesis.recording import crossings, read, wrap
 
 _DRAWING = ("uniform", "normal", "integers", "dropout")
 

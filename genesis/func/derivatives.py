@@ -7,14 +7,14 @@ from typing import Any
 
 from genesis.autograd.gradients import grad as _grad
 from genesis.autograd.stages import reaches_outside
+from genesis.frontend.grad_mode import set_grad_enabled
+from genesis.frontend.recording import TensorBase, read
 from genesis.func.tree import flatten
 from genesis.func.vectorize import vmap
-from genesis.gradmode import set_grad_enabled
 from genesis.ir.errors import failure
 from genesis.ops.creation import zeros
 from genesis.ops.ranges import eye
 from genesis.ops.shape import movedim, reshape
-from genesis.recording import TensorBase, read
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

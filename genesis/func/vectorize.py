@@ -11,14 +11,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from genesis import session
+from genesis.frontend import session
+from genesis.frontend.generator import get_rng_state, set_rng_state
+from genesis.frontend.recording import TensorBase, read, wrap
+from genesis.frontend.storage import Storage, live_pending
 from genesis.func.batching import Batch, NotBatchable
 from genesis.func.tree import flatten, spread
 from genesis.ir.errors import Overwritten, failure
 from genesis.ops.shape import cat, movedim, narrow, select, stack
-from genesis.random import get_rng_state, set_rng_state
-from genesis.recording import TensorBase, read, wrap
-from genesis.storage import Storage, live_pending
 
 
 def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error",

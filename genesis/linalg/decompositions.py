@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import cpu, float32, float64, int64
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.out import into
 from genesis.ops.shape import expand, reshape, transpose, unsqueeze
-from genesis.recording import TensorBase, record
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 _EPS = {float32: 2.0**-23, float64: 2.0**-52}

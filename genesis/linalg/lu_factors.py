@@ -18,7 +18,7 @@ from genesis.ops.sorting import argsort
 from genesis.ops.writing import take_along_dim
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class LU(NamedTuple):

@@ -17,7 +17,7 @@ from genesis.ops.reduction import reduce
 from genesis.ops.shape import flatten, movedim, unsqueeze
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 __all__ = ["cross", "diagonal", "matmul", "matrix_norm", "norm", "vecdot", "vector_norm"]
 

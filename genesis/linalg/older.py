@@ -18,7 +18,7 @@ from genesis.ops.ranges import eye
 from genesis.ops.shape import clone, expand, transpose
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 inverse = inv
 

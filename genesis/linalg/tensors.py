@@ -13,7 +13,7 @@ from genesis.ops.ranges import arange
 from genesis.ops.shape import movedim, reshape
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from genesis.frontend.recording import new_leaf
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
 from genesis.ops.creation import empty
-from genesis.recording import new_leaf
-from genesis.tensor import Tensor
 
 
 class Parameter(Tensor):

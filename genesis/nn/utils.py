@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import assign, emit, operand, wrap
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops.clipping import clip_gradients
 from genesis.ir.ops.control import item
 from genesis.ops.creation import zeros
 from genesis.ops.shape import cat
-from genesis.recording import assign, emit, operand, wrap
-from genesis.tensor import Tensor
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genesis.frontend.recording import record
 from genesis.ir.errors import failure
 from genesis.ir.ops import activation
-from genesis.recording import record
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import number
 from genesis.ir.numbers import as_number
@@ -15,10 +16,9 @@ from genesis.ir.types import bool_
 from genesis.ops.common import both_tensors, operands, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
     Value: TypeAlias = Tensor | bool | int | float
 

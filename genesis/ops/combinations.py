@@ -11,7 +11,7 @@ from genesis.ops.creation import tensor
 from genesis.ops.ranges import arange
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:

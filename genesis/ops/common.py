@@ -6,19 +6,19 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.amp.policy import cast_for
-from genesis.amp.policy import state as autocast
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.recording import TensorBase, emit, operand, read, wrap
+from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
 from genesis.ir.types import Device, DType, TensorType, bool_, cpu, float32, int64, promote_types, tensor_type
-from genesis.recording import TensorBase, emit, operand, read, wrap
-from genesis.storage import Cell
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 _RANK = {"bool": 0, "int": 1, "float": 2}
 _KIND = {bool: "bool", int: "int", float: "float"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes, number
 from genesis.ir.ops import composite
@@ -13,10 +14,9 @@ from genesis.ir.types import bool_
 from genesis.ops.common import alike, both_tensors, device_of, expand, on_device, operands, pointwise_op, result_type
 from genesis.ops.inplace import write
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
     Value: TypeAlias = Tensor | bool | int | float
 

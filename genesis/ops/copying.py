@@ -6,10 +6,10 @@ import copyreg
 from typing import Any
 
 from genesis import engine
+from genesis.frontend.recording import TensorBase, over
+from genesis.frontend.storage import Cell, Storage, View
 from genesis.ir.errors import failure
 from genesis.ir.types import TensorType
-from genesis.recording import TensorBase, over
-from genesis.storage import Cell, Storage, View
 
 
 def _rebuilt(cls: type, storage: Storage, type: TensorType, part: View | None, requires_grad: bool,

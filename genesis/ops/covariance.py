@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from genesis.frontend.recording import TensorBase, read
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
 from genesis.ops.inplace import write_back
 from genesis.ops.out import into
 from genesis.ops.statistics import norm
-from genesis.recording import TensorBase, read
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,

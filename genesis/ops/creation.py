@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out, wrap_memory
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
@@ -15,10 +16,9 @@ from genesis.ops.common import default_dtype, number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.from_outside import from_numpy
 from genesis.ops.out import into, made_like
-from genesis.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out, wrap_memory
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 DeviceLike = Device | str | int | None
 _default_device = cpu

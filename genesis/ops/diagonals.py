@@ -5,18 +5,18 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from genesis.gradmode import mode
+from genesis.frontend import view_geometry as parts
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import TensorBase, over, owned
+from genesis.frontend.storage import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
-from genesis.ops import parts
 from genesis.ops.common import axis_in, shape_of
 from genesis.ops.out import into
 from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze
-from genesis.recording import TensorBase, over, owned
-from genesis.storage import STRIDED, View
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

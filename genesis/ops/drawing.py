@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.generator import Generator, draw_numbers
+from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
@@ -16,11 +18,9 @@ from genesis.ops.formats import MemoryFormat
 from genesis.ops.out import into, made_like
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import argsort, topk
-from genesis.random import Generator, draw_numbers
-from genesis.recording import TensorBase, emit, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,

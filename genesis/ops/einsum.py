@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.diagonals import diagonal
 from genesis.ops.linalg import matmul
 from genesis.ops.shape import expand, permute, reshape
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 _ROOM = 52
 """Labels above are those of an ellipsis' dimensions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import literal
 from genesis.ir.ops import arithmetic as a
@@ -13,10 +14,9 @@ from genesis.ops.common import both_tensors, cast, operands, pointwise_op, resul
 from genesis.ops.inplace import write, write_back
 from genesis.ops.logic import bitwise_or
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
     Value: TypeAlias = Tensor | bool | int | float
 

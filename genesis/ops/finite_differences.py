@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import float32
 from genesis.ops.common import axis_in, to_dtype
 from genesis.ops.shape import cat, narrow
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None,

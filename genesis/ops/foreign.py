@@ -11,15 +11,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import NotAnOperand
 from genesis.ir.numbers import as_number
 from genesis.ir.types import cpu
 from genesis.ops.creation import from_host
 from genesis.ops.from_outside import from_numpy
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def is_array(value: Any) -> bool:

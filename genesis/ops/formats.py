@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from genesis import layouts
+from genesis.frontend import layouts
 from genesis.ir.errors import failure
 
 

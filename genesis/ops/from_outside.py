@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, over
+from genesis.frontend.storage import STRIDED, Cell, Step, Storage, View
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ir.types import Device, cpu, dtype_of_numpy, row_major, tensor_type
-from genesis.recording import TensorBase, over
-from genesis.storage import STRIDED, Cell, Step, Storage, View
 
 if TYPE_CHECKING:
+    from genesis.frontend.tensor import Tensor
     from genesis.runtime.dlpack import Described
-    from genesis.tensor import Tensor
 
 
 def over_memory(memory: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Device,

@@ -6,16 +6,16 @@ import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.comparison import where
 from genesis.ops.creation import tensor, zeros
 from genesis.ops.ranges import arange
 from genesis.ops.searching import searchsorted
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class Histogram(NamedTuple):

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from genesis.frontend import view_geometry as parts
+from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import here
 from genesis.ir.types import bool_, cpu, int32, int64, uint8
-from genesis.ops import parts
 from genesis.ops.shape import broadcast_tensors, reshape, select, shown, strides_of, unsqueeze
-from genesis.recording import TensorBase, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class IndexKind(Enum):

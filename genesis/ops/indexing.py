@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, assign, emit, read, update, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
@@ -24,10 +25,9 @@ from genesis.ops.index_plan import (
 from genesis.ops.out import into
 from genesis.ops.searching import compressed
 from genesis.ops.shape import permute, reshape, sliced
-from genesis.recording import TensorBase, assign, emit, read, update, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def getitem(input: Tensor, key: Any) -> Tensor:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import assign, content_of, emit, update
 from genesis.ir.errors import failure
 from genesis.ops.common import cast, operands
-from genesis.recording import assign, content_of, emit, update
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 _KINDS = ("bool", "int", "float")
 

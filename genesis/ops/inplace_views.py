@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis import session
-from genesis.gradmode import mode
+from genesis.frontend import session
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import FREED, TensorBase, show
 from genesis.ir.errors import failure
 from genesis.ir.types import row_major
 from genesis.ops.common import Axis, shape_of
 from genesis.ops.creation import zeros
 from genesis.ops.diagonals import as_strided
 from genesis.ops.shape import cat, clone, reshape, squeeze, strides_of, t, transpose, unsqueeze
-from genesis.recording import FREED, TensorBase, show
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def shows(tensor: Any, like: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, bfloat16, float16, float32, float64, promote_types
-from genesis.recording import TensorBase
 
 
 def _dtype(type: Any) -> DType:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.amp.policy import low_precision
+from genesis.frontend.autocast_policy import low_precision
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import NotAnOperand, failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
@@ -12,10 +13,9 @@ from genesis.ops.common import device_of, expand
 from genesis.ops.foreign import reflected
 from genesis.ops.inplace import write_back
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def _shaped(node: Node, shape: tuple[int, ...]) -> Node:

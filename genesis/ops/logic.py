@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from genesis.frontend.recording import TensorBase, read
 from genesis.ir.node import Op
 from genesis.ir.ops import arithmetic as a
 from genesis.ir.ops import pointwise as p
@@ -11,10 +12,9 @@ from genesis.ir.types import bool_
 from genesis.ops.common import both_tensors, pointwise_op, to_dtype
 from genesis.ops.inplace import write, write_back
 from genesis.ops.out import into
-from genesis.recording import TensorBase, read
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
     Value: TypeAlias = Tensor | bool | int | float
 

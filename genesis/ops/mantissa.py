@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import float64, int32
 from genesis.ops.common import to_dtype
 from genesis.ops.comparison import where
 from genesis.ops.exponential import exp2, log2
 from genesis.ops.out import into
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class MantissaExponent(NamedTuple):

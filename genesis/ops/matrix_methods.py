@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.recording import TensorBase
+from genesis.frontend.recording import TensorBase
 
 if TYPE_CHECKING:
+    from genesis.frontend.tensor import Tensor
     from genesis.linalg.decompositions import QR, SlogDet
     from genesis.linalg.older import SVD, Solution
-    from genesis.tensor import Tensor
 
 
 class MatrixMethods(TensorBase):

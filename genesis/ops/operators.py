@@ -25,7 +25,7 @@ from genesis.ops.special import SpecialMethods
 from genesis.ops.trigonometry import TrigonometricMethods
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, LogicMethods, RoundingMethods,

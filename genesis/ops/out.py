@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from genesis import session
-from genesis.gradmode import mode
+from genesis.frontend import session
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import TensorBase, assign, owned, read, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.common import cast
-from genesis.recording import TensorBase, assign, owned, read, wrap_laid_out
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 Results = TypeVar("Results", bound=tuple)
 _CATEGORIES = ("bool", "int", "float")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops.cross import cross as cross_op
 from genesis.ops.common import axis_in, broadcast_shapes, operands
@@ -14,10 +15,9 @@ from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
 from genesis.ops.out import into
 from genesis.ops.shape import permute, reshape, transpose, unsqueeze
 from genesis.ops.statistics import norm
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:

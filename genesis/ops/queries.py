@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import uint8
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def is_tensor(obj: object) -> bool:

@@ -6,6 +6,7 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.numbers import as_number
@@ -16,10 +17,9 @@ from genesis.ir.types import DType, bool_, float64, int64
 from genesis.ops.common import default_dtype
 from genesis.ops.creation import DeviceLike, device_from, finish, from_host
 from genesis.ops.out import into, made_like
-from genesis.recording import TensorBase, emit, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: DeviceLike = None,

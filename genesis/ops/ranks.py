@@ -5,16 +5,16 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
 from genesis.ir.types import bool_, float32, float64, int64
 from genesis.ops.common import ValuesIndices, axis_in
 from genesis.ops.out import into
 from genesis.ops.sorting import sort
-from genesis.recording import TensorBase, emit, read, record, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def _picked(input: Tensor, axis: int, place: Any, keepdim: bool) -> ValuesIndices:

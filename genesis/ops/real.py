@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import bool_
 from genesis.ops.arithmetic import sign
@@ -13,10 +14,9 @@ from genesis.ops.comparison import where
 from genesis.ops.creation import ones_like
 from genesis.ops.out import into
 from genesis.ops.shape import transpose
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def real(input: Tensor) -> Tensor:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, owned
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
 from genesis.ops.out import into
 from genesis.ops.ranges import meshgrid
 from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, reshape, split, stack, transpose, unsqueeze
-from genesis.recording import TensorBase, owned
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def ravel(input: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.amp.policy import cast_for
-from genesis.amp.policy import state as autocast
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import composite as c
@@ -18,10 +19,9 @@ from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
 from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast, default_dtype
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap, wrap_all
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class MinMax(NamedTuple):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.amp.policy import cast_for
-from genesis.amp.policy import state as autocast
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
 from genesis.ops.common import ValuesIndices, axis_in, cast
 from genesis.ops.inplace import write_back
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, record, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, axis: int | None) -> Tensor:

@@ -10,6 +10,7 @@ import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
@@ -17,10 +18,9 @@ from genesis.ir.ops import searching as s
 from genesis.ir.types import bool_, cpu, int32, int64
 from genesis.ops.common import axis_in, cast, device_of
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap, wrap_all, wrap_laid_out
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False,

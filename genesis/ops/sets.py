@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, cpu, float32, float64, int64
@@ -12,10 +13,9 @@ from genesis.ops.common import axis_in, promote
 from genesis.ops.out import into
 from genesis.ops.searching import searchsorted
 from genesis.ops.sorting import sort
-from genesis.recording import TensorBase, emit, read, record, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 SMALL = 16
 """Elements up to which membership is a comparison with each."""

@@ -7,18 +7,18 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend import view_geometry as parts
+from genesis.frontend.recording import TensorBase, emit, over, owned, read, update, wrap, wrap_laid_out
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
-from genesis.ops import parts
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, over, owned, read, update, wrap, wrap_laid_out
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = Non
 
 
 def shown(input: Any, found: parts.Shown) -> Any:
-    """A view of the input: a tensor over the same storage that shows what a rule of `genesis.ops.parts` found."""
+    """A view of the input: a tensor over the same storage that shows what a rule of `genesis.frontend.view_geometry` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     return result

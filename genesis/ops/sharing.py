@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis import engine
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, cpu
 from genesis.ops.foreign import wrapped
 from genesis.ops.from_outside import our_stream
 from genesis.ops.shape import strides_of
-from genesis.recording import TensorBase
 from genesis.runtime import low_copies
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 class UntypedStorage:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
+from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import sorting as s
 from genesis.ir.types import bool_, int64
 from genesis.ops.common import ValuesIndices, axis_in
 from genesis.ops.out import into
-from genesis.recording import TensorBase, record
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def _alone(input: Tensor) -> ValuesIndices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import pointwise as p
@@ -13,10 +14,9 @@ from genesis.ops.common import operands, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
 from genesis.ops.out import into
 from genesis.ops.ranges import arange
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, bool_
 from genesis.ops.common import Axis, axis_in
 from genesis.ops.out import into
 from genesis.ops.reduction import mean, reduce
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 Pair = tuple["Tensor", "Tensor"]
 

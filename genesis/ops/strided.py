@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.creation import DeviceLike, empty, finish
 from genesis.ops.diagonals import as_strided
 from genesis.ops.from_outside import from_numpy
-from genesis.recording import TensorBase
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None,

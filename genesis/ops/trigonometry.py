@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.node import literal
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import special as s
 from genesis.ops.common import both_tensors, operands, pointwise_op
 from genesis.ops.inplace import write, write_back
 from genesis.ops.out import into
-from genesis.recording import TensorBase, emit, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from genesis.ops.formats import contiguous_format
 from genesis.ops.shape import clone
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 P = ParamSpec("P")
 Views = TypeVar("Views")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, emit, owned, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops.scatter_reduce import REDUCTIONS
@@ -15,10 +16,9 @@ from genesis.ops.index_plan import index_plan, wrapped
 from genesis.ops.indexing import gather, rewrite, scatter_rows, setitem
 from genesis.ops.out import into
 from genesis.ops.shape import reshape
-from genesis.recording import TensorBase, emit, owned, read, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:

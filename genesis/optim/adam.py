@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import float32
 from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer, check_option
-from genesis.tensor import Tensor
 
 
 class Adam(Optimizer):

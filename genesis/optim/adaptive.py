@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.node import Node
 from genesis.ops.comparison import where
 from genesis.ops.creation import full_like, ones
 from genesis.ops.rounding import maximum
 from genesis.optim.composed import ComposedOptimizer, State
 from genesis.optim.optimizer import Group, check_option
-from genesis.tensor import Tensor
 
 
 class Adagrad(ComposedOptimizer):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.recording import assign_all, read
+from genesis.frontend.session import live_numbers
+from genesis.frontend.tensor import Tensor
 from genesis.ir.node import Node
 from genesis.ir.types import float32
 from genesis.ops.common import to_dtype
 from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer
-from genesis.recording import assign_all, read
-from genesis.session import live_numbers
-from genesis.tensor import Tensor
 
 State = dict[str, Any]
 

@@ -13,12 +13,13 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from genesis import engine, session
-from genesis.gradmode import no_grad
+from genesis import engine
+from genesis.frontend import session
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import assign, read
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
-from genesis.recording import assign, read
-from genesis.tensor import Tensor
 
 if TYPE_CHECKING:
     from genesis.optim.optimizer import Group, Optimizer

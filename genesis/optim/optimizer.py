@@ -17,16 +17,17 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from itertools import chain
 from typing import Any
 
-from genesis import engine, session
-from genesis.gradmode import enable_grad, no_grad
+from genesis import engine
+from genesis.frontend import session
+from genesis.frontend.grad_mode import enable_grad, no_grad
+from genesis.frontend.recording import assign_all, emit, read
+from genesis.frontend.session import live_numbers
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords
 from genesis.optim.loading import load
-from genesis.recording import assign_all, emit, read
-from genesis.session import live_numbers
-from genesis.tensor import Tensor
 
 Group = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import sgd
 from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer, check_option
-from genesis.tensor import Tensor
 
 
 class SGD(Optimizer):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.types import DType
 from genesis.ops.creation import DeviceLike
 from genesis.signal import windows
-from genesis.tensor import Tensor
 
 
 def hann_window(window_length: int, periodic: bool = True, *, dtype: DType | None = None, device: DeviceLike = None,

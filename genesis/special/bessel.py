@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.ops import special as s
 from genesis.ops.common import pointwise_op
 from genesis.ops.comparison import where
@@ -11,7 +12,6 @@ from genesis.ops.creation import ones_like
 from genesis.ops.out import into
 from genesis.ops.trigonometry import sinc
 from genesis.special.wide import in_float64
-from genesis.tensor import Tensor
 
 FAR = 30.0
 """From here on the asymptotic series, whose terms fall below 1e-16."""

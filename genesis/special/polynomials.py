@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
 from genesis.special.wide import Value, in_float64
-from genesis.tensor import Tensor
 
 Recurrence = Callable[[int], tuple[float, float, float]]
 

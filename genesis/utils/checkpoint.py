@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from genesis.gradmode import mode
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import Region, TensorBase, read, regions, wrap
 from genesis.ir.node import make
 from genesis.ir.ops import control, recompute
 from genesis.ir.source import here
-from genesis.recording import Region, TensorBase, read, regions, wrap
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,

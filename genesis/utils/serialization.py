@@ -13,10 +13,10 @@ import stat
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, from_host
-from genesis.tensor import Tensor
 from genesis.utils.atomic_file import replace_file
 from genesis.utils.safetensors_file import Damaged, parse, read, write
 

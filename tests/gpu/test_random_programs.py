@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, note, seed, settings
 
 import genesis
-from genesis import recording
+from genesis.frontend import recording
 from genesis.ir import OPS
 from tests.gpu.conftest import CudaUnderTest
 from tests.gpu.grammar import Program, programs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.recording import crossings
+from genesis.frontend.recording import crossings
 
 
 def test_backward_crosses_devices_and_back(cuda: Any) -> None:

@@ -171,7 +171,7 @@ def test_without_gradients_it_is_the_call() -> None:
 def test_an_error_inside_leaves_no_region_open() -> None:
     with pytest.raises(ZeroDivisionError):
         kept(lambda x: 1 // 0, genesis.ones(2, requires_grad=True))
-    from genesis.recording import regions
+    from genesis.frontend.recording import regions
     assert regions == []
 
 

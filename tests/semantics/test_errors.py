@@ -107,9 +107,9 @@ class TestTwoDevices:
 
     @pytest.fixture
     def elsewhere(self):
+        from genesis.frontend.recording import wrap
         from genesis.ir.ops import leaves
         from genesis.ir.types import Device, float32
-        from genesis.recording import wrap
         return wrap(leaves.full((2, 3), 1.0, float32, Device("cuda", 0)))
 
     @pytest.mark.parametrize("action", [

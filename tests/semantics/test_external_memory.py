@@ -9,7 +9,7 @@ import pytest
 from torch_programs import check
 
 import genesis
-from genesis import storage
+from genesis.frontend import storage
 
 PROGRAMS = []
 

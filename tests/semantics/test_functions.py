@@ -255,7 +255,7 @@ def test_program(run):
 
 
 def test_nothing_is_left_of_a_call_whose_tensors_are_gone():
-    from genesis.recording import crossings
+    from genesis.frontend.recording import crossings
     before = len(crossings)
     x = genesis.tensor([0.5], requires_grad=True)
     y = exponential(genesis)(x)

@@ -9,7 +9,7 @@ import pytest
 from torch_programs import check
 
 import genesis
-from genesis.layouts import noted
+from genesis.frontend.layouts import noted
 
 PROGRAMS = []
 

@@ -89,7 +89,7 @@ def test_steps_to_strides(shape, strides):
     for op, attrs in strided_steps(shape, strides, count):
         from genesis.ir.node import make
         node = make(op, (node,), attrs)
-    from genesis.recording import wrap
+    from genesis.frontend.recording import wrap
     wanted = np.lib.stride_tricks.as_strided(np.arange(count), shape, [8 * stride for stride in strides])
     assert wrap(node).tolist() == wanted.tolist()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import activation, composite, pointwise
 from genesis.ir.types import DType
@@ -11,8 +13,6 @@ from genesis.ops.comparison import where
 from genesis.ops.drawing import rand_like
 from genesis.ops.ranges import arange
 from genesis.ops.shape import narrow
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

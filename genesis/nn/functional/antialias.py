@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ops.creation import tensor
-from genesis.tensor import Tensor
 
 CUBIC = -0.5
 """Slope at distance 1 (Keys 1981), as Pillow and torch have it here."""

@@ -6,8 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.tensor import Tensor
 
 Ints = int | Sequence[int]
 

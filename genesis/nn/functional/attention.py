@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes
 from genesis.ir.ops import composite
 from genesis.nn.functional.activations import softmax
 from genesis.nn.functional.noise import dropout
 from genesis.ops.ranges import arange
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing
 from genesis.ir.types import float32, int64
@@ -12,8 +14,6 @@ from genesis.ops.comparison import where
 from genesis.ops.creation import ones, zeros
 from genesis.ops.rounding import maximum
 from genesis.ops.shape import cat
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from genesis.amp.policy import cast_for
-from genesis.gradmode import no_grad
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import channel_norm as ir
 from genesis.nn.functional.padding import pad
 from genesis.nn.functional.pooling import avg_pool2d
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,

@@ -5,14 +5,14 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 
 from __future__ import annotations
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
 from genesis.ir.types import float32
 from genesis.nn.functional.activations import log_softmax
 from genesis.nn.functional.losses import check_reduction
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,

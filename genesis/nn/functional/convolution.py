@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import convolution as ir
 from genesis.ir.ops import movement
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.ops.common import device_of
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0,

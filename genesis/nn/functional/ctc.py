@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -13,7 +14,6 @@ from genesis.ops.exponential import logaddexp
 from genesis.ops.ranges import arange
 from genesis.ops.reduction import logsumexp
 from genesis.ops.shape import cat
-from genesis.tensor import Tensor
 
 NEVER = -1e30
 """The logarithm that stands for probability 0: gradients through -inf would be NaN."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import contraction
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

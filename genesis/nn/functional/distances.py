@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.common import axis_in, broadcast, promote
@@ -12,7 +13,6 @@ from genesis.ops.comparison import where
 from genesis.ops.out import into
 from genesis.ops.ranges import triu_indices
 from genesis.ops.rounding import minimum
-from genesis.tensor import Tensor
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12,

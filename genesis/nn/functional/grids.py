@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
 from genesis.ops.common import to_dtype
@@ -13,7 +14,6 @@ from genesis.ops.comparison import where
 from genesis.ops.exponential import square
 from genesis.ops.ranges import linspace
 from genesis.ops.shape import stack
-from genesis.tensor import Tensor
 
 CUBIC = -0.75
 """Slope of the cubic at distance 1, as of `interpolate`."""

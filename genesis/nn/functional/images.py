@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import fold as fold_ir
 from genesis.ir.ops import resample as resample_ir
@@ -13,8 +15,6 @@ from genesis.nn.functional.antialias import antialiased
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from genesis.ops.shape import apart
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:

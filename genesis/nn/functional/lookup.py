@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite, indexing
 from genesis.ir.types import float32, int64
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones, zeros
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,

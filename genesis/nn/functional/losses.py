@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.recording import emit, record, wrap
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import pointwise, probability, regression
@@ -13,8 +15,6 @@ from genesis.ops.common import broadcast, operands, promote
 from genesis.ops.comparison import where
 from genesis.ops.creation import full_like
 from genesis.ops.exponential import xlogy
-from genesis.recording import emit, record, wrap
-from genesis.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from genesis.amp.policy import cast_for
+from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.activations import logsigmoid
 from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.ranges import arange
-from genesis.tensor import Tensor
 
 
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,

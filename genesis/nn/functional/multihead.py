@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.activations import softmax
 from genesis.nn.functional.attention import scaled_dot_product_attention
@@ -13,7 +14,6 @@ from genesis.nn.functional.noise import dropout
 from genesis.nn.functional.padding import pad
 from genesis.ops.comparison import where
 from genesis.ops.shape import cat, chunk
-from genesis.tensor import Tensor
 
 OP = "multi_head_attention_forward"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from genesis.frontend.generator import draw_numbers
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
 from genesis.ops.creation import ones
-from genesis.random import draw_numbers
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from genesis.frontend.recording import record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ops.shape import apart, cat, flip, narrow
-from genesis.recording import record
-from genesis.tensor import Tensor
 
 Border = Callable[[Tensor, int, int, bool], Tensor]
 

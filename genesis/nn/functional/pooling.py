@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from genesis.frontend.recording import owned, record
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import avg_pool as mean_ir
 from genesis.ir.ops import max_pool as max_ir
@@ -12,8 +14,6 @@ from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.types import int64
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.ops.creation import zeros
-from genesis.recording import owned, record
-from genesis.tensor import Tensor
 
 Sizes = Any  # an int, None for the input's size, or one of these for each dimension
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, int64
 from genesis.nn import functional as F
@@ -12,7 +13,6 @@ from genesis.nn import init
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, tensor, zeros
-from genesis.tensor import Tensor
 
 
 class _Running(Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -13,7 +14,6 @@ from genesis.nn.functional.arguments import Ints, each
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
-from genesis.tensor import Tensor
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 

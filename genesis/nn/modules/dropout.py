@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
-from genesis.tensor import Tensor
 
 
 class _Dropout(Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -12,7 +13,6 @@ from genesis.nn import init
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
-from genesis.tensor import Tensor
 
 
 class Linear(Module):

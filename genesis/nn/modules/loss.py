@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
-from genesis.tensor import Tensor
 
 
 class CrossEntropyLoss(Module):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure, is_foreign, not_an_operand
 from genesis.ir.suggest import check_keywords
 from genesis.ir.types import DType, bfloat16, float16, float32, float64
@@ -15,7 +16,6 @@ from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch
 from genesis.ops.creation import device_from
 from genesis.ops.formats import ORDERS, MemoryFormat
-from genesis.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -12,7 +13,6 @@ from genesis.nn.modules.linear import Linear
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
-from genesis.tensor import Tensor
 
 
 class MultiheadAttention(Module):

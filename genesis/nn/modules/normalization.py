@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, zeros
-from genesis.tensor import Tensor
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.functional.arguments import Ints, each
 from genesis.nn.modules.module import Module
-from genesis.tensor import Tensor
 
 
 class _Pad(Module):

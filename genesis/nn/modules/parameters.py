@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
-from genesis.tensor import Tensor
 
 
 def _as_parameter(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -14,7 +15,6 @@ from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 from genesis.ops.special import relu, sigmoid
 from genesis.ops.trigonometry import tanh
-from genesis.tensor import Tensor
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 """Rows of the weights for each hidden element."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
-from genesis.tensor import Tensor
 
 
 class SmoothL1Loss(Module):

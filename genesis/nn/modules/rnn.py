@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -12,7 +13,6 @@ from genesis.nn.modules.recurrent import GATES, State, initialize, step
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 from genesis.ops.shape import cat, stack
-from genesis.tensor import Tensor
 
 
 class RNNBase(Module):

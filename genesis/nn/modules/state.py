@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.gradmode import no_grad
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
-from genesis.tensor import Tensor
 
 if TYPE_CHECKING:
     from genesis.nn.modules.module import Module

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.nn import functional as F
@@ -18,7 +19,6 @@ from genesis.nn.modules.multihead import MultiheadAttention
 from genesis.nn.modules.normalization import LayerNorm
 from genesis.ops.creation import full
 from genesis.ops.shape import triu
-from genesis.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import MissingName
 from genesis.nn.parameter import Parameter
-from genesis.tensor import Tensor
 
 Self = TypeVar("Self", bound="Tree")
 _epoch = 0

@@ -11,13 +11,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import TensorBase, crossings, leaf_numbers, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
-from genesis.recording import TensorBase, crossings, leaf_numbers, wrap
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 Gradients = list[tuple["Tensor", "Tensor"]]
 """(tensor, the gradient that backward goes on with there)."""

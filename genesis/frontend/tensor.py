@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from genesis import engine, session
-from genesis.gradmode import mode
+from genesis import engine
+from genesis.frontend import session
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import FREED, over, set_tensor_class, show, watched
+from genesis.frontend.storage import Layout
 from genesis.ir.errors import failure
 from genesis.ir.types import (
     Device,
@@ -54,8 +57,6 @@ from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
 from genesis.patches import WatchedClass
-from genesis.recording import FREED, over, set_tensor_class, show, watched
-from genesis.storage import Layout
 
 
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
@@ -189,7 +190,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         if not self.type.dtype.is_floating_point:
             raise failure("requires_grad_", "only Tensors of floating point dtype can require gradients",
                           [("tensor", self)], hint="cast it with .float() first")
-        from genesis.recording import new_leaf
+        from genesis.frontend.recording import new_leaf
         if self.storage.inference and not mode.inference:
             raise failure("requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is "
                           "not allowed", [("tensor", self)], hint="use a clone() of it")
@@ -212,7 +213,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
             return None
         from genesis.autograd.graph import GradFn
         from genesis.autograd.stages import content
-        from genesis.layouts import computed_as
+        from genesis.frontend.layouts import computed_as
         node = content(self)
         return GradFn(computed_as(node) if isinstance(self.part, Layout) else node)
 
@@ -359,7 +360,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
             result = result.clone(memory_format=memory_format)
         place = self.device if device is None else device_from(device)
         if place is not self.device:
-            from genesis.transfer import transfer
+            from genesis.frontend.transfer import transfer
             return transfer(result, place)
         return result.clone() if copy and result is self else result
 
@@ -472,7 +473,7 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         return format(self.item(), spec) if spec and self.type.ndim == 0 else repr(self)
 
     def __repr__(self) -> str:
-        from genesis.printing import tensor_text
+        from genesis.frontend.printing import tensor_text
         return tensor_text(self)
 
 

@@ -15,10 +15,10 @@ from functools import lru_cache
 from threading import get_ident
 from typing import Final
 
+from genesis.frontend.storage import Layout, View
 from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import composite, control, movement, pointwise
 from genesis.ir.types import TensorType, row_major, tensor_type
-from genesis.storage import Layout, View
 
 Strides = tuple[int, ...]
 remembered = lru_cache(maxsize=8192)

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from genesis import session
+from genesis.frontend import session
+from genesis.frontend.session import live_numbers
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
-from genesis.session import live_numbers
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 _DEFAULT_SEED = 67280421310721
 _STATE_BYTES = 16

@@ -12,18 +12,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.gradmode import mode
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
+from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now, volatile
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
 from genesis.ir.types import TensorType
-from genesis.layouts import forget, is_dense, laid_out, note, noted, result_layout
-from genesis.storage import VIEWS, Cell, Storage, View, compute_now, volatile
 
 if TYPE_CHECKING:
-    from genesis.tensor import Tensor
+    from genesis.frontend.tensor import Tensor
 
 _NUMBERS = (bool, int, float)
 leaf_numbers, region_numbers = itertools.count(1), itertools.count(1)
@@ -31,7 +31,7 @@ watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary(
 """The leaf tensors that want gradients, by the number in their `watch` nodes."""
 
 crossings: dict[int, tuple[Any, int]] = {}
-"""(border, number of its output) by the number in the `watch` node of that output (`genesis.autograd.borders`)."""
+"""(border, number of its output) by the number in the `watch` node of that output (`genesis.frontend.boundaries`)."""
 
 FREED = 0
 """The leaf number that stands for a graph whose backward has run."""

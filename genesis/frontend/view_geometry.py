@@ -10,10 +10,10 @@ import math
 from functools import lru_cache
 from typing import Final
 
+from genesis.frontend.storage import Step, View
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement as m
 from genesis.ir.types import TensorType, row_major, tensor_type
-from genesis.storage import Step, View
 
 Shown = tuple[TensorType, View]
 """The type of a view, and the part of the storage that it shows."""

@@ -18,8 +18,8 @@ import weakref
 from operator import lt
 from typing import Any, Final
 
-from genesis import session
-from genesis.gradmode import mode
+from genesis.frontend import session
+from genesis.frontend.grad_mode import mode
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
@@ -367,7 +367,7 @@ class View:
     movement ops that select it from the whole.
 
     `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
-    `turned`: the elements may lie in another order than row-major, so that results may, too (`genesis.layouts`).
+    `turned`: the elements may lie in another order than row-major, so that results may, too (`genesis.frontend.layouts`).
     """
 
     __slots__ = ("leaf_steps", "offset", "steps", "strides", "turned")

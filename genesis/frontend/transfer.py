@@ -12,11 +12,11 @@ from typing import Any
 
 from genesis import engine
 from genesis.capture import computed, walk
-from genesis.gradmode import mode
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import wrap, wrap_memory
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, TensorType, cpu, tensor_type
-from genesis.recording import wrap, wrap_memory
 
 
 def transfer(tensor: Any, device: Device) -> Any:
@@ -39,7 +39,7 @@ def transfer(tensor: Any, device: Device) -> Any:
 
 def _connected(moved: Any, origin: Any) -> Any:
     """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
-    from genesis.autograd.borders import Moved, stand_before
+    from genesis.frontend.boundaries import Moved, stand_before
     stand_before(moved, Moved(origin))
     return moved
 
