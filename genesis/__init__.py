@@ -124,18 +124,6 @@ from genesis.ops.diagonals import (
     slice_scatter,
     trace,
 )
-from genesis.ops.drawing import (
-    bernoulli,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-)
 from genesis.ops.einsum import einsum
 from genesis.ops.exponential import (
     exp,
@@ -157,7 +145,6 @@ from genesis.ops.exponential import (
     xlogy,
 )
 from genesis.ops.formats import channels_last, channels_last_3d, contiguous_format, preserve_format, strided
-from genesis.ops.from_outside import from_dlpack, from_numpy
 from genesis.ops.histograms import histogram, histogramdd
 from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan
 from genesis.ops.indexing import (
@@ -168,6 +155,7 @@ from genesis.ops.indexing import (
     scatter,
     scatter_add,
 )
+from genesis.ops.interop import from_dlpack, from_numpy
 from genesis.ops.limits import can_cast, finfo, iinfo
 from genesis.ops.linalg import addmm, bmm, dot, matmul, mm, mv, outer
 from genesis.ops.logic import (
@@ -210,6 +198,18 @@ from genesis.ops.queries import (
     is_signed,
     is_tensor,
     numel,
+)
+from genesis.ops.random import (
+    bernoulli,
+    multinomial,
+    normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
 )
 from genesis.ops.ranges import arange, eye, linspace, logspace, meshgrid, tril_indices, triu_indices
 from genesis.ops.ranks import kthvalue, median, mode, nanmedian, nanquantile, quantile
@@ -376,7 +376,7 @@ from genesis.ops.writing import (
 
 from genesis import amp, autograd, nn, optim, random  # isort: skip  (they are written with the names above)
 from genesis.amp import autocast  # isort: skip
-from genesis.inplace import (  # isort: skip  (torch has these as functions too)
+from genesis.ops.inplace_functions import (  # isort: skip  (torch has these as functions too)
     abs_,
     acos_,
     acosh_,
@@ -499,7 +499,7 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
     from genesis.compiled import compile, explain
     from genesis.frontend.printing import get_printoptions, printoptions, set_printoptions
     from genesis.func import vmap
-    from genesis.linalg.older import (
+    from genesis.linalg.legacy import (
         cholesky,
         cholesky_inverse,
         cholesky_solve,
@@ -538,7 +538,7 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
         unsqueeze_copy,
         view_copy,
     )
-    from genesis.signal.older import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
+    from genesis.signal.legacy import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
 
@@ -550,7 +550,7 @@ LATER: Final[dict[str, str]] = {
         "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
         "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
         "triangular_solve"
-    ), "genesis.linalg.older"),
+    ), "genesis.linalg.legacy"),
     **dict.fromkeys(("combinations", "vander"), "genesis.ops.combinations"),
     "gradient": "genesis.ops.finite_differences",
     **dict.fromkeys((
@@ -561,7 +561,7 @@ LATER: Final[dict[str, str]] = {
     **dict.fromkeys(("get_printoptions", "printoptions", "set_printoptions"), "genesis.frontend.printing"),
     **dict.fromkeys((
         "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"
-    ), "genesis.signal.older"),
+    ), "genesis.signal.legacy"),
     "checkpoint": "genesis.utils.checkpoint",
     **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
 }

@@ -71,7 +71,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Any = Non
     given = (inputs,) if isinstance(inputs, TensorBase) else tuple(inputs)
     outputs = [y for y in _outputs(func, given) if y.requires_grad]
     if grad_outputs is None:
-        from genesis.ops.drawing import randn_like
+        from genesis.ops.random import randn_like
         weights = [randn_like(y).detach().requires_grad_() for y in outputs]
     else:
         weights = [grad_outputs] if isinstance(grad_outputs, TensorBase) else list(grad_outputs)

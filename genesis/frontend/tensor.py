@@ -32,7 +32,6 @@ from genesis.ops.copying import CopyingMethods
 from genesis.ops.covariance import CovarianceMethods
 from genesis.ops.creation import CreationMethods, DeviceLike, device_from, tensor
 from genesis.ops.diagonals import DiagonalMethods
-from genesis.ops.drawing import DrawingMethods
 from genesis.ops.formats import MemoryFormat, format_of, preserve_format, strided
 from genesis.ops.histograms import HistogramMethods
 from genesis.ops.indexing import IndexingMethods, write_value
@@ -43,6 +42,7 @@ from genesis.ops.matrix_methods import MatrixMethods
 from genesis.ops.operators import MathMethods
 from genesis.ops.products import ProductMethods
 from genesis.ops.queries import QueryMethods
+from genesis.ops.random import DrawingMethods
 from genesis.ops.ranks import RankMethods
 from genesis.ops.real import RealMethods
 from genesis.ops.rearrange import RearrangeMethods

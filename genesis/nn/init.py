@@ -13,7 +13,7 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ops.creation import zeros
-from genesis.ops.drawing import rand, randn
+from genesis.ops.random import rand, randn
 from genesis.ops.ranges import eye
 
 _GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}

@@ -14,7 +14,7 @@ from genesis.ir.ops import composite, leaves
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, promote_types, tensor_type
 from genesis.ops.common import default_dtype, number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
-from genesis.ops.from_outside import from_numpy
+from genesis.ops.interop import from_numpy
 from genesis.ops.out import into, made_like
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from genesis.ir.errors import NotAnOperand
 from genesis.ir.numbers import as_number
 from genesis.ir.types import cpu
 from genesis.ops.creation import from_host
-from genesis.ops.from_outside import from_numpy
+from genesis.ops.interop import from_numpy
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

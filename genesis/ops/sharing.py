@@ -12,7 +12,7 @@ from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, cpu
 from genesis.ops.foreign import wrapped
-from genesis.ops.from_outside import our_stream
+from genesis.ops.interop import our_stream
 from genesis.ops.shape import strides_of
 from genesis.runtime import low_copies
 

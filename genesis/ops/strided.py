@@ -10,7 +10,7 @@ from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.creation import DeviceLike, empty, finish
 from genesis.ops.diagonals import as_strided
-from genesis.ops.from_outside import from_numpy
+from genesis.ops.interop import from_numpy
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

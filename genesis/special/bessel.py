@@ -11,7 +11,7 @@ from genesis.ops.comparison import where
 from genesis.ops.creation import ones_like
 from genesis.ops.out import into
 from genesis.ops.trigonometry import sinc
-from genesis.special.wide import in_float64
+from genesis.special.upcast import in_float64
 
 FAR = 30.0
 """From here on the asymptotic series, whose terms fall below 1e-16."""

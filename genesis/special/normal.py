@@ -9,7 +9,7 @@ from genesis.ops.comparison import isfinite, where
 from genesis.ops.exponential import log1p
 from genesis.ops.out import into
 from genesis.ops.special import erfc, erfinv
-from genesis.special.wide import Value, in_float64
+from genesis.special.upcast import Value, in_float64
 
 FAR = 20.0
 """From here on erfcx is its asymptotic series, whose terms fall below 1e-16."""

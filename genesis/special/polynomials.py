@@ -11,7 +11,7 @@ from typing import Any
 from genesis.frontend.tensor import Tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
-from genesis.special.wide import Value, in_float64
+from genesis.special.upcast import Value, in_float64
 
 Recurrence = Callable[[int], tuple[float, float, float]]
 

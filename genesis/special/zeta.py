@@ -7,7 +7,7 @@ import math
 from genesis.frontend.tensor import Tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
-from genesis.special.wide import Value, in_float64
+from genesis.special.upcast import Value, in_float64
 
 TERMS = 12
 """Terms that are added one by one; what is left is Euler and Maclaurin's formula."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import genesis
-from genesis.ops.from_outside import strided_steps
+from genesis.ops.interop import strided_steps
 from genesis.runtime import dlpack
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool"]

@@ -10,7 +10,7 @@ from genesis.ir.ops import activation, composite, pointwise
 from genesis.ir.types import DType
 from genesis.ops.common import axis_in
 from genesis.ops.comparison import where
-from genesis.ops.drawing import rand_like
+from genesis.ops.random import rand_like
 from genesis.ops.ranges import arange
 from genesis.ops.shape import narrow
 

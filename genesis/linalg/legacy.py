@@ -11,9 +11,9 @@ from genesis.linalg import lu_factors
 from genesis.linalg.decompositions import QR, det, inv, slogdet, solve_triangular
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
 from genesis.ops.comparison import where
-from genesis.ops.drawing import randn
 from genesis.ops.linalg import matmul
 from genesis.ops.out import into
+from genesis.ops.random import randn
 from genesis.ops.ranges import eye
 from genesis.ops.shape import clone, expand, transpose
 
