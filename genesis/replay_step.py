@@ -8,7 +8,7 @@ from sys import getrefcount
 from typing import Any
 
 from genesis import engine
-from genesis.autograd.freeing import is_freed
+from genesis.autograd.graph_release import is_freed
 from genesis.frontend import session
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back

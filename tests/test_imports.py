@@ -53,7 +53,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
                     ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
     "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
     "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
-    "genesis.autograd.stages": ("genesis.ir", "genesis.capture", "genesis.passes", *TENSORS),  # and so does this
+    "genesis.autograd.backward_engine": ("genesis.ir", "genesis.capture", "genesis.passes", *TENSORS),  # and so does this
     "genesis.amp": ("genesis.ir",),
     "genesis.amp.grad_scaler": ("genesis.ir", *TENSORS),  # `genesis.amp` imports it when it is asked for
 }

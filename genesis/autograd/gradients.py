@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.autograd import anomaly
-from genesis.autograd.freeing import free
-from genesis.autograd.stages import Pairs, content, gradients, reaches_outside
+from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside
+from genesis.autograd.graph_release import free
 from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
 from genesis.frontend.recording import TensorBase, content_of, read, watched, wrap, wrap_as
 from genesis.ir.errors import failure

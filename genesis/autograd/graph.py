@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from genesis.autograd.stages import at_end, content
+from genesis.autograd.backward_engine import at_end, content
 from genesis.frontend.boundaries import RemovableHandle
 from genesis.frontend.recording import crossings, watched
 from genesis.ir.graph import apply

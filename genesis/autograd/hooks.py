@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.autograd.stages import content, retaining
+from genesis.autograd.backward_engine import content, retaining
 from genesis.frontend import session
 from genesis.frontend.boundaries import Hooks, RemovableHandle
 from genesis.frontend.recording import leaf_numbers

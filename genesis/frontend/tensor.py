@@ -211,8 +211,8 @@ class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, Sort
         """The op that computed it, None for leaves."""
         if self.is_leaf:
             return None
+        from genesis.autograd.backward_engine import content
         from genesis.autograd.graph import GradFn
-        from genesis.autograd.stages import content
         from genesis.frontend.layouts import computed_as
         node = content(self)
         return GradFn(computed_as(node) if isinstance(self.part, Layout) else node)

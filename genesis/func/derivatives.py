@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from genesis.autograd.backward_engine import reaches_outside
 from genesis.autograd.gradients import grad as _grad
-from genesis.autograd.stages import reaches_outside
 from genesis.frontend.grad_mode import set_grad_enabled
 from genesis.frontend.recording import TensorBase, read
 from genesis.func.tree import flatten

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from genesis.autograd.stages import Stop, made_of
+from genesis.autograd.backward_engine import Stop, made_of
 from genesis.frontend import session
 from genesis.frontend.boundaries import Border
 from genesis.frontend.recording import FREED
