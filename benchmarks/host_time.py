@@ -21,9 +21,9 @@ from typing import Any
 import record
 
 import genesis
-from genesis import compiled as compiling
 from genesis.models.gpt import GPT, GPTConfig
 from genesis.runtime.executor_cpu import CPUExecutor
+from genesis.tracing import compiled as compiling
 
 BARS = {"step": 5e-3, "step, compiled": 50e-6, "guards of the compiled step": 20e-6}
 ROUNDS = 30  # of the host's times, of which the smallest counts: others may share the machine

@@ -496,7 +496,6 @@ from genesis.nn.functional import (  # isort: skip  (torch has these both here a
 
 if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
     from genesis import array_api, cuda, func, linalg, models, signal, special
-    from genesis.compiled import compile, explain
     from genesis.frontend.printing import get_printoptions, printoptions, set_printoptions
     from genesis.func import vmap
     from genesis.linalg.legacy import (
@@ -539,12 +538,13 @@ if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
         view_copy,
     )
     from genesis.signal.legacy import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
+    from genesis.tracing.compiled import compile, explain
     from genesis.utils.checkpoint import checkpoint
     from genesis.utils.serialization import load, save
 
 LATER: Final[dict[str, str]] = {
     **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models", "signal", "special"), "genesis"),
-    **dict.fromkeys(("compile", "explain"), "genesis.compiled"),
+    **dict.fromkeys(("compile", "explain"), "genesis.tracing.compiled"),
     "vmap": "genesis.func",
     **dict.fromkeys((
         "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",

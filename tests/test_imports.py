@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
 TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.frontend.recording", "genesis.storage",
            "genesis.frontend.layouts", "genesis.frontend.grad_mode", "genesis.random", "genesis.frontend.printing", "genesis.frontend.session",
-           "genesis.frontend.transfer", "genesis.linalg", "genesis.patches")
+           "genesis.frontend.transfer", "genesis.linalg", "genesis.frontend.patches")
 AUTOCAST = ("genesis.amp.autocast", "genesis.frontend.autocast_policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
 
@@ -169,7 +169,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_loads_only_what_recording_needs() -> None:
     loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
-    later = {"genesis.cuda", "genesis.compiled", "genesis.compiler", "genesis.plans", "genesis.runtime.plan",
+    later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.compiler", "genesis.plans", "genesis.runtime.plan",
              "genesis.runtime.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
              "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
     assert later.intersection(loaded) == {"json"}  # which this test's own line imports

@@ -8,6 +8,7 @@ from typing import Any
 from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.patches import WatchedClass
 from genesis.frontend.recording import FREED, over, set_tensor_class, show, watched
 from genesis.frontend.storage import Layout
 from genesis.ir.errors import failure
@@ -56,7 +57,6 @@ from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
 from genesis.ops.writing import WritingMethods
-from genesis.patches import WatchedClass
 
 
 class Tensor(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,

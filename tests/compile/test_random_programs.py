@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.checks import Checks
+from genesis.tracing.checks import Checks
 from tests.compile.programs.draw import draw
 from tests.compile.programs.run import run
 from tests.compile.programs.sweep import sweep

@@ -2,6 +2,7 @@
 
 import sys
 
+from genesis.frontend.patches import WatchedModule
 from genesis.ir.suggest import suggesting
 from genesis.nn.functional.activations import (
     celu,
@@ -121,7 +122,6 @@ from genesis.nn.functional.pooling import (
     max_unpool3d,
 )
 from genesis.ops.activation import hardshrink, prelu
-from genesis.patches import WatchedModule
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
            "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices",

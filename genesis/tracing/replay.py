@@ -10,10 +10,10 @@ from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
-from genesis.replay_call import CallReplay
-from genesis.replay_step import StepReplay
-from genesis.results import Result
-from genesis.snapshot import Entered, Refusal, Unsettled
+from genesis.tracing.replay_call import CallReplay
+from genesis.tracing.replay_step import StepReplay
+from genesis.tracing.results import Result
+from genesis.tracing.snapshot import Entered, Refusal, Unsettled
 
 
 class Replay(Protocol):

@@ -2,7 +2,7 @@
 
 A guard compares with the content from before the call, so that what the call itself changed shows
 as a guard that fails right after the capture. A snapshot copies, one level each, everything that
-can be reached from the roots; which of it matters is known only afterwards (`genesis.guards`).
+can be reached from the roots; which of it matters is known only afterwards (`genesis.tracing.guards`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from genesis.frontend import session
 from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
-from genesis.reads import Reads, imported, reads
-from genesis.tracer import is_library_module
+from genesis.tracing.code_reads import Reads, imported, reads
+from genesis.tracing.tracer import is_library_module
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
           enum.Enum, DType, Device)

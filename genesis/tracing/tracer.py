@@ -11,7 +11,7 @@ from typing import Any
 
 from genesis.ir.source import Source
 
-_PACKAGE = str(Path(__file__).resolve().parent)
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARY = str(Path(types.__file__).resolve().parent)
 _NUMERIC = ("-packages/numpy/", "-packages/torch/")  # what Genesis itself calls
 _SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")

@@ -1,7 +1,7 @@
 """`genesis.compile`: capture a function once, replay it while everything it depended on holds.
 
 A call is looked up by its arguments' types and Python values, grad mode and autocast; then the
-guards of its entry are checked (`genesis.guards`). A hit replays without running the function: as
+guards of its entry are checked (`genesis.tracing.guards`). A hit replays without running the function: as
 one `call` node when the function only computes, so that an outer backward and step still form one
 plan; as the plan itself when it ended a training step. What cannot be guarded is recorded anew at
 each call, like an undecorated function, and `explain` says why.
@@ -20,25 +20,25 @@ from contextlib import suppress
 from operator import is_
 from typing import Any, TypeVar
 
-from genesis import engine, patches
+from genesis import engine
 from genesis.autograd import anomaly
 from genesis.config import config
-from genesis.frontend import session
+from genesis.frontend import patches, session
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.patches import Held
 from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.storage import Layout, lock
-from genesis.guards import Guards
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
 from genesis.ops.common import default_dtype
-from genesis.patches import Held
-from genesis.reads import place_of
-from genesis.replay import Replay, make_replay
-from genesis.results import Result
-from genesis.snapshot import (
+from genesis.tracing.code_reads import place_of
+from genesis.tracing.guards import Guards
+from genesis.tracing.replay import Replay, make_replay
+from genesis.tracing.results import Result
+from genesis.tracing.snapshot import (
     CompiledBase,
     Entered,
     Refusal,
@@ -47,7 +47,7 @@ from genesis.snapshot import (
     tensor_identity,
     with_gradients,
 )
-from genesis.tracer import Tracer
+from genesis.tracing.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _VARIANTS, _SIGNATURES = 8, 64

@@ -18,7 +18,7 @@ from genesis.capture import Captured, asked_values, build_nodes, computed
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves, recompute
-from genesis.snapshot import Refusal
+from genesis.tracing.snapshot import Refusal
 
 
 @dataclass(frozen=True)

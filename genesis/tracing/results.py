@@ -11,7 +11,7 @@ from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage, View
 from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.node import Node
-from genesis.snapshot import MISSING, SIMPLE, Refusal, attributes, set_by_the_user
+from genesis.tracing.snapshot import MISSING, SIMPLE, Refusal, attributes, set_by_the_user
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from genesis.frontend import session
 from genesis.nn.modules.tree import epoch
-from genesis.snapshot import MISSING, SIMPLE, tensor_identity
+from genesis.tracing.snapshot import MISSING, SIMPLE, tensor_identity
 
 _contents = attrgetter("cell_contents")
 

@@ -13,10 +13,10 @@ from genesis.frontend.storage import Storage, tracked_writes
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
-from genesis.replay_parts import Operand, parts_of
-from genesis.replay_sources import live_positions, refresh, sources_of
-from genesis.results import Result
-from genesis.snapshot import Refusal
+from genesis.tracing.replay_parts import Operand, parts_of
+from genesis.tracing.replay_sources import live_positions, refresh, sources_of
+from genesis.tracing.results import Result
+from genesis.tracing.snapshot import Refusal
 
 _node_of = attrgetter("_node")
 

@@ -1,7 +1,7 @@
 """What a captured call depended on besides its arguments, and whether that still holds.
 
 From the code objects that ran follow the globals, closures and attributes that they can have read
-(`genesis.reads`); whatever those lead to is guarded as it was before the call (`genesis.snapshot`),
+(`genesis.tracing.code_reads`); whatever those lead to is guarded as it was before the call (`genesis.tracing.snapshot`),
 or refused if it cannot be compared. Guards are checked right after the capture as well: one that
 fails then was changed by the call itself, which no replay would do.
 
@@ -17,15 +17,15 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from genesis.checks import Checks
 from genesis.frontend.generator import Generator
 from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
-from genesis.reads import Reads, imported, inner, place_of, reads
-from genesis.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
-from genesis.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
+from genesis.tracing.checks import Checks
+from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
+from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
+from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
 """Methods of Genesis' classes that programs replace."""

@@ -9,7 +9,7 @@ from genesis.capture import Captured
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
-from genesis.snapshot import Refusal, Unsettled
+from genesis.tracing.snapshot import Refusal, Unsettled
 
 
 def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:

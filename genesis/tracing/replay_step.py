@@ -14,10 +14,10 @@ from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.storage import Cell, Storage, live_pending, lock, pending, touched
 from genesis.frontend.threads import others, others_record
-from genesis.replay_sources import live_positions, refresh, sources_of
-from genesis.results import Result
 from genesis.runtime.plan import Memories
-from genesis.snapshot import Refusal, Unsettled
+from genesis.tracing.replay_sources import live_positions, refresh, sources_of
+from genesis.tracing.results import Result
+from genesis.tracing.snapshot import Refusal, Unsettled
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
