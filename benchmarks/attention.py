@@ -89,7 +89,7 @@ class Genesis:
 
     def run(self, backward: bool) -> tuple[list[Any], Any]:
         """The results and the plan that made them."""
-        from genesis import engine
+        from genesis.engine import flushing as engine
         genesis = self.genesis
         q, k, v = (x.detach().requires_grad_(backward) for x in self.inputs[:3])
         y = genesis.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -175,10 +175,10 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
 
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     """The time of every kernel with every tile of the grid that compiles, fits and gives right results."""
-    from genesis import engine
     from genesis.codegen.compile_cuda import compile_sources
     from genesis.codegen.emit import emit
-    from genesis.compiler import gpu_at_hand
+    from genesis.engine import flushing as engine
+    from genesis.engine.compilation import gpu_at_hand
     from genesis.runtime.kernel_cache import KernelCache
     bench = Genesis(case, operands(case))
     _, plan = bench.run(backward=True)

@@ -24,7 +24,7 @@ import torch
 from bar_workloads import WORKLOADS, Operand, Workload
 
 import genesis
-from genesis.engine import last_plan
+from genesis.engine.flushing import last_plan
 from genesis.runtime.cuda_driver import driver
 from genesis.runtime.cuda_stream import current_stream
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.runtime import cuda_driver
 from genesis.runtime.cuda_driver import CudaDriver
 from genesis.runtime.driver import DeviceProperties

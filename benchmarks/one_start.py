@@ -36,7 +36,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     import numpy as np
     phase("numpy")
     import genesis
-    from genesis import engine
+    from genesis.engine import flushing as engine
     phase("import genesis")
     from genesis.runtime import cuda_driver
     if options.device == "idle":

@@ -27,7 +27,7 @@ import record
 from idle_gpu import idle_gpu
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 
 BAR: Final = 20.0
@@ -43,13 +43,13 @@ STAGES: Final = {
     "walk": "genesis.engine:walk",
     "capture": "genesis.engine:capture",
     "what to keep": "genesis.engine:prepare",
-    "structure": "genesis.plans:structure_of",
-    "family look-up": "genesis.plans:find",
+    "structure": "genesis.engine.plans:structure_of",
+    "family look-up": "genesis.engine.plans:find",
     "sizes' formulas": "genesis.runtime.plan_form:PlanForm.evaluate",
     "guards": "genesis.runtime.plan_form:PlanForm.fits",
-    "memory plan": "genesis.family:Family._memory",
+    "memory plan": "genesis.engine.symbolic.plan_template:Family._memory",
     "filling in": "genesis.runtime.plan_form:PlanForm.fill",
-    "executor": "genesis.plans:ready",
+    "executor": "genesis.engine.plans:ready",
     "memory of outputs": "genesis.runtime.executor_cuda:_PlanOnStream._replace_held_outputs",
     "binding": "genesis.runtime.bound_plan:BoundPlan.__init__",
     "moved memory": "genesis.runtime.bound_plan:BoundPlan.move",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
-from genesis.engine import materialize as eval
+from genesis.engine.flushing import materialize as eval
 from genesis.frontend.generator import (
     Generator,
     default_generator,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import genesis
-from genesis import plans
+from genesis.engine import plans
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
@@ -34,26 +34,26 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
-    "genesis.capture": ("genesis.ir", "genesis.storage"),
-    "genesis.reading": ("genesis.ir", "genesis.storage", "genesis.capture"),
+    "genesis.engine.capture": ("genesis.ir", "genesis.storage"),
+    "genesis.engine.short_read": ("genesis.ir", "genesis.storage", "genesis.engine.capture"),
     "genesis.structure": ("genesis.ir",),
-    "genesis.family": ("genesis.ir", "genesis.leading", "genesis.compiler", "genesis.passes", "genesis.codegen",
+    "genesis.engine.symbolic.plan_template": ("genesis.ir", "genesis.engine.symbolic.symbolic_batch", "genesis.engine.compilation", "genesis.passes", "genesis.codegen",
                        "genesis.runtime"),
-    "genesis.plans": ("genesis.ir", "genesis.capture", "genesis.leading", "genesis.structure", "genesis.compiler",
-                      "genesis.family", "genesis.codegen", "genesis.runtime", "genesis.frontend.recording"),
-    "genesis.leading": ("genesis.ir", "genesis.capture"),
-    "genesis.saving": ("genesis.ir", "genesis.storage", "genesis.capture", "genesis.passes"),
-    "genesis.compiler": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
-    "genesis.engine": ("genesis.ir", "genesis.compiler", "genesis.plans", "genesis.runtime", "genesis.capture",
-                       "genesis.reading", "genesis.saving", "genesis.frontend.threads", *TENSORS),
+    "genesis.engine.plans": ("genesis.ir", "genesis.engine.capture", "genesis.engine.symbolic.symbolic_batch", "genesis.structure", "genesis.engine.compilation",
+                      "genesis.engine.symbolic.plan_template", "genesis.codegen", "genesis.runtime", "genesis.frontend.recording"),
+    "genesis.engine.symbolic.symbolic_batch": ("genesis.ir", "genesis.engine.capture"),
+    "genesis.engine.saved_values": ("genesis.ir", "genesis.storage", "genesis.engine.capture", "genesis.passes"),
+    "genesis.engine.compilation": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
+    "genesis.engine": ("genesis.ir", "genesis.engine.compilation", "genesis.engine.plans", "genesis.runtime", "genesis.engine.capture",
+                       "genesis.engine.short_read", "genesis.engine.saved_values", "genesis.frontend.threads", *TENSORS),
     "genesis.frontend.threads": (),
     # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
     **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
     **dict.fromkeys(("genesis.autograd", "genesis.frontend.transfer"),
-                    ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.capture", *AUTOCAST, *TENSORS)),
+                    ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.engine.capture", *AUTOCAST, *TENSORS)),
     "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
     "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
-    "genesis.autograd.backward_engine": ("genesis.ir", "genesis.capture", "genesis.passes", *TENSORS),  # and so does this
+    "genesis.autograd.backward_engine": ("genesis.ir", "genesis.engine.capture", "genesis.passes", *TENSORS),  # and so does this
     "genesis.amp": ("genesis.ir",),
     "genesis.amp.grad_scaler": ("genesis.ir", *TENSORS),  # `genesis.amp` imports it when it is asked for
 }
@@ -149,7 +149,7 @@ def test_a_right_arrow_is_not(module: str, text: str) -> None:
 
 
 def test_a_plan_on_disk_is_told_from_those_of_all_that_makes_plans() -> None:
-    makers = ("genesis.plans", "genesis.compiler", "genesis.family")
+    makers = ("genesis.engine.plans", "genesis.engine.compilation", "genesis.engine.symbolic.plan_template")
     seen = {name.split(".")[1] for maker in makers for name in (maker, *LAYERS[maker])}
     told = {*plans.MAKING_FOLDERS, *(name.removesuffix(".py") for name in plans.MAKING_MODULES)}
     assert seen - {"recording"} == told - {"config"}  # of recording it asks which tensors are parameters
@@ -169,7 +169,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_loads_only_what_recording_needs() -> None:
     loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
-    later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.compiler", "genesis.plans", "genesis.runtime.plan",
+    later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.engine.compilation", "genesis.engine.plans", "genesis.runtime.plan",
              "genesis.runtime.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
              "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
     assert later.intersection(loaded) == {"json"}  # which this test's own line imports

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from operator import add
 from typing import Any
 
-from genesis.capture import computed
+from genesis.engine.capture import computed
 from genesis.frontend import session
 from genesis.frontend.boundaries import Border
 from genesis.frontend.grad_mode import enable_grad, set_grad_enabled

@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
     """(all plans that were built while the script ran, 1 if it failed else 0)."""
-    from genesis import engine
+    from genesis.engine import flushing as engine
     plans: list[Any] = []
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]

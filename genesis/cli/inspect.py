@@ -74,7 +74,7 @@ class Program:
 
 def last_step() -> Program:
     """The program that the engine ran last."""
-    from genesis import engine
+    from genesis.engine import flushing as engine
     return program_of(engine.last_plan())
 
 
@@ -89,7 +89,7 @@ def program_for(compiled: Any, target: str) -> Program:
     Args:
         target: as `compiler.backend_of` takes it.
     """
-    from genesis.compiler import backend_of
+    from genesis.engine.compilation import backend_of
     from genesis.passes.pipeline import run_passes
     backend = backend_of(target)
     stages, _, _ = run_passes(on_device(compiled.stages["capture"], Device(backend.name)), backend)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.frontend.storage import live_pending
 from genesis.ir.types import Device
 from genesis.runtime import cuda_driver, cuda_stream

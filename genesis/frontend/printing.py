@@ -93,7 +93,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 def tensor_text(tensor: Any) -> str:
     """The text of `repr(tensor)`. Computes the tensor."""
-    from genesis.engine import host_copy
+    from genesis.engine.flushing import host_copy
     from genesis.ops.common import get_default_dtype
     array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
     notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []

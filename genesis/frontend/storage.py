@@ -45,7 +45,7 @@ class Cell:
     copy that was kept because somebody still needs the old content.
 
     `owner` is a weak reference to the storage whose leaf was read, for compile's capture. `usage` is
-    told when a backward reads the content (see `genesis.saving`)."""
+    told when a backward reads the content (see `genesis.engine.saved_values`)."""
 
     __slots__ = ("__weakref__", "memory", "owner", "usage")
 
@@ -313,7 +313,7 @@ volatile: list[Node] = []
 def compute_now(*storages: Storage) -> None:
     """Compute the contents, in one plan, before the call returns: they were read from memory that may change, or
     others see the memory that they go to."""
-    from genesis import engine
+    from genesis.engine import flushing as engine
     shared = [storage._outside for storage in storages if storage._outside is not None]
     for outside in shared:
         outside.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import WatchedClass

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis import engine
-from genesis.capture import computed, walk
+from genesis.engine import flushing as engine
+from genesis.engine.capture import computed, walk
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import wrap, wrap_memory
 from genesis.ir.node import Node, make

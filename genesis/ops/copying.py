@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.storage import Cell, Storage, View
 from genesis.ir.errors import failure

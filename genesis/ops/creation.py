@@ -150,7 +150,7 @@ def from_host(array: Any, place: Device) -> Tensor:
     import numpy as np
     array = np.ascontiguousarray(array).reshape(array.shape)
     kind = tensor_type(tuple(array.shape), dtype_of_numpy(array.dtype), place)
-    from genesis.engine import allocate
+    from genesis.engine.flushing import allocate
     memory = allocate(kind.nbytes, place)
     if kind.nbytes:
         memory.copy_from_host(array)

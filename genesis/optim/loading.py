@@ -13,7 +13,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.frontend import session
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import assign, read

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from itertools import chain
 from typing import Any
 
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.frontend import session
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import assign_all, emit, read

@@ -20,9 +20,9 @@ from contextlib import suppress
 from operator import is_
 from typing import Any, TypeVar
 
-from genesis import engine
 from genesis.autograd import anomaly
 from genesis.config import config
+from genesis.engine import flushing as engine
 from genesis.frontend import patches, session
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.grad_mode import mode

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
-from genesis.capture import capture
+from genesis.engine.capture import capture
 from genesis.frontend.recording import FREED, crossings, entered, operand, regions, watched, wrap
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage, tracked_writes

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from genesis.capture import Captured, asked_values, build_nodes, computed
+from genesis.engine.capture import Captured, asked_values, build_nodes, computed
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves, recompute

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.capture import Captured
+from genesis.engine.capture import Captured
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node

@@ -7,8 +7,8 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
-from genesis import engine
 from genesis.autograd.graph_release import is_freed
+from genesis.engine import flushing as engine
 from genesis.frontend import session
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back

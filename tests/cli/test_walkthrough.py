@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import genesis
-from genesis import engine
 from genesis.cli.main import main
+from genesis.engine import flushing as engine
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "walkthrough.md"
 UPDATE = os.environ.get("UPDATE_GOLDEN", "") not in ("", "0")

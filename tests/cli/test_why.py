@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from genesis import engine
 from genesis.cli.main import main
+from genesis.engine import flushing as engine
 
 SCRIPT = """\
 import genesis

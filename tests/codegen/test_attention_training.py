@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import genesis
-from genesis import engine
 from genesis.codegen.emit import emit
+from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 from tests.gpu.conftest import host_cuda
 

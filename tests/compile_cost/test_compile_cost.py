@@ -14,7 +14,7 @@ import pytest
 
 import genesis
 from genesis.codegen.emit import emit
-from genesis.compiler import backend_of, compile_graph
+from genesis.engine.compilation import backend_of, compile_graph
 from genesis.ir import Device, Graph
 from genesis.ir.parser import parse
 from genesis.ir.printer import print_graph

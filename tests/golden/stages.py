@@ -9,10 +9,10 @@ import hashlib
 import json
 
 import genesis
-from genesis import engine
 from genesis.cli.inspect import program_for
 from genesis.codegen.emit import emit
-from genesis.compiler import Compiled
+from genesis.engine import flushing as engine
+from genesis.engine.compilation import Compiled
 from genesis.ir import Graph
 from genesis.ir.printer import names_of, node_text, print_graph
 from genesis.passes.groups import Schedule

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.runtime.plan import Launch
 
 Program = Callable[..., Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.ir.types import DTYPES
 
 from .compare import array, numbers, same

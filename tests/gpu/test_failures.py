@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.nn import functional as F
 from genesis.runtime.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.host_driver import HostDriver

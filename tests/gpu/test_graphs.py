@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 from genesis.nn import functional as F
 from genesis.runtime import executor_cuda

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine, nn
+from genesis import nn
+from genesis.engine import flushing as engine
 from genesis.ir.place import memory_of
 from genesis.runtime import low_copies
 from genesis.runtime.executor_cuda import CudaExecutor

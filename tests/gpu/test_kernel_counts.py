@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import genesis
-from genesis import compiler, engine
+from genesis.engine import compilation as compiler
+from genesis.engine import flushing as engine
 from genesis.nn import functional as F
 from genesis.passes import split_reductions
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 
 from .compare import array, numbers
 

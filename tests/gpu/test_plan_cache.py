@@ -16,10 +16,12 @@ import pytest
 
 import genesis
 import genesis.nn.functional as F
-from genesis import config, engine, plans
+from genesis import config
 from genesis.codegen import compile_cuda, lower_cuda
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.source import KernelSource
+from genesis.engine import flushing as engine
+from genesis.engine import plans
 from genesis.runtime.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same

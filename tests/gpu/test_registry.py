@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genesis import engine
-from genesis.compiler import compile_graph
+from genesis.engine import flushing as engine
+from genesis.engine.compilation import compile_graph
 from genesis.ir import OPS, Device, Node, literal, tensor_type
 from genesis.ir.graph import Graph
 from genesis.ir.node import make

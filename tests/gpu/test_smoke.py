@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
 from genesis.codegen import emit
+from genesis.engine import flushing as engine
 from genesis.nn import functional as F
 
 from . import compare

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.ir.verify import verify

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genesis.compiler import Compiled, backend_of, compile_graph
+from genesis.engine.compilation import Compiled, backend_of, compile_graph
 from genesis.ir import OPS, Graph, Node, tensor_type
 from genesis.ir.ops import leaves
 from genesis.ir.parser import parse

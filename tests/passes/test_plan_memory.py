@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from genesis.codegen import lower_cpu
-from genesis.compiler import backend_of
+from genesis.engine.compilation import backend_of
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
 from genesis.passes.arena import ALIGNMENT, arranged

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genesis.compiler import backend_of
+from genesis.engine.compilation import backend_of
 from genesis.ir import OPS, Device, DType, Graph, Node
 from genesis.ir.node import make, number
 from genesis.ir.ops import control, leaves, movement, reduction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.compiler import backend_of
+from genesis.engine.compilation import backend_of
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
 from genesis.ir.parser import parse

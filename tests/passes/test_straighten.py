@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 from genesis.runtime.executor_cpu import CPUExecutor
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.compiler import compile_graph
+from genesis.engine.compilation import compile_graph
 from genesis.ir.parser import parse
 from genesis.ir.types import bool_, cpu, float32, tensor_type
 from genesis.runtime.cpu_storage import CPUStorage

@@ -11,8 +11,9 @@ import torch
 import torch.utils.checkpoint
 
 import genesis
-from genesis import engine, nn
+from genesis import nn
 from genesis.cli.inspect import program_for
+from genesis.engine import flushing as engine
 from genesis.nn import functional as F
 from genesis.utils.checkpoint import checkpoint, checkpoint_sequential
 

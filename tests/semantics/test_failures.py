@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 import genesis
-from genesis import engine, nn, optim, plans
+from genesis import nn, optim
 from genesis.codegen import lower_cpu
+from genesis.engine import flushing as engine
+from genesis.engine import plans
 from genesis.runtime import cpu_storage, executor_cpu
 
 

@@ -7,8 +7,8 @@ import weakref
 import pytest
 
 import genesis
-from genesis import engine
-from genesis.reading import DEEPEST, reading_of
+from genesis.engine import flushing as engine
+from genesis.engine.short_read import DEEPEST, reading_of
 
 
 @pytest.fixture

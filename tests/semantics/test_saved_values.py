@@ -6,7 +6,8 @@ import gc
 from typing import Any
 
 import genesis
-from genesis import engine, nn
+from genesis import nn
+from genesis.engine import flushing as engine
 
 
 def ops_of(plan: Any) -> list[str]:

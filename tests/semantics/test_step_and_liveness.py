@@ -10,7 +10,8 @@ import pytest
 from torch_programs import check
 
 import genesis
-from genesis import engine, nn, optim
+from genesis import nn, optim
+from genesis.engine import flushing as engine
 from genesis.ir import node
 from genesis.runtime import cpu_storage
 

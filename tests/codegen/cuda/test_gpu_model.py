@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import compiler, engine, plans
 from genesis.codegen import compile_cuda, lower_cuda
 from genesis.codegen.blocks import choose_blocks
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
@@ -18,7 +17,10 @@ from genesis.codegen.emit import emit
 from genesis.codegen.kernel_ir import build
 from genesis.codegen.lower_cuda import backend_for
 from genesis.codegen.source import KernelSource
-from genesis.compiler import backend_of
+from genesis.engine import compilation as compiler
+from genesis.engine import flushing as engine
+from genesis.engine import plans
+from genesis.engine.compilation import backend_of
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r

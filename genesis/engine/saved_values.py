@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 
-from genesis.capture import Captured, build_nodes, constants
+from genesis.engine.capture import Captured, build_nodes, constants
 from genesis.frontend.storage import Cell
 from genesis.ir.node import Node
 from genesis.ir.ops import control

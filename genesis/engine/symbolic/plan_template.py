@@ -12,12 +12,12 @@ from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING, Any
 
-from genesis.compiler import plan_of, target_of
+from genesis.engine.compilation import plan_of, target_of
+from genesis.engine.symbolic.symbolic_batch import closed
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_open
 from genesis.ir.size import LEAST, Trace
 from genesis.ir.types import Device
-from genesis.leading import closed
 from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import Memory, PlanForm
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, Final
 
-from genesis.capture import Captured, build_nodes, graph_of, input_nodes
+from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves

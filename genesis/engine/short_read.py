@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from genesis.capture import NUMBERED
+from genesis.engine.capture import NUMBERED
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves

@@ -15,28 +15,27 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.capture import Captured, build_graph
-from genesis.compiler import Compiled, compile_graph, gpu_at_hand, ready
 from genesis.config import config
+from genesis.engine.capture import Captured, build_graph
+from genesis.engine.compilation import Compiled, compile_graph, gpu_at_hand, ready
+from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
+from genesis.engine.symbolic.symbolic_batch import NoLeadingSize, OpenProgram, leading_size
 from genesis.frontend.recording import watched
 from genesis.ir.errors import Overwritten
 from genesis.ir.size import Trace
 from genesis.ir.types import Device
-from genesis.leading import NoLeadingSize, OpenProgram, leading_size
 from genesis.runtime.entries import default_directory
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
-from genesis.structure import Unknown, structure_of
 
 if TYPE_CHECKING:
-    from genesis.family import Family
+    from genesis.engine.symbolic.plan_template import Family
 
 VARIABLE: Final = "GENESIS_PLAN_CACHE"
 """Environment variable: 0 keeps plans off the disk."""
 
-MAKING_FOLDERS: Final = ("ir", "passes", "codegen", "runtime")
-MAKING_MODULES: Final = ("capture.py", "compiler.py", "config.py", "family.py", "leading.py", "plans.py",
-                         "structure.py")
+MAKING_FOLDERS: Final = ("ir", "passes", "codegen", "runtime", "engine")
+MAKING_MODULES: Final = ("config.py",)
 """What decides which plan a program gets. The rest of Genesis decides which program it is, and that is part of a
 plan's name on disk anyway."""
 
@@ -140,7 +139,7 @@ def _family(captured: Captured, device: Device, structure: tuple, base: list[Any
     Args:
         base: the numbers of the program whose sizes block sizes are to suit.
     """
-    from genesis.family import Family
+    from genesis.engine.symbolic.plan_template import Family
     fixed = _fixed_inputs(captured)
     try:
         trace = Trace(B=leading_size(captured.memory_types, fixed))
@@ -237,11 +236,11 @@ def _installed(package: str) -> str:
 
 def _sources() -> tuple[tuple[str, int, int], ...]:
     """Size and time of the files that make plans: those of an edited compiler are others."""
-    root = os.path.dirname(__file__)
+    root = os.path.dirname(os.path.dirname(__file__))
     found = []
     for folder, folders, names in os.walk(root):
         if folder == root:
-            folders[:], names = MAKING_FOLDERS, list(MAKING_MODULES)
+            folders[:], names = list(MAKING_FOLDERS), list(MAKING_MODULES)
         for name in sorted(names):
             if name.endswith(".py"):
                 stat = os.stat(os.path.join(folder, name))

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.capture import Captured, capture, computed, constants, program, walk
 from genesis.config import config
+from genesis.engine.capture import Captured, capture, computed, constants, program, walk
+from genesis.engine.saved_values import Usage, note_use, save_for_backward
+from genesis.engine.short_read import reading_of
 from genesis.frontend import session
 from genesis.frontend.recording import TensorBase, over, read, wrap_laid_out
 from genesis.frontend.storage import Cell, Layout, Storage, live_differentiable, live_pending, lock, pending
@@ -26,11 +28,9 @@ from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
-from genesis.reading import reading_of
-from genesis.saving import Usage, note_use, save_for_backward
 
 if TYPE_CHECKING:
-    from genesis.compiler import Compiled
+    from genesis.engine.compilation import Compiled
 
 SMALL: Final = 4096
 """Bytes of a value that is cheaper to keep than to think about, such as a loss."""
@@ -533,7 +533,7 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     key = (device, config.key(), captured.key)
     found = _plans.get(key)
     if found is None:
-        from genesis import plans  # recording needs none of what makes and keeps plans
+        from genesis.engine import plans  # recording needs none of what makes and keeps plans
         generation = _generation
         found = plans.find(captured, device, _plans)
         if generation != _generation:  # a handler computed what the program was made of: it may be another one
