@@ -15,7 +15,7 @@ from typing import Final
 from genesis.codegen.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.kernel_ir import Kernel, Load
-from genesis.ir.size import Size, near
+from genesis.ir.sym_int import Size, near
 
 WARPS: Final = 16
 """Warps of a multiprocessor that ask. Twice as many gain no more (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
-from genesis.ir.ops.runs import reduce_runs
-from genesis.ir.size import Size
+from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, int64, promote_types
 from genesis.passes.groups import Group, Space
 from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
@@ -173,7 +173,7 @@ END: Final = (Store, Part)
 
 @dataclass(frozen=True)
 class Runs:
-    """How the elements that a `Part` reduces are dealt out to programs (`ir/ops/runs.py`).
+    """How the elements that a `Part` reduces are dealt out to programs (`ir/ops/splits.py`).
 
     Attributes:
         count, multiple: of the op.

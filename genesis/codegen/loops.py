@@ -21,7 +21,7 @@ from genesis.codegen.triton_emitter import Body
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.codegen.walks import Program
 from genesis.ir.node import Node
-from genesis.ir.size import is_multiple
+from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
 

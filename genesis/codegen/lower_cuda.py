@@ -11,9 +11,9 @@ from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable
 from genesis.codegen.triton_lowerings import LOOP_OPS
 from genesis.config import config
-from genesis.ir.checked import line_of
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
 from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile

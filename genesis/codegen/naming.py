@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from genesis.ir.node import Node
-from genesis.ir.ops.runs import reduce_runs
+from genesis.ir.ops.splits import reduce_runs
 from genesis.passes.groups import Group
 
 _KNOWN: Final = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.codegen.kernel_ir import END, Apply, Constant, Reduce, Statement, Value
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 
 Made = dict[str, Statement]
 

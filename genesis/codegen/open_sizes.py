@@ -8,7 +8,7 @@ from typing import Any
 
 from genesis.codegen.loops import integer_type, multiples_of_16
 from genesis.codegen.source import KernelSource
-from genesis.ir.size import WORD, Size, tracing
+from genesis.ir.sym_int import WORD, Size, tracing
 
 
 def with_size_arguments(source: KernelSource) -> KernelSource:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from genesis.ir.size import Size, Trace, value_of
+from genesis.ir.sym_int import Size, Trace, value_of
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import KernelImage, Place, Plan
 from genesis.runtime.plan_form import CLASSES, PlanForm

@@ -19,7 +19,7 @@ from typing import Final
 from genesis.codegen.blocks import Blocks, flat_block, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
-from genesis.ir.size import near
+from genesis.ir.sym_int import near
 from genesis.passes.groups import Group
 from genesis.passes.index_map import Atom, Expr
 

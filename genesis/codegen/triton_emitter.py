@@ -31,7 +31,7 @@ from genesis.codegen.kernel_ir import (
     Value,
 )
 from genesis.codegen.rounded import rounded_values
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
 from genesis.passes.index_map import Bound, Expr, atoms
 

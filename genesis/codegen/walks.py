@@ -22,8 +22,8 @@ from genesis.codegen.kernel_ir import END, Kernel, Load, Part, Reduce, Statement
 from genesis.codegen.one_walk import sums_of_exponentials, sums_of_squares
 from genesis.codegen.rounded import rounded_values
 from genesis.codegen.triton_emitter import BIG, REDUCED_AS, Body
-from genesis.ir.ops.runs import run_length
-from genesis.ir.size import is_multiple
+from genesis.ir.ops.splits import run_length
+from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import bool_, int64
 
 LANES: Final = 8

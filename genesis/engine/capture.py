@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any, Final
 
 from genesis.frontend.storage import Cell
-from genesis.ir.checked import CHECKED, line_of, with_check
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import control, leaves, recompute
+from genesis.ir.ops.checked import CHECKED, line_of, with_check
 from genesis.ir.types import TensorType
 
 NUMBERED: Final = {control.watch: "leaf", control.alias: "alias", recompute.enter: "region",

@@ -22,7 +22,7 @@ from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
 from genesis.engine.symbolic.symbolic_batch import NoLeadingSize, OpenProgram, leading_size
 from genesis.frontend.recording import watched
 from genesis.ir.errors import Overwritten
-from genesis.ir.size import Trace
+from genesis.ir.sym_int import Trace
 from genesis.ir.types import Device
 from genesis.runtime.entries import default_directory
 from genesis.runtime.plan import Launch, Plan

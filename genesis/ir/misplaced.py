@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from genesis.ir.checked import TAKING_AN_INDEX, Range
 from genesis.ir.errors import describe
 from genesis.ir.node import Node
+from genesis.ir.ops.checked import TAKING_AN_INDEX, Range
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.scatter_reduce import scatter_reduce
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from genesis.ir.size import value_of
+from genesis.ir.sym_int import value_of
 from genesis.ir.types import (
     TensorType,
     bool_,

@@ -202,7 +202,7 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
 
 
 def has_open_size(type: TensorType | tuple[TensorType, ...]) -> bool:
-    """Whether some size of a type, or of one of several, is not fixed (see `ir/size.py`)."""
+    """Whether some size of a type, or of one of several, is not fixed (see `ir/sym_int.py`)."""
     if isinstance(type, tuple):
         return any(map(has_open_size, type))
     return any(size.__class__ is not int for size in type.shape)

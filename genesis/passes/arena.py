@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Any
 
-from genesis.ir.size import value_of
+from genesis.ir.sym_int import value_of
 
 ALIGNMENT = 512
 

@@ -23,7 +23,7 @@ from genesis.ir.ops.convolution_last import (
 )
 from genesis.ir.ops.precision import narrow
 from genesis.ir.ops.reduction import sum
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.ir.types import TensorType
 from genesis.passes.gpu import Gpu
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.reads import coordinates
 

@@ -10,7 +10,7 @@ from math import prod
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.passes.groups import Group, Space
 from genesis.passes.memory_values import PARTIAL, MemoryValues, weight
 from genesis.passes.reads import coordinates, reads_at

@@ -30,8 +30,8 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops.runs import reduce_runs
-from genesis.ir.size import estimate
+from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.sym_int import estimate
 from genesis.passes.cluster_graph import IN_BETWEEN, ClusterGraph
 from genesis.passes.epilogues import merge_epilogues
 from genesis.passes.finish_groups import make_groups

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from genesis.ir.size import gcd
+from genesis.ir.sym_int import gcd
 
 
 @dataclass(frozen=True, eq=False)

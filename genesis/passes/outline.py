@@ -8,7 +8,7 @@ structure, with places in it instead of nodes, and read off for the next layer's
     reshape(permute(%7))  of layer 1   ─┐
     reshape(permute(%39)) of layer 2   ─┴─▶  one structure, one answer: operand 0 at (i//64)·768 + …
 
-Answers hold while one set of sizes is open (`ir/size.py`): asking a size something is noted there, once.
+Answers hold while one set of sizes is open (`ir/sym_int.py`): asking a size something is noted there, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.size import Trace, tracing
+from genesis.ir.sym_int import Trace, tracing
 
 A = TypeVar("A")
 

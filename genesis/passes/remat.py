@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.passes.groups import Schedule
 from genesis.passes.remat_cut import Choice, cheapest, everything_kept
 from genesis.passes.remat_network import CHOOSING, Step, network

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory_values import OPAQUE, memory_values, weight
 from genesis.passes.operand_view import operand_view

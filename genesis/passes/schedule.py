@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from genesis.ir.node import Node
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.passes.arena import aligned
 from genesis.passes.groups import Group, Schedule
 

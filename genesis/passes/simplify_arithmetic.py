@@ -9,7 +9,7 @@ from typing import Any, Final
 from genesis.ir.node import Node, literal, make
 from genesis.ir.numbers import Number, fold_numbers
 from genesis.ir.ops import leaves, pointwise
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, float32
 
 Rule = Callable[[Node], "Node | None"]

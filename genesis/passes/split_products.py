@@ -15,8 +15,8 @@ from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul_runs
 from genesis.ir.ops.movement import reshape, slice
 from genesis.ir.ops.pointwise import add, cast
-from genesis.ir.ops.runs import run_length
-from genesis.ir.size import estimate
+from genesis.ir.ops.splits import run_length
+from genesis.ir.sym_int import estimate
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
 

@@ -10,8 +10,8 @@ from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast
-from genesis.ir.ops.runs import reduce_runs
-from genesis.ir.size import estimate
+from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.sym_int import estimate
 from genesis.passes.gpu import Gpu
 
 SPLITTABLE: Final = {"sum", "prod", "max", "min", "any", "all"}

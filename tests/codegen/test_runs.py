@@ -17,7 +17,7 @@ from genesis.ir import Graph, Node, make
 from genesis.ir.ops import composite, control, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
-from genesis.ir.ops.runs import reduce_runs
+from genesis.ir.ops.splits import reduce_runs
 from genesis.ir.types import bfloat16, bool_, float16, float32, int8
 from genesis.passes import split_reductions as split
 from genesis.passes.autodiff import autodiff

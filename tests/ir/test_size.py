@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genesis.ir.size import Size, Trace, estimate, formula, gcd, is_size, tracing
+from genesis.ir.sym_int import Size, Trace, estimate, formula, gcd, is_size, tracing
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,

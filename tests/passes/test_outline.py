@@ -11,7 +11,7 @@ from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
-from genesis.ir.size import Trace
+from genesis.ir.sym_int import Trace
 from genesis.passes import outline
 from genesis.passes.fuse import fuse
 from genesis.passes.groups import Group

@@ -22,7 +22,7 @@ from genesis.codegen.loops import any_wide, integer_type, module, multiples_of_1
 from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.matmul import INPUT_PRECISION, Tile, with_room
 from genesis.codegen.triton_lowerings import POINTER, triton_type
-from genesis.ir.size import estimate
+from genesis.ir.sym_int import estimate
 from genesis.ir.types import DType, float32
 from genesis.passes.channels_last import FEW_CHANNELS
 from genesis.passes.groups import Group

@@ -14,7 +14,7 @@ from genesis.codegen.kernel_ir import Kernel, Load, build
 from genesis.codegen.triton_emitter import Body
 from genesis.codegen.triton_lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
-from genesis.ir.size import gcd
+from genesis.ir.sym_int import gcd
 from genesis.passes.groups import Group
 
 PRODUCT = "in0"

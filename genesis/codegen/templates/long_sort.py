@@ -12,7 +12,7 @@ from genesis.codegen.templates.sort import Words, helpers
 from genesis.codegen.triton_lowerings import POINTER
 from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 from genesis.passes.groups import Group
 from genesis.passes.views import stored_as
 

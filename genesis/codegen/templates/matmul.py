@@ -20,8 +20,8 @@ from genesis.codegen.templates.operands import address, memory_of
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_runs
-from genesis.ir.ops.runs import run_length
-from genesis.ir.size import gcd, near
+from genesis.ir.ops.splits import run_length
+from genesis.ir.sym_int import gcd, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.groups import Group
 from genesis.passes.operand_view import OperandView, operand_view

@@ -18,7 +18,7 @@ from genesis.codegen.templates.rows import result
 from genesis.codegen.triton_lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
-from genesis.ir.size import is_multiple
+from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import DType, int32
 from genesis.passes.groups import Group
 from genesis.passes.simplify_arithmetic import is_constant

@@ -23,7 +23,7 @@ from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.rows import Rows, result
 from genesis.codegen.triton_lowerings import triton_type
 from genesis.ir.node import Node
-from genesis.ir.size import near
+from genesis.ir.sym_int import near
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
 

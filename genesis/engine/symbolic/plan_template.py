@@ -1,6 +1,6 @@
 """A program compiled once for all sizes of its batch.
 
-The passes run over open sizes (`ir/size.py`), kernels take them as arguments, and the plan is kept as a form
+The passes run over open sizes (`ir/sym_int.py`), kernels take them as arguments, and the plan is kept as a form
 (`runtime/plan_form.py`). Another batch size then costs filling in the form and planning memory, as long as the
 guards hold: beyond them kernels of another class, or another grouping, would be used.
 """
@@ -16,7 +16,7 @@ from genesis.engine.compilation import plan_of, target_of
 from genesis.engine.symbolic.symbolic_batch import closed
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_open
-from genesis.ir.size import LEAST, Trace
+from genesis.ir.sym_int import LEAST, Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import Memory, PlanForm

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Op
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 from genesis.ir.types import Device, DType, TensorType
 
 Structure = tuple[tuple[Any, ...], list[Any]]

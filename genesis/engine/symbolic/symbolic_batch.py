@@ -2,7 +2,7 @@
 
 The batch size of a program is in many places: in the types of its inputs, in the shapes that reshapes and expands
 name, flattened into B·T. This module guesses which of these numbers follow from which, so that compiling can go on
-with a `Size` (see `ir/size.py`). A wrong guess does no harm: a plan serves another program only if every number of
+with a `Size` (see `ir/sym_int.py`). A wrong guess does no harm: a plan serves another program only if every number of
 that program is what the guess's formula gives.
 """
 
@@ -17,7 +17,7 @@ from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves
-from genesis.ir.size import LEAST, Size, gcd, value_of
+from genesis.ir.sym_int import LEAST, Size, gcd, value_of
 from genesis.ir.types import TensorType
 
 Types = tuple[Any, ...]
@@ -151,7 +151,7 @@ def _spread(shape: Shape, operand: Shape) -> Shape:
 def _regrouped(shape: Shape, operand: Shape) -> Shape:
     """A reshape's shape: neighbouring sizes of equal product correspond, and the first of them is open.
 
-    >>> from genesis.ir.size import Trace
+    >>> from genesis.ir.sym_int import Trace
     >>> with Trace(B=8) as trace:
     ...     _regrouped((8, 4, 6), (trace.symbol("B") * 4, 6))
     (<B = 8>, 4, 6)

@@ -33,7 +33,6 @@ from genesis.ir.ops import (
     regression,
     resample,
     row_number,
-    runs,
     scan,
     scatter_reduce,
     searching,
@@ -43,3 +42,4 @@ from genesis.ir.ops import (
     statistics,
     triangle,
 )
+from genesis.ir.ops import splits as runs

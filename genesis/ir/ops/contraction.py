@@ -8,8 +8,8 @@ from genesis.ir.node import Node, Op
 from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.reduction import sum
-from genesis.ir.ops.runs import accumulated, run_length
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
+from genesis.ir.ops.splits import accumulated, run_length
 from genesis.ir.types import TensorType, tensor_type
 
 

@@ -11,7 +11,7 @@ from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import cast, eq
 from genesis.ir.ops.samples import ANY, FLOAT, NUMERIC, Array, Samples, Values, case, cases, np, reals
 from genesis.ir.ops.scan import cumprod, cumsum, shifted
-from genesis.ir.size import real
+from genesis.ir.sym_int import real
 from genesis.ir.types import TensorType, bool_, int64, tensor_type
 
 

@@ -11,7 +11,7 @@ from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, cast, ge, gt, le, lt, maximum, minimum, ne, where_
 from genesis.ir.ops.samples import ANY, NUMERIC, Array, Values, ascending, case, cases, chosen, np, reals
 from genesis.ir.ops.scan import cumsum
-from genesis.ir.size import Size
+from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
 
 

@@ -36,7 +36,7 @@ from genesis.ir.ops.samples import (
     reals,
 )
 from genesis.ir.ops.searching import searchsorted
-from genesis.ir.size import near
+from genesis.ir.sym_int import near
 from genesis.ir.types import DType, TensorType, float32, float64, int32, int64
 
 FINE: Final = 8

@@ -48,7 +48,7 @@ from genesis.ir.ops.samples import (
     shuffled,
 )
 from genesis.ir.ops.scan import cumsum
-from genesis.ir.size import FAR, Size, near
+from genesis.ir.sym_int import FAR, Size, near
 from genesis.ir.types import DType, TensorType, bool_, float32, int16, int32, int64, uint8
 
 NARROW_TILE: Final = 8192

@@ -25,7 +25,7 @@ from genesis.ir.ops.pointwise import (
 from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import REDUCE, max, min, over, reduced, reduced_shape, reduced_type, spread, sum
 from genesis.ir.ops.samples import ANY, FLOAT, Array, Samples, case, cases, forward_only, np, reals
-from genesis.ir.size import real
+from genesis.ir.sym_int import real
 from genesis.ir.types import TensorType, int64
 
 Axes = tuple[int, ...]
