@@ -83,7 +83,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     kept = [path for module in list(sys.modules.values()) if (path := getattr(module, "__cached__", None))]
     found: dict[str, Any] = {"phases": phases, "origin": made.origin, "plan_s": made.seconds,
                              "launches": len(made.plan.steps), "triton": "triton" in sys.modules,
-                             "passes": "genesis.passes.fuse" in sys.modules, "torch": "torch" in sys.modules,
+                             "passes": "genesis.passes.fusion.fuse" in sys.modules, "torch": "torch" in sys.modules,
                              "modules": len(kept), "bytecode": sum(map(os.path.exists, kept))}
     found["again_ms"] = _times(lambda: step(*first).item())
     sizes = {}

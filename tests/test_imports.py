@@ -127,8 +127,8 @@ def test_imports_go_one_way(module: str) -> None:
 @pytest.mark.parametrize("module, text", [
     ("genesis.ir.node", "from genesis.passes import fuse"),
     ("genesis.ir.node", "def late():\n    import genesis.engine"),
-    ("genesis.passes.fuse", "import genesis"),
-    ("genesis.passes.fuse", "from genesis.codegen.index_map import Index"),
+    ("genesis.passes.fusion.fuse", "import genesis"),
+    ("genesis.passes.fusion.fuse", "from genesis.codegen.index_map import Index"),
     ("genesis.codegen.emitter", "from genesis.runtime.memory_pool import Pool"),
     ("genesis.runtime.plan", "from genesis.ir.node import Node"),
     ("genesis.tensor", "from genesis.nn import Module"),
@@ -139,7 +139,7 @@ def test_a_wrong_arrow_is_noticed(module: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("module, text", [
-    ("genesis.passes.fuse", "from genesis.ir.node import Node"),
+    ("genesis.passes.fusion.fuse", "from genesis.ir.node import Node"),
     ("genesis.runtime.plan", "from genesis.ir.types import DType"),
     ("genesis.storage", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from genesis.nn import Module"),
     ("genesis.nn.linear", "import genesis"),

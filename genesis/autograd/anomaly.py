@@ -80,7 +80,7 @@ def check(roots: Sequence[Node]) -> None:
 def _expanded(roots: Sequence[Node]) -> list[Node]:
     """The roots with their gradients written out."""
     from genesis.ir.graph import Graph
-    from genesis.passes.autodiff import autodiff
+    from genesis.passes.graph.autodiff import autodiff
     return list(autodiff(Graph((), tuple(roots))).roots)
 
 

@@ -240,7 +240,7 @@ def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Nod
 
     The derivative of a sum does not depend on what was summed: its gradient calls no hook there.
     """
-    from genesis.passes.autodiff import autodiff
+    from genesis.passes.graph.autodiff import autodiff
     expanded = autodiff(Graph((), (*starts, *asked))).roots
     seen: set[Node] = set()
     stack = list(expanded[:len(starts)])

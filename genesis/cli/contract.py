@@ -18,7 +18,7 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.ops.samples import Array, Case, Literal, Operand
 from genesis.ir.printer import print_graph, value_text
 from genesis.ir.types import Device, DType, bool_, cpu, float32, int64, tensor_type
-from genesis.passes.memory_values import OPAQUE
+from genesis.passes.fusion.materialize import OPAQUE
 
 _GPU = Device("cuda", 0)
 _KINDS = {"bool": "bool", "int": "integers", "float": "floating-point"}
@@ -136,7 +136,7 @@ def decomposition_text(node: Node) -> str:
 
 def gradient_text(node: Node) -> str:
     """What the gradient of one sample is, as a graph's text: its last inputs are the results' gradients."""
-    from genesis.passes.autodiff import gradients
+    from genesis.passes.graph.autodiff import gradients
     several = isinstance(node.type, tuple)
     outputs = [control.item(node, index=i) for i in range(len(node.type))] if several else [node]
     count = sum(x.op is leaves.input for x in node.inputs)

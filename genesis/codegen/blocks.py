@@ -13,7 +13,7 @@ from typing import Final
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.kernel_ir import Kernel, Position, Random, Store
 from genesis.ir.sym_int import Size, near
-from genesis.passes.split_reductions import whole_columns
+from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
 """Most elements of a row that is one block, held in registers from load to store."""

@@ -20,9 +20,9 @@ from genesis.codegen.templates.segments import emit_segment
 from genesis.codegen.templates.sort import emit_sort
 from genesis.config import config
 from genesis.ir.node import Node
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.outline import once, structure
-from genesis.passes.views import stored_as
+from genesis.passes.structural_memo import once, structure
 
 
 def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:

@@ -22,11 +22,11 @@ from genesis.ir.ops.in_range import in_range, report_of
 from genesis.ir.ops.splits import reduce_runs
 from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, int64, promote_types
+from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
+from genesis.passes.fusion.loop_reads import coordinates, reduction_space
+from genesis.passes.fusion.materialize import weight
+from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
-from genesis.passes.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
-from genesis.passes.memory_values import weight
-from genesis.passes.reads import coordinates, reduction_space
-from genesis.passes.views import Point, pieces, stored_as
 
 
 class NotFusable(Exception):

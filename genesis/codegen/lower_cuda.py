@@ -19,18 +19,18 @@ from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.types import float32, int64, tensor_type
-from genesis.passes.channels_last import DOTS
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.materialize import OPAQUE
+from genesis.passes.fusion.shadow_weights import keep_copies
+from genesis.passes.graph.channels_last import DOTS
+from genesis.passes.graph.patterns import flash_refusal
+from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.graph.split_k import split_products
+from genesis.passes.graph.split_reductions import split_reductions
+from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.keep_copies import keep_copies
-from genesis.passes.memory_values import OPAQUE
-from genesis.passes.patterns import flash_refusal
+from genesis.passes.memory.plan_memory import MemoryPlan
 from genesis.passes.pipeline import Backend
-from genesis.passes.plan_memory import MemoryPlan
-from genesis.passes.snapshots import copy_while_updating
-from genesis.passes.split_products import split_products
-from genesis.passes.split_reductions import split_reductions
-from genesis.passes.split_scans import split_scans
 from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]

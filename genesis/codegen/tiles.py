@@ -20,8 +20,8 @@ from genesis.codegen.blocks import Blocks, flat_block, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
 from genesis.ir.sym_int import near
+from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group
-from genesis.passes.index_map import Atom, Expr
 
 SHORTEST_ROW: Final = 16
 """A shorter row is not worth a coordinate of its own."""

@@ -33,7 +33,7 @@ from genesis.codegen.kernel_ir import (
 from genesis.codegen.rounded import rounded_values
 from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
-from genesis.passes.index_map import Bound, Expr, atoms
+from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
 _INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
 BIG = {int32: 2**31 - 1, int64: 2**63 - 1}

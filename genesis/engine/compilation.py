@@ -21,8 +21,8 @@ from genesis.runtime.plan import Plan
 if TYPE_CHECKING:
     from genesis.codegen.cuda.gpu_model import GpuModel
     from genesis.passes.groups import Schedule
+    from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.passes.pipeline import Backend
-    from genesis.passes.plan_memory import MemoryPlan
 
 
 @dataclass
@@ -97,7 +97,7 @@ def plan_of(graph: Graph, device: Device, prepared: Graph, schedule: Schedule, m
         prepared: what was grouped. Behind the program's own inputs it has those that the plan keeps.
         schedule, memory: of that.
     """
-    from genesis.passes.keep_copies import copied_from
+    from genesis.passes.fusion.shadow_weights import copied_from
     steps, registers = target.lower(schedule, memory)
     kept = copied_from(prepared, len(graph.inputs))
     inputs = (*graph.inputs, *(copy for copy, _ in kept))
@@ -110,7 +110,7 @@ def plan_of(graph: Graph, device: Device, prepared: Graph, schedule: Schedule, m
 
 def _refresh(device: Device, prepared: Graph, given: int, target: Target) -> Plan | None:
     """The plan that makes the kept copies anew."""
-    from genesis.passes.keep_copies import refreshing
+    from genesis.passes.fusion.shadow_weights import refreshing
     from genesis.passes.pipeline import run_passes
     graph = refreshing(prepared, given)
     if graph is None:
@@ -172,9 +172,9 @@ class Target:
 
 def _cpu() -> Target:
     from genesis.codegen import lower_cpu
+    from genesis.passes.fusion.group_per_op import single_nodes
+    from genesis.passes.graph.make_contiguous import straighten
     from genesis.passes.pipeline import Backend
-    from genesis.passes.single_nodes import single_nodes
-    from genesis.passes.straighten import straighten
     backend = Backend("cpu", lower_cpu.supports, straighten,
                       lambda graph: single_nodes(graph, lower_cpu.is_view), lower_cpu.may_overwrite)
     return Target(backend, lower_cpu.lower)

@@ -15,7 +15,7 @@ from genesis.engine.capture import Captured, build_nodes, constants
 from genesis.frontend.storage import Cell
 from genesis.ir.node import Node
 from genesis.ir.ops import control
-from genesis.passes.autodiff import read_by_backward
+from genesis.passes.graph.autodiff import read_by_backward
 
 
 class Usage:

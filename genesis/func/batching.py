@@ -159,5 +159,5 @@ def _without_gradients(nodes: list[Node]) -> list[Node]:
     """The nodes with the gradients among them written out."""
     if not any(node.op is control.grad for node in topological(nodes)):
         return nodes
-    from genesis.passes.autodiff import autodiff
+    from genesis.passes.graph.autodiff import autodiff
     return list(autodiff(Graph((), tuple(nodes))).roots)

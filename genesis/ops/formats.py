@@ -1,7 +1,7 @@
 """torch's memory formats: the orders of dimensions that a program can ask for by name.
 
 They decide where elements lie and so what is a view of what. In which order a convolution on CUDA reads its operands is
-the compiler's choice all the same (`passes/channels_last.py`).
+the compiler's choice all the same (`passes/graph/channels_last.py`).
 """
 
 from __future__ import annotations

@@ -9,17 +9,17 @@ from typing import Any
 from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.passes.autodiff import autodiff
-from genesis.passes.batch_rows import batch_rows
-from genesis.passes.canonicalize import canonicalize
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.graph.inline import inline
+from genesis.passes.graph.legalize import legalize
+from genesis.passes.graph.patterns import apply_patterns
+from genesis.passes.graph.reroll import batch_rows
 from genesis.passes.groups import Schedule
-from genesis.passes.inline import inline
-from genesis.passes.legalize import legalize
-from genesis.passes.patterns import apply_patterns
-from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
-from genesis.passes.remat import remat
-from genesis.passes.schedule import lower_peak
+from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan, plan_memory
+from genesis.passes.memory.schedule import lower_peak
+from genesis.passes.remat.remat import remat
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Backend:
         prepare: a last graph pass of its own, before grouping.
         group: its grouping: what becomes one kernel, in which order.
         may_overwrite: whether a kernel may write a result over an operand.
-        patterns: names of the rules of `passes/patterns.py` that it has kernels for.
+        patterns: names of the rules of `passes/graph/patterns.py` that it has kernels for.
         gpu: what it compiles for, None where that is no GPU.
-        recomputes: whether its kernels make again what is cheaper than a store and a load (`passes/remat.py`).
+        recomputes: whether its kernels make again what is cheaper than a store and a load (`passes/remat/remat.py`).
     """
 
     name: str

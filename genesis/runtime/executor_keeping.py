@@ -1,4 +1,4 @@
-"""Runs a plan that keeps low-precision copies of some of its inputs (`passes/keep_copies.py`).
+"""Runs a plan that keeps low-precision copies of some of its inputs (`passes/fusion/shadow_weights.py`).
 
 The plan reads the copies, overwrites their sources, and overwrites the copies to match. A copy that does not show its
 source's content (the first run; somebody else wrote to the source) is made anew before:

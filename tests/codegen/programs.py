@@ -10,7 +10,7 @@ import torch
 from genesis.ir import Device, DType, Graph, Node, tensor_type
 from genesis.ir.ops import leaves
 from genesis.ir.types import float32
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.groups import Schedule
 from tests.codegen.evaluate import decomposed, evaluate, torch_dtype
 from tests.codegen.run_interpreted import run_schedule

@@ -11,8 +11,8 @@ from genesis.codegen.emit import emit
 from genesis.codegen.source import KernelSource, TensorTable, define
 from genesis.ir.node import Node
 from genesis.ir.types import DType
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.views import stored_as
 from genesis.runtime.host_accesses import Accesses, watch
 from genesis.runtime.host_interpreter import interpreting
 

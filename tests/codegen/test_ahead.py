@@ -14,7 +14,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.norm import rms_norm
 from genesis.ir.types import DType, bfloat16, float32
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import decomposed
 from tests.codegen.programs import check, inputs
 from tests.codegen.test_machine_code import ptx_of

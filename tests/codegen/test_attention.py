@@ -175,7 +175,7 @@ def test_what_nobody_reads_is_not_computed() -> None:
 
 
 def test_unfused_programs_keep_one_kernel_for_several_results() -> None:
-    from genesis.passes.fuse import fuse
+    from genesis.passes.fusion.fuse import fuse
     operands, outputs = program((), 20, 20, 16, 16, True, 0.25)
     stages, _, _ = run_passes(Graph(operands, outputs), BACKEND)
     assert kinds(fuse(stages["prepared"], merge=False)).count("attention_backward") == 2

@@ -9,7 +9,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement
 from genesis.ir.types import float32, tensor_type
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 
 from .run_interpreted import run_schedule
 

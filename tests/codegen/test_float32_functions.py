@@ -21,7 +21,7 @@ from genesis.codegen.lower_cuda import supports
 from genesis.codegen.triton_lowerings import POINTWISE
 from genesis.ir import OPS, Graph
 from genesis.ir.types import bfloat16, float32, float64
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import decomposed
 from tests.codegen.programs import inputs
 from tests.codegen.run_interpreted import empty, run_source

@@ -10,7 +10,7 @@ import torch
 
 from genesis.ir import OPS, Graph
 from genesis.ir.types import bfloat16, dtype_named, float16
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import decomposed, torch_dtype
 from tests.codegen.programs import an_input
 from tests.codegen.run_interpreted import run_schedule

@@ -16,7 +16,7 @@ from genesis.ir import OPS, Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import DType, bfloat16, float32
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.programs import an_input
 
 DEEP, WIDE = (4096, 3072), (768, 3072)

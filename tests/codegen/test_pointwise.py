@@ -14,7 +14,7 @@ from genesis.ir import OPS, literal
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bfloat16, bool_, dtype_named, float16, float32, float64, int8, int32, int64, uint8
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import philox, torch_dtype
 from tests.codegen.programs import GPU, TOLERANCE, an_input, check, inputs, kinds
 from tests.codegen.run_interpreted import compile_cubin, run_schedule

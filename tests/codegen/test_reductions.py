@@ -14,7 +14,7 @@ from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.types import bfloat16, bool_, dtype_named, float32, int64
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import decomposed, evaluate
 from tests.codegen.programs import GPU, an_input, check, inputs, kinds, some
 from tests.codegen.run_interpreted import compile_cubin, empty, run_source

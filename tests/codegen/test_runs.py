@@ -19,10 +19,10 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.splits import reduce_runs
 from genesis.ir.types import bfloat16, bool_, float16, float32, int8
-from genesis.passes import split_reductions as split
-from genesis.passes.autodiff import autodiff
-from genesis.passes.canonicalize import canonicalize
-from genesis.passes.fuse import TOGETHER, fuse
+from genesis.passes.fusion.fuse import TOGETHER, fuse
+from genesis.passes.graph import split_reductions as split
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.groups import Schedule
 from tests.codegen.evaluate import decomposed, evaluate
 from tests.codegen.programs import an_input, check, inputs, kinds, some

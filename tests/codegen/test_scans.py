@@ -13,7 +13,7 @@ from genesis.ir.ops import movement, scan
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.control import item
 from genesis.ir.types import bool_, dtype_named, int32
-from genesis.passes import split_scans
+from genesis.passes.graph import split_scans
 from genesis.passes.pipeline import run_passes
 from tests.codegen.programs import an_input, kinds, some
 from tests.codegen.run_interpreted import compile_cubin, run_schedule

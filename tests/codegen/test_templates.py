@@ -12,7 +12,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import bfloat16, dtype_named, float32, float64, int32, int64
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import torch_dtype
 from tests.codegen.programs import GPU, an_input, check, inputs, kinds, some
 from tests.codegen.run_interpreted import compile_cubin

@@ -10,7 +10,7 @@ import genesis
 from genesis.engine import compilation as compiler
 from genesis.engine import flushing as engine
 from genesis.nn import functional as F
-from genesis.passes import split_reductions
+from genesis.passes.graph import split_reductions
 
 from .compare import check, launches, numbers
 

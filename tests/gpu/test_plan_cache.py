@@ -231,7 +231,7 @@ for size in (48, 32, 48):
     optimizer.step()
     origins.append(engine.last_plan().origin)
     losses.append(loss.item())
-heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fuse", "genesis.codegen.emit")
+heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.emit")
          if name in sys.modules]
 print("RESULT " + json.dumps({"losses": losses, "origins": origins, "heavy": heavy}))
 """
@@ -262,7 +262,7 @@ from genesis import engine, plans
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
 captured = engine.capture([(x * 2.5).sum(0).storage.node], [], [])
 found = plans.find(captured, Device("cuda"), {})
-print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fuse", "genesis.codegen.emit")
+print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.emit")
                      if name in sys.modules])
 """
 

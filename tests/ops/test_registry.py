@@ -24,7 +24,7 @@ from genesis.ir import OPS, Node, Op, literal, make, tensor_type
 from genesis.ir.graph import topological
 from genesis.ir.ops.samples import Array, Case, Literal, Operand
 from genesis.ir.types import DTYPES, DType, bool_, float32, float64, int64
-from genesis.passes.autodiff import gradients
+from genesis.passes.graph.autodiff import gradients
 from tests.evaluate import evaluate
 
 LEAVES = {name for name, op in OPS.items() if op.kind == "leaf"} - {"const", "iota"}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from genesis.ir import Node
 from genesis.ir.place import Place
-from genesis.passes.arena import ALIGNMENT
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.plan_memory import MayOverwrite, MemoryPlan
+from genesis.passes.memory.arena import ALIGNMENT
+from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan
 
 Block = tuple[str, int]
 

@@ -13,8 +13,8 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.parser import parse
 from genesis.ir.types import float64
 from genesis.ir.verify import verify
-from genesis.passes.autodiff import autodiff
-from genesis.passes.canonicalize import canonicalize
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
 from tests.evaluate import evaluate
 from tests.passes.texts import assert_text
 

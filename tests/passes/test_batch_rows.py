@@ -10,8 +10,8 @@ from genesis.engine import flushing as engine
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.ir.verify import verify
-from genesis.passes.batch_rows import batch_rows
-from genesis.passes.canonicalize import canonicalize
+from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.graph.reroll import batch_rows
 from tests.passes.texts import assert_same_bits, assert_text, values_of
 
 ROW = """
@@ -148,7 +148,7 @@ def test_programs(program, monkeypatch):
     assigns = sum(node.op.name == "assign" for node in plans[0].stages["canonical"].nodes)
     assert assigns <= (6 if program.__name__ == "one_from_the_other" else 2)
     with monkeypatch.context() as patch:
-        patch.setattr(genesis.passes.batch_rows, "FEWEST", 1000)
+        patch.setattr(genesis.passes.graph.reroll, "FEWEST", 1000)
         engine._plans.clear()
         wanted = program(*map(genesis.tensor, arrays)).double().numpy()
     engine._plans.clear()

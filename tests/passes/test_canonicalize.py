@@ -11,8 +11,8 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.parser import parse
 from genesis.ir.types import DTYPES, float32, int64
 from genesis.ir.verify import verify
-from genesis.passes.canonicalize import RULES, canonicalize
-from genesis.passes.simplify_arithmetic import holds
+from genesis.passes.graph.canonicalize import RULES, canonicalize
+from genesis.passes.graph.simplify_arithmetic import holds
 from tests.passes.texts import assert_same_bits, assert_text, values_of
 
 CHANGED = {
@@ -406,7 +406,7 @@ def test_the_users_line_is_kept() -> None:
 
 def test_a_deep_chain_needs_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules see operands that are rewritten already, so a long chain of views goes in one round, and one to see it."""
-    import genesis.passes.canonicalize as module
+    import genesis.passes.graph.canonicalize as module
     rounds = []
     original = module.rewrite
     monkeypatch.setattr(module, "rewrite", lambda graph, rule: rounds.append(0) or original(graph, rule))

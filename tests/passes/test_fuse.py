@@ -16,11 +16,11 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import bfloat16, float32, int64
-from genesis.passes.cluster_graph import ClusterGraph
-from genesis.passes.finish_groups import LONGEST
-from genesis.passes.fuse import fuse
-from genesis.passes.memory_values import weight
-from genesis.passes.split_reductions import split_reductions
+from genesis.passes.fusion.cluster_graph import ClusterGraph
+from genesis.passes.fusion.finish_groups import LONGEST
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.materialize import weight
+from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.evaluate import decomposed
 from tests.codegen.programs import an_input, check, inputs, kinds
 

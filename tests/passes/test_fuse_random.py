@@ -13,7 +13,7 @@ from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.types import int64
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from tests.codegen.evaluate import evaluate
 from tests.codegen.programs import an_input, some
 from tests.codegen.run_interpreted import run_schedule

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from genesis.passes.index_map import Expr, add, flatten, floordiv, mod_, offset, scale, unflatten, variable
+from genesis.passes.fusion.index_map import Expr, add, flatten, floordiv, mod_, offset, scale, unflatten, variable
 
 
 def evaluate(e: Expr, values: dict[str, int]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.ir.parser import parse
-from genesis.passes.inline import inline
+from genesis.passes.graph.inline import inline
 from tests.passes.texts import assert_text
 
 SQUARE = "graph(%a: f32[4]) { %b: f32[4] = mul(%a, %a) return %b }"

@@ -13,7 +13,7 @@ from genesis.ir.ops import leaves
 from genesis.ir.parser import parse
 from genesis.ir.types import float32
 from genesis.ir.verify import verify
-from genesis.passes.legalize import legalize
+from genesis.passes.graph.legalize import legalize
 from tests.passes.texts import assert_same_bits, assert_text, values_of
 
 

@@ -12,11 +12,11 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.sym_int import Trace
-from genesis.passes import outline
-from genesis.passes.fuse import fuse
+from genesis.passes import structural_memo as outline
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.operand_view import _operand_view, operand_view
 from genesis.passes.groups import Group
-from genesis.passes.operand_view import _operand_view, operand_view
-from genesis.passes.outline import below, once, structure
+from genesis.passes.structural_memo import below, once, structure
 from tests.codegen.programs import check, inputs
 
 

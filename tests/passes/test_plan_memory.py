@@ -10,10 +10,10 @@ from genesis.codegen import lower_cpu
 from genesis.engine.compilation import backend_of
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
-from genesis.passes.arena import ALIGNMENT, arranged
+from genesis.passes.fusion.group_per_op import single_nodes
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.plan_memory import MayOverwrite, MemoryPlan, plan_memory
-from genesis.passes.single_nodes import single_nodes
+from genesis.passes.memory.arena import ALIGNMENT, arranged
+from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan, plan_memory
 from tests.passes.random_graphs import graphs
 from tests.passes.simulate import arena_places, check_plan, most_live_bytes
 

@@ -21,16 +21,16 @@ from genesis.ir.ops.contraction import matmul
 from genesis.ir.parser import parse
 from genesis.ir.types import bfloat16, float32
 from genesis.ir.verify import verify
-from genesis.passes.autodiff import autodiff
-from genesis.passes.canonicalize import canonicalize
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.graph.legalize import legalize
 from genesis.passes.groups import Schedule
-from genesis.passes.legalize import legalize
-from genesis.passes.remat import NO_MORE, decide, moved_bytes, remat, turns
-from genesis.passes.remat_cut import FORBIDDEN, Choice, Value, cheapest, choice
-from genesis.passes.remat_network import Step
-from genesis.passes.remat_rewrite import recomputed
-from genesis.passes.schedule import Lives, lower_peak
+from genesis.passes.memory.schedule import Lives, lower_peak
+from genesis.passes.remat.min_cut import FORBIDDEN, Choice, Value, cheapest, choice
+from genesis.passes.remat.network import Step
+from genesis.passes.remat.remat import NO_MORE, decide, moved_bytes, remat, turns
+from genesis.passes.remat.rewrite import recomputed
 from tests.codegen.evaluate import evaluate
 from tests.codegen.programs import an_input, inputs, some
 from tests.codegen.run_interpreted import run_schedule

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from genesis.codegen import lower_cpu
 from genesis.ir import Graph
 from genesis.ir.parser import parse
+from genesis.passes.fusion.group_per_op import single_nodes
 from genesis.passes.groups import Schedule
-from genesis.passes.plan_memory import plan_memory
-from genesis.passes.schedule import lower_peak
-from genesis.passes.single_nodes import single_nodes
+from genesis.passes.memory.plan_memory import plan_memory
+from genesis.passes.memory.schedule import lower_peak
 from tests.passes.random_graphs import graphs
 from tests.passes.simulate import check_plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.codegen.lower_cpu import is_view
 from genesis.ir.parser import parse
-from genesis.passes.single_nodes import single_nodes
+from genesis.passes.fusion.group_per_op import single_nodes
 
 PROGRAM = """graph(%x: f32[4,6], %w: f32[6]; 1 number) {
   %n: f64~[] = scalar(index=0)

@@ -6,9 +6,9 @@ from genesis.engine.compilation import backend_of
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
 from genesis.ir.parser import parse
-from genesis.passes.fuse import fuse
-from genesis.passes.plan_memory import plan_memory
-from genesis.passes.snapshots import copy_while_updating
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.memory.plan_memory import plan_memory
 from tests.codegen.programs import inputs
 from tests.passes.texts import assert_text
 

@@ -11,8 +11,8 @@ from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_runs, swap_last
 from genesis.ir.types import DType, bfloat16, float32
-from genesis.passes.fuse import fuse
-from genesis.passes.split_products import BLOCK, split_products
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.split_k import BLOCK, split_products
 from tests.codegen.programs import check, inputs, some
 from tests.codegen.test_machine_code import ptx_of, remarks
 

@@ -12,7 +12,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import cpu, float32, tensor_type
-from genesis.passes.straighten import is_turned, straighten, strides_of
+from genesis.passes.graph.make_contiguous import is_turned, straighten, strides_of
 
 LARGE = 256
 

@@ -34,9 +34,9 @@ from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.types import DType, bool_, float32
+from genesis.passes.fusion.operand_view import OperandView, operand_view
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.operand_view import OperandView, operand_view
-from genesis.passes.views import stored_as
 
 LOG2_E: Final = math.log2(math.e)
 LN_2: Final = math.log(2)

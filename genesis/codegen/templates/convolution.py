@@ -24,9 +24,9 @@ from genesis.codegen.templates.matmul import INPUT_PRECISION, Tile, with_room
 from genesis.codegen.triton_lowerings import POINTER, triton_type
 from genesis.ir.sym_int import estimate
 from genesis.ir.types import DType, float32
-from genesis.passes.channels_last import FEW_CHANNELS
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.channels_last import FEW_CHANNELS
 from genesis.passes.groups import Group
-from genesis.passes.views import stored_as
 
 _TILES: Final[dict[int, tuple[Tile, ...]]] = {
     # bytes of an element → tiles of places, channels and terms, the largest first

@@ -13,7 +13,7 @@ from genesis.codegen.source import KernelSource
 from genesis.codegen.templates.convolution import Convolution, coordinates, digits, flat
 from genesis.codegen.triton_lowerings import triton_type
 from genesis.ir.types import float32
-from genesis.passes.channels_last import FEW_CHANNELS
+from genesis.passes.graph.channels_last import FEW_CHANNELS
 
 
 def by_weight(c: Convolution) -> KernelSource:

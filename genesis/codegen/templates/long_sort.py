@@ -13,8 +13,8 @@ from genesis.codegen.triton_lowerings import POINTER
 from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS
 from genesis.ir.sym_int import Size
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.views import stored_as
 
 MERGED: Final = 16
 """Words of one program of a merge."""

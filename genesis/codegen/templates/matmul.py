@@ -23,9 +23,9 @@ from genesis.ir.ops.contraction import matmul, matmul_runs
 from genesis.ir.ops.splits import run_length
 from genesis.ir.sym_int import gcd, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
+from genesis.passes.fusion.operand_view import OperandView, operand_view
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.operand_view import OperandView, operand_view
-from genesis.passes.views import stored_as
 
 PRODUCTS: Final = (matmul, matmul_runs)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from genesis.codegen.triton_emitter import expression
 from genesis.ir.node import Node
+from genesis.passes.fusion.index_map import Atom, Expr
+from genesis.passes.fusion.operand_view import OperandView
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.index_map import Atom, Expr
-from genesis.passes.operand_view import OperandView
-from genesis.passes.views import stored_as
 
 
 def memory_of(view: OperandView, group: Group) -> Node:

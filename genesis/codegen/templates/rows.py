@@ -15,9 +15,9 @@ from genesis.codegen.source import KernelSource
 from genesis.codegen.triton_emitter import Body, expression
 from genesis.codegen.triton_lowerings import POINTER
 from genesis.ir.node import Node
+from genesis.passes.fusion.loop_reads import coordinates
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
-from genesis.passes.reads import coordinates
-from genesis.passes.views import stored_as
 
 
 def space_of(shape: tuple[int, ...], axis: int) -> Space:

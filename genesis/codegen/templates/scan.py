@@ -19,9 +19,9 @@ from genesis.codegen.templates.rows import Rows, result
 from genesis.codegen.triton_lowerings import held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.types import DType, bool_, int32
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.split_scans import COLUMNS
 from genesis.passes.groups import Group
-from genesis.passes.split_scans import COLUMNS
-from genesis.passes.views import stored_as
 
 
 @dataclass(frozen=True)

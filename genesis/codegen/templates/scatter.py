@@ -23,8 +23,8 @@ from genesis.codegen.triton_emitter import literal
 from genesis.codegen.triton_lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.types import DType, bool_, int32
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.views import stored_as
 
 SEARCHED = 512
 """Indices compared at a time."""

@@ -20,9 +20,9 @@ from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
 from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import DType, int32
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.simplify_arithmetic import is_constant
 from genesis.passes.groups import Group
-from genesis.passes.simplify_arithmetic import is_constant
-from genesis.passes.views import stored_as
 
 TILE: Final = 2048
 """Elements that a program has at a time."""

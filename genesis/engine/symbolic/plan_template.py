@@ -22,7 +22,7 @@ from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import Memory, PlanForm
 
 if TYPE_CHECKING:
-    from genesis.passes.plan_memory import MemoryPlan
+    from genesis.passes.memory.plan_memory import MemoryPlan
 
 
 class Family:
@@ -101,7 +101,7 @@ class Family:
 
     def _memory(self, values: Sequence[Any]) -> Memory:
         """Memory planned for the sizes that these values were computed from."""
-        from genesis.passes.arena import arranged
+        from genesis.passes.memory.arena import arranged
         nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
         arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests])
         return Memory([arena.offsets[value] for value in self._values], arena.size, arena.peak)

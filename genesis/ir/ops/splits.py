@@ -1,6 +1,6 @@
 """Reductions in two steps: of runs of the elements, by many programs, then of what these found.
 
-`passes/split_reductions.py` makes them where a single program for each result would leave most of a GPU idle.
+`passes/graph/split_reductions.py` makes them where a single program for each result would leave most of a GPU idle.
 """
 
 from __future__ import annotations

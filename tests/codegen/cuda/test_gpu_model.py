@@ -26,7 +26,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import Device, bfloat16, float32
-from genesis.passes.fuse import fuse
+from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
 from genesis.runtime import cuda_driver
 from genesis.runtime.driver import DeviceProperties
@@ -160,7 +160,7 @@ def test_loads_run_ahead_as_far_as_shared_memory_reaches() -> None:
 
 
 def test_a_gpus_kernel_is_not_anothers() -> None:
-    """What equal groups share (`passes/outline.py`) they share on one GPU."""
+    """What equal groups share (`passes/structural_memo.py`) they share on one GPU."""
     x, = inputs((1 << 22,))
     group, = fuse(Graph((x,), (p.exp(x),))).groups
     texts = [emit(group, gpu).source for gpu in (H200, MODELS["a100"], replace(H200, multiprocessors=20), H200)]

@@ -11,10 +11,10 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import estimate
+from genesis.passes.fusion.loop_reads import coordinates, reads_at
+from genesis.passes.fusion.materialize import PARTIAL, MemoryValues, weight
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
-from genesis.passes.memory_values import PARTIAL, MemoryValues, weight
-from genesis.passes.reads import coordinates, reads_at
-from genesis.passes.views import stored_as
 
 LONGEST = 160
 """Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length. A search among

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import estimate
+from genesis.passes.fusion.materialize import OPAQUE, memory_values, weight
+from genesis.passes.fusion.operand_view import operand_view
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.memory_values import OPAQUE, memory_values, weight
-from genesis.passes.operand_view import operand_view
-from genesis.passes.remat_cut import FORBIDDEN, Value
-from genesis.passes.views import stored_as
+from genesis.passes.remat.min_cut import FORBIDDEN, Value
 
 FUSED = ("loop", "foreach")
 """Kinds of groups that can make what they read."""

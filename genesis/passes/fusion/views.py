@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from genesis.ir.node import Node
-from genesis.passes.index_map import ZERO, Bound, Expr, add, constant, flatten, floordiv, mod_, offset, scale, unflatten
+from genesis.passes.fusion.index_map import (
+    ZERO,
+    Bound,
+    Expr,
+    add,
+    constant,
+    flatten,
+    floordiv,
+    mod_,
+    offset,
+    scale,
+    unflatten,
+)
 
 Point = tuple[Expr, ...]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read, recompute
-from genesis.passes.operand_view import operand_view
-from genesis.passes.views import stored_as
+from genesis.passes.fusion.operand_view import operand_view
+from genesis.passes.fusion.views import stored_as
 
 WEIGHTS = {
     "div": 2, "sqrt": 2, "rsqrt": 3, "reciprocal": 2, "exp": 4, "exp2": 3, "expm1": 5, "log": 5, "log2": 5, "log10": 5,

@@ -32,16 +32,16 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.splits import reduce_runs
 from genesis.ir.sym_int import estimate
-from genesis.passes.cluster_graph import IN_BETWEEN, ClusterGraph
-from genesis.passes.epilogues import merge_epilogues
-from genesis.passes.finish_groups import make_groups
-from genesis.passes.foreach import join_equal_groups
+from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph
+from genesis.passes.fusion.epilogues import merge_epilogues
+from genesis.passes.fusion.finish_groups import make_groups
+from genesis.passes.fusion.foreach import join_equal_groups
+from genesis.passes.fusion.index_map import Expr, flatten, unflatten
+from genesis.passes.fusion.loop_reads import coordinates, reads_at, reduction_space
+from genesis.passes.fusion.materialize import OPAQUE, MemoryValues, maker, memory_values, weight
+from genesis.passes.graph.snapshots import copies_only
 from genesis.passes.groups import Refusal, Schedule, Space
-from genesis.passes.index_map import Expr, flatten, unflatten
-from genesis.passes.memory_values import OPAQUE, MemoryValues, maker, memory_values, weight
-from genesis.passes.reads import coordinates, reads_at, reduction_space
-from genesis.passes.schedule import order_groups
-from genesis.passes.snapshots import copies_only
+from genesis.passes.memory.schedule import order_groups
 
 MOST_WEIGHT = 128
 """Weighted ops in a kernel with reductions or pulled values. Pointwise kernels are cut to it later."""

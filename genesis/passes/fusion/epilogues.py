@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from genesis.ir.node import Node
 from genesis.ir.sym_int import estimate
 from genesis.ir.types import bfloat16, float16, float32
-from genesis.passes.reads import coordinates
+from genesis.passes.fusion.loop_reads import coordinates
 
 if TYPE_CHECKING:
-    from genesis.passes.fuse import Cluster, _Fuser
+    from genesis.passes.fusion.fuse import Cluster, _Fuser
 
 DTYPES = (float32, float16, bfloat16)
 """Of products whose tiles are sums in float32."""

@@ -8,7 +8,7 @@ from typing import Any
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops.recompute import recompute
-from genesis.passes.views import stored_as
+from genesis.passes.fusion.views import stored_as
 
 Key = tuple[str, Node, Any]
 

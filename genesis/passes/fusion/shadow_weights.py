@@ -19,8 +19,8 @@ from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves
 from genesis.ir.ops.pointwise import cast
-from genesis.passes.memory_values import memory_operands
-from genesis.passes.views import stored_as
+from genesis.passes.fusion.materialize import memory_operands
+from genesis.passes.fusion.views import stored_as
 
 
 def keep_copies(graph: Graph) -> Graph:

@@ -19,7 +19,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import movement
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.types import row_major
-from genesis.passes.snapshots import copied
+from genesis.passes.graph.snapshots import copied
 
 FEWEST: Final = 1 << 14
 """Elements from which the copy is worth a call: fewer fit in the first cache."""

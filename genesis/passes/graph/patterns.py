@@ -22,8 +22,8 @@ from genesis.ir.ops.flash_attention import (
 from genesis.ir.ops.precision import narrow, wide
 from genesis.ir.ops.reduction import sum
 from genesis.ir.types import TensorType
-from genesis.passes.channels_last import last, refuse_convolution, refuse_convolution_weight, weight_last
 from genesis.passes.gpu import Gpu
+from genesis.passes.graph.channels_last import last, refuse_convolution, refuse_convolution_weight, weight_last
 from genesis.passes.groups import Refusal
 
 Results = tuple[Node, ...]

@@ -11,8 +11,8 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
-from genesis.passes import simplify_arithmetic as arithmetic
-from genesis.passes import simplify_movement as movement
+from genesis.passes.graph import simplify_arithmetic as arithmetic
+from genesis.passes.graph import simplify_movement as movement
 
 Rule = Callable[[Node], "Node | None"]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from genesis.ir.node import Node
 from genesis.ir.sym_int import estimate
-from genesis.passes.arena import aligned
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.arena import aligned
 
 WORTH_REORDERING = 0.98
 """Part of the peak that must be left for the program's own order to be given up."""

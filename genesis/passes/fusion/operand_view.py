@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from genesis.ir.node import Node
-from genesis.passes.index_map import Expr, atoms, flatten, unflatten, variable
-from genesis.passes.outline import once
-from genesis.passes.views import pieces, stored_as
+from genesis.passes.fusion.index_map import Expr, atoms, flatten, unflatten, variable
+from genesis.passes.fusion.views import pieces, stored_as
+from genesis.passes.structural_memo import once
 
 
 @dataclass(frozen=True)

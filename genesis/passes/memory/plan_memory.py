@@ -19,8 +19,8 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
-from genesis.passes.arena import Arena, Request
 from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.arena import Arena, Request
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""

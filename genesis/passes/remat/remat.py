@@ -24,10 +24,10 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.sym_int import estimate
 from genesis.passes.groups import Schedule
-from genesis.passes.remat_cut import Choice, cheapest, everything_kept
-from genesis.passes.remat_network import CHOOSING, Step, network
-from genesis.passes.remat_rewrite import recomputed
-from genesis.passes.schedule import Lives, lower_peak
+from genesis.passes.memory.schedule import Lives, lower_peak
+from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
+from genesis.passes.remat.network import CHOOSING, Step, network
+from genesis.passes.remat.rewrite import recomputed
 
 LEAST_BYTES = 16 << 20
 """Kept bytes below which nothing is to be gained: they stay in the GPU's cache."""

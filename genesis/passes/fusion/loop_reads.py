@@ -8,10 +8,10 @@ from functools import lru_cache
 from math import prod
 
 from genesis.ir.node import Node
+from genesis.passes.fusion.index_map import Expr, flatten, loaded, unflatten, variable
+from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space
-from genesis.passes.index_map import Expr, flatten, loaded, unflatten, variable
-from genesis.passes.outline import below, once
-from genesis.passes.views import Point, pieces
+from genesis.passes.structural_memo import below, once
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,5 @@
+"""Rematerialization: compute again what is cheaper than a store and a load.
+
+In: a `Schedule` of a step. Out: the same step with second computations behind `recompute` barriers, chosen by a minimum
+cut between forward and backward.
+"""
