@@ -175,8 +175,8 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
 
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     """The time of every kernel with every tile of the grid that compiles, fits and gives right results."""
-    from genesis.codegen.compile_cuda import compile_sources
-    from genesis.codegen.emit import emit
+    from genesis.codegen.cuda.compile import compile_sources
+    from genesis.codegen.cuda.emit import emit
     from genesis.engine import flushing as engine
     from genesis.engine.compilation import gpu_at_hand
     from genesis.runtime.kernel_cache import KernelCache

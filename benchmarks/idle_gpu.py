@@ -25,7 +25,7 @@ from genesis.runtime.driver import DeviceProperties
 from genesis.runtime.plan import KernelImage
 
 if TYPE_CHECKING:
-    from genesis.codegen.source import KernelSource
+    from genesis.codegen.cuda.source import KernelSource
 
 MEMORY: Final = 141 << 30
 ALIGNMENT: Final = 512
@@ -119,7 +119,9 @@ def _uncompiled(sources: Sequence[KernelSource], store: Any = None, gpu: Any = N
 @contextmanager
 def idle_gpu() -> Iterator[IdleDriver]:
     """Inside, "cuda" is an idle GPU. Plans made inside are forgotten."""
-    from genesis.codegen import lower_cuda  # here: who finds all plans on disk (`start_up.py`) generates no kernels
+    from genesis.codegen.cuda import (
+        lower as lower_cuda,  # here: who finds all plans on disk (`start_up.py`) generates no kernels
+    )
     compile_sources, driver = lower_cuda.compile_sources, IdleDriver()
     lower_cuda.compile_sources = _uncompiled  # type: ignore[assignment]
     cuda_driver.install(driver)

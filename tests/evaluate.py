@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from genesis.codegen.torch_lowerings import fold_numbers, lowering_for, torch_dtype
+from genesis.codegen.cpu.lowerings import fold_numbers, lowering_for, torch_dtype
 from genesis.ir import Node
 from genesis.ir.graph import topological
 

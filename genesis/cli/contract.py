@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.codegen import lower_cuda
-from genesis.codegen.triton_lowerings import POINTWISE
+from genesis.codegen.cuda import lower as lower_cuda
+from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.graph import Graph, topological
 from genesis.ir.node import OPS, Node, Op, literal, make
 from genesis.ir.ops import control, leaves
@@ -153,7 +153,7 @@ _CALLS = {"out": "one torch call", "view": "a torch view", "fresh": "one torch c
 
 
 def _on_cpu(op: Op) -> str:
-    from genesis.codegen.torch_lowerings import LOWERINGS  # imports torch, which other commands need not
+    from genesis.codegen.cpu.lowerings import LOWERINGS  # imports torch, which other commands need not
     lowering = LOWERINGS.get(op.name)
     if lowering is None:
         return "its decomposition" if op.decompose is not None else "none"

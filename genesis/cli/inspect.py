@@ -120,7 +120,7 @@ def kernels_of(program: Program) -> list[tuple[Any, Any]]:
     groups = [group for group in program.schedule.groups if group.kind != "view"]
     if program.target == "cpu":
         return [(group, None) for group in groups]
-    from genesis.codegen.emit import emit
+    from genesis.codegen.cuda.emit import emit
     return [(group, emit(group, program.gpu)) for group in groups]
 
 
@@ -128,7 +128,7 @@ def name_of(group: Any) -> str:
     """What a kernel of this group is called."""
     if group.kind in ("call", "view"):
         return label_of(group)
-    from genesis.codegen.naming import kernel_name
+    from genesis.codegen.cuda.naming import kernel_name
     return kernel_name(group)
 
 

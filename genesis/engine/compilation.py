@@ -171,7 +171,7 @@ class Target:
 
 
 def _cpu() -> Target:
-    from genesis.codegen import lower_cpu
+    from genesis.codegen.cpu import lower as lower_cpu
     from genesis.passes.fusion.group_per_op import single_nodes
     from genesis.passes.graph.make_contiguous import straighten
     from genesis.passes.pipeline import Backend
@@ -181,7 +181,7 @@ def _cpu() -> Target:
 
 
 def _cuda(gpu: GpuModel) -> Target:
-    from genesis.codegen import lower_cuda
+    from genesis.codegen.cuda import lower as lower_cuda
 
     def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         return lower_cuda.lower(schedule, memory, KernelCache(), gpu=gpu), ()

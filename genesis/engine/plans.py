@@ -197,7 +197,7 @@ def _save(structure: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> 
     stored = _stored()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
-        from genesis.codegen.plan_writer import write_form
+        from genesis.codegen.cuda.plan_writer import write_form
         stored.put(_name(structure, numbers, plan.device, base), write_form(plan, numbers, None, ())[0])
 
 

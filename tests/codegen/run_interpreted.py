@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from genesis.codegen.emit import emit
-from genesis.codegen.source import KernelSource, TensorTable, define
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import KernelSource, TensorTable, define
 from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
@@ -86,6 +86,6 @@ def run_schedule(schedule: Schedule, inputs: Sequence[torch.Tensor], numbers: Se
 
 def compile_cubin(kernel: KernelSource, architecture: int = 90) -> bytes:
     """The binary of a kernel, to see that Triton takes the text."""
-    from genesis.codegen.worker import compile_kernel
+    from genesis.codegen.cuda.worker import compile_kernel
     return compile_kernel(kernel.key_parts(), architecture)["cubin"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen import ahead
-from genesis.codegen.ahead import LEAST_PART, MOST_BYTES, WARPS
+from genesis.codegen.cuda import prefetch as ahead
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
-from genesis.codegen.emit import emit
-from genesis.codegen.source import RELEASE, WAIT, KernelSource
+from genesis.codegen.cuda.prefetch import LEAST_PART, MOST_BYTES, WARPS
+from genesis.codegen.cuda.source import RELEASE, WAIT, KernelSource
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import movement

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import BACKEND
-from genesis.codegen.templates import attention
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lower import BACKEND
+from genesis.codegen.cuda.templates import attention
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward

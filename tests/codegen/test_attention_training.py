@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import genesis
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 from tests.gpu.conftest import host_cuda

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from genesis.codegen.compile_cuda import CompilationFailed, compile_sources, key_of
+from genesis.codegen.cuda.compile import CompilationFailed, compile_sources, key_of
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import MODELS
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import BACKEND, lower
+from genesis.codegen.cuda.lower import BACKEND, lower
 from genesis.ir import OPS, Graph, literal
 from genesis.ir.ops import leaves
 from genesis.ir.ops import pointwise as p

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import BACKEND
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lower import BACKEND
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.ops.convolution import convolution, convolution_input, convolution_weight, result_sizes
 from genesis.ir.ops.convolution_last import convolution_weight_last

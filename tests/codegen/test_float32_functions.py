@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.blocks import Blocks
-from genesis.codegen.float32_functions import FLOAT32_FUNCTIONS
-from genesis.codegen.loops import emit_loop
-from genesis.codegen.lower_cuda import supports
-from genesis.codegen.triton_lowerings import POINTWISE
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.float32_functions import FLOAT32_FUNCTIONS
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.codegen.cuda.lower import supports
+from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir import OPS, Graph
 from genesis.ir.types import bfloat16, float32, float64
 from genesis.passes.fusion.fuse import fuse

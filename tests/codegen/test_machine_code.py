@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from genesis.codegen.emit import emit
-from genesis.codegen.source import KernelSource, define
-from genesis.codegen.worker import options_of
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import KernelSource, define
+from genesis.codegen.cuda.worker import options_of
 from genesis.ir import OPS, Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.ir import Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward

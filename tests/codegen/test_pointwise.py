@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
-from genesis.codegen.triton_lowerings import POINTWISE
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir import OPS, literal
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from genesis.codegen.blocks import Blocks
-from genesis.codegen.loops import emit_loop
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.loops import emit_loop
 from genesis.ir import OPS, Graph
 from genesis.ir.ops import composite, leaves, movement
 from genesis.ir.ops import pointwise as p

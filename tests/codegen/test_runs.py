@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.blocks import Blocks, choose_blocks
 from genesis.codegen.cuda.gpu_model import H200
-from genesis.codegen.kernel_ir import build
-from genesis.codegen.loops import emit_loop
-from genesis.codegen.rounded import rounded_values
+from genesis.codegen.cuda.kernel_ir import build
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.codegen.cuda.rounded import rounded_values
 from genesis.ir import Graph, Node, make
 from genesis.ir.ops import composite, control, movement
 from genesis.ir.ops import pointwise as p

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import BACKEND
-from genesis.codegen.templates import scan as template
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lower import BACKEND
+from genesis.codegen.cuda.templates import scan as template
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement, scan
 from genesis.ir.ops import pointwise as p

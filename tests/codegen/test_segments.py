@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import BACKEND
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lower import BACKEND
 from genesis.config import config
 from genesis.ir import OPS, Graph
 from genesis.ir.ops import leaves, segments
@@ -127,7 +127,7 @@ def test_a_source_that_is_the_base_is_read_before_it_is_written() -> None:
 
 
 def test_columns_waste_little() -> None:
-    from genesis.codegen.templates.segments import columns_of
+    from genesis.codegen.cuda.templates.segments import columns_of
     assert all(-(-n // columns_of(n)) * columns_of(n) <= n * 1.125 or columns_of(n) <= 128 for n in range(1, 5000))
 
 

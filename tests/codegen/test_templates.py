@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.ir import OPS, Graph
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bfloat16

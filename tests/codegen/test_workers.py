@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from genesis.codegen import compile_cuda
-from genesis.codegen.compile_cuda import CompilationFailed, compile_sources
-from genesis.codegen.workers import COMMAND, WorkerDied, WorkerPool
+from genesis.codegen.cuda import compile as compile_cuda
+from genesis.codegen.cuda.compile import CompilationFailed, compile_sources
+from genesis.codegen.cuda.workers import COMMAND, WorkerDied, WorkerPool
 from tests.codegen.test_compile_cuda import kernels
 
 FAKE = """
@@ -139,7 +139,7 @@ def test_a_worker_that_cannot_be_started_is_an_os_error(tmp_path: Path) -> None:
 
 def test_a_stopped_worker_does_not_keep_the_program_from_ending(
         pool_of: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genesis.codegen.workers.PATIENCE", 0.1)
+    monkeypatch.setattr("genesis.codegen.cuda.workers.PATIENCE", 0.1)
     before = children()
     pool = pool_of("good")
     pool.ask({})
@@ -177,7 +177,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
 
 
 def test_how_a_worker_is_started() -> None:
-    assert COMMAND[1:] == ("-P", "-m", "genesis.codegen.worker")
+    assert COMMAND[1:] == ("-P", "-m", "genesis.codegen.cuda.worker")
 
 
 def test_a_worker_imports_nothing_from_the_current_directory(

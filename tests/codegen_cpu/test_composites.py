@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from genesis.codegen.torch_lowerings import LOWERINGS, lowering_for
+from genesis.codegen.cpu.lowerings import LOWERINGS, lowering_for
 from genesis.ir import OPS, tensor_type
 from genesis.ir.ops.samples import Operand
 from genesis.ir.types import bool_, float32, int64
@@ -112,7 +112,7 @@ def test_low_precision_rows_add_up_in_float32():
 
 
 def test_reshape_tells_whether_it_copied():
-    from genesis.codegen.torch_lowerings import shares_memory
+    from genesis.codegen.cpu.lowerings import shares_memory
     x = torch.arange(6.0).view(2, 3)
     reshape = LOWERINGS["reshape"].function
     assert shares_memory(x, reshape(x, shape=(6,)))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from genesis.codegen.torch_lowerings.random import philox
+from genesis.codegen.cpu.lowerings.random import philox
 from genesis.ir import OPS, literal, tensor_type
 from genesis.ir.types import bfloat16, cpu, float32, float64, int64
 from tests.evaluate import evaluate

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 import genesis
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.engine.compilation import backend_of, compile_graph
 from genesis.ir import Device, Graph
 from genesis.ir.parser import parse
@@ -100,7 +100,7 @@ def test_recording_and_capturing() -> None:
 @pytest.mark.slow
 def test_compiling_binaries() -> None:
     """Groups are bounded, so four times the chain is four times the kernels, none of them longer."""
-    from genesis.codegen.compile_cuda import compile_sources
+    from genesis.codegen.cuda.compile import compile_sources
 
     def seconds(size: int) -> float:
         _, schedule, _ = run_passes(chains.pointwise(size, CUDA), backend_of("cuda"))

@@ -10,7 +10,7 @@ import json
 
 import genesis
 from genesis.cli.inspect import program_for
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.engine import flushing as engine
 from genesis.engine.compilation import Compiled
 from genesis.ir import Graph

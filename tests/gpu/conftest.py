@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from genesis import config, manual_seed
-from genesis.codegen import lower_cuda
-from genesis.codegen.source import KernelSource
+from genesis.codegen.cuda import lower as lower_cuda
+from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import flushing as engine
 from genesis.runtime import cuda_driver
 from genesis.runtime.host_driver import HostDriver

@@ -17,9 +17,10 @@ import pytest
 import genesis
 import genesis.nn.functional as F
 from genesis import config
-from genesis.codegen import compile_cuda, lower_cuda
+from genesis.codegen.cuda import compile as compile_cuda
+from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.source import KernelSource
+from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import flushing as engine
 from genesis.engine import plans
 from genesis.runtime.kernel_cache import KernelCache
@@ -231,7 +232,7 @@ for size in (48, 32, 48):
     optimizer.step()
     origins.append(engine.last_plan().origin)
     losses.append(loss.item())
-heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.emit")
+heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.cuda.emit")
          if name in sys.modules]
 print("RESULT " + json.dumps({"losses": losses, "origins": origins, "heavy": heavy}))
 """
@@ -262,7 +263,7 @@ from genesis import engine, plans
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
 captured = engine.capture([(x * 2.5).sum(0).storage.node], [], [])
 found = plans.find(captured, Device("cuda"), {})
-print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.emit")
+print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.cuda.emit")
                      if name in sys.modules])
 """
 

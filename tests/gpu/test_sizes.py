@@ -11,7 +11,7 @@ import pytest
 import genesis
 import genesis.nn.functional as F
 from genesis import nn
-from genesis.codegen import lower_cuda
+from genesis.codegen.cuda import lower as lower_cuda
 from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 from tests.gpu.compare import array, check, check_gradients, integers, numbers, same

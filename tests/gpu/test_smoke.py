@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.codegen import emit
+from genesis.codegen.cuda import emit
 from genesis.engine import flushing as engine
 from genesis.nn import functional as F
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genesis.codegen.torch_lowerings import LOWERINGS
+from genesis.codegen.cpu.lowerings import LOWERINGS
 from genesis.ir import OPS, Node, Op, literal, make, tensor_type
 from genesis.ir.graph import topological
 from genesis.ir.ops.samples import Array, Case, Literal, Operand

@@ -156,7 +156,7 @@ def test_programs(program, monkeypatch):
 
 
 def test_a_loop_of_a_thousand_rows_is_two_kernels():
-    from genesis.codegen.lower_cuda import BACKEND
+    from genesis.codegen.cuda.lower import BACKEND
     from genesis.passes.pipeline import run_passes
     plans = []
     x, out = genesis.arange(50_000).view(1000, 50).clone(), genesis.zeros(1000, dtype=genesis.int64)

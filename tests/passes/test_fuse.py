@@ -8,8 +8,8 @@ from math import prod
 
 import pytest
 
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
-from genesis.codegen.emit import emit
 from genesis.ir import Graph, literal
 from genesis.ir.ops import composite, leaves, loss, movement, optimizer
 from genesis.ir.ops import pointwise as p

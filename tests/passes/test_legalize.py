@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from genesis.codegen import lower_cpu
+from genesis.codegen.cpu import lower as lower_cpu
 from genesis.ir import OPS, Graph, Node, tensor_type
 from genesis.ir.errors import Overwritten
 from genesis.ir.ops import leaves

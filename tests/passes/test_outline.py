@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen import emit as emitting
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda import emit as emitting
+from genesis.codegen.cuda.emit import emit
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p

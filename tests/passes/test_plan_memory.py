@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genesis.codegen import lower_cpu
+from genesis.codegen.cpu import lower as lower_cpu
 from genesis.engine.compilation import backend_of
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from genesis.codegen import lower_cpu
+from genesis.codegen.cpu import lower as lower_cpu
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import single_nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.codegen.lower_cpu import is_view
+from genesis.codegen.cpu.lower import is_view
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import single_nodes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from genesis.codegen.emit import emit
+from genesis.codegen.cuda.emit import emit
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_runs, swap_last

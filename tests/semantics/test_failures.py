@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis import nn, optim
-from genesis.codegen import lower_cpu
+from genesis.codegen.cpu import lower as lower_cpu
 from genesis.engine import flushing as engine
 from genesis.engine import plans
 from genesis.runtime import cpu_storage, executor_cpu

@@ -41,7 +41,7 @@ class Family:
     """
 
     def __init__(self, graph: Graph, numbers: Sequence[Any], base: list[Any], trace: Trace, device: Device):
-        from genesis.codegen.plan_writer import write_form
+        from genesis.codegen.cuda.plan_writer import write_form
         from genesis.passes.pipeline import run_passes
         self.graph, self.numbers, self._trace = graph, base, trace
         self.form: PlanForm

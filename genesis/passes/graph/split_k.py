@@ -25,7 +25,7 @@ BLOCK: Final = 64
 
 TILES: Final = ((128 * 256, 0.70), (128 * 128, 0.47), (64 * 64, 0.22))
 """(elements of a tile, microseconds that a block takes it on a multiprocessor of `MEASURED_AT` operations a cycle). The
-first is taken that half of the multiprocessors get one of, as `codegen/templates/matmul.py` does."""
+first is taken that half of the multiprocessors get one of, as `codegen/cuda/templates/matmul.py` does."""
 
 MEASURED_AT: Final = 4096
 """`Gpu.dot_flops` of the H200 that tiles were timed on; other GPUs' clocks are near enough to its own."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen.compile_cuda import compile_sources
-from genesis.codegen.emit import emit
-from genesis.codegen.lower_cuda import backend_for
+from genesis.codegen.cuda.compile import compile_sources
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.lower import backend_for
 from genesis.ir import OPS, DType, Graph, Node, literal
 from genesis.ir.ops import control, leaves, movement, sorting
 from genesis.ir.ops import pointwise as p
@@ -155,5 +155,5 @@ def test_kernels_of_every_kind_compile(architecture: int, name: str) -> None:
 
 
 def test_every_kind_is_compiled() -> None:
-    from genesis.codegen.emit import _EMITTERS
+    from genesis.codegen.cuda.emit import _EMITTERS
     assert {group.kind for program in PROGRAMS.values() for group in groups_of(program(), 90)} == _EMITTERS.keys()

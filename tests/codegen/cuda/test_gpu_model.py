@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.codegen import compile_cuda, lower_cuda
-from genesis.codegen.blocks import choose_blocks
+from genesis.codegen.cuda import compile as compile_cuda
+from genesis.codegen.cuda import lower as lower_cuda
+from genesis.codegen.cuda.blocks import choose_blocks
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
-from genesis.codegen.emit import emit
-from genesis.codegen.kernel_ir import build
-from genesis.codegen.lower_cuda import backend_for
-from genesis.codegen.source import KernelSource
+from genesis.codegen.cuda.kernel_ir import build
+from genesis.codegen.cuda.lower import backend_for
+from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import compilation as compiler
 from genesis.engine import flushing as engine
 from genesis.engine import plans

@@ -1,0 +1,160 @@
+"""Groups → calls of torch lowerings over planned memory."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
+from genesis.ir.graph import topological
+from genesis.ir.node import Node
+from genesis.ir.ops import leaves
+from genesis.ir.ops.recompute import inputs_read
+from genesis.ir.place import Place
+from genesis.passes.graph.make_contiguous import in_order
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.plan_memory import MemoryPlan
+from genesis.runtime.plan import Call, Register
+
+
+def supports(node: Node) -> bool:
+    """True for ops that run as a torch call."""
+    if type(node.type) is not tuple and node.type.weak:
+        return True
+    if node.op.kind == "control":
+        return node.op.name == "item"
+    return lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes) is not None
+
+
+def is_view(node: Node) -> bool:
+    """True for movement ops that torch runs without moving anything."""
+    return LOWERINGS[node.op.name].kind == "view"
+
+
+def _lowering(node: Node) -> Lowering:
+    found = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)
+    assert found is not None, f"no CPU lowering for {node.op.name}"
+    return found
+
+
+_FAMILIES = {"adamw": 7, "sgd": 4}
+"""Optimizer ops: how many numbers come before the families of tensors."""
+
+
+def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
+    """True if the lowering can write this output over this operand's memory."""
+    node = group.nodes[0]
+    if group.kind == "view" or LOWERINGS[node.op.name].kind == "fresh":
+        return False
+    if output.type is not operand.type:
+        return False
+    if node.op.name in _FAMILIES:
+        count, index = node["count"], output["index"]
+        start = _FAMILIES[node.op.name] + (index if index < count else index + count)  # gradients are not results
+        return node.inputs[start] is operand and node.inputs.count(operand) == 1
+    allowed = _lowering(node).in_place
+    return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
+
+
+def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
+    """The calls that run a schedule, in order, and the registers they work on."""
+    return _Lowerer(schedule, memory).run()
+
+
+class _Lowerer:
+    def __init__(self, schedule: Schedule, memory: MemoryPlan):
+        self.schedule, self.memory = schedule, memory
+        self.registers: list[Register] = []
+        self.of: dict[object, int] = {}
+        self.calls: list[Call] = []
+
+    def run(self) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
+        memory = self.memory
+        after_group: dict[int, list[tuple[Node, Place]]] = {}
+        for at, value, place in memory.copies:
+            after_group.setdefault(at, []).append((value, place))
+        for source, target in memory.before:
+            self._copy(self._place(source), target)
+        for at, group in enumerate(self.schedule.groups):
+            self._group(group)
+            for value, place in after_group.get(at, ()):
+                self._copy(self._value(value), place)
+        held = {place: node for node, place in memory.places.items()}  # what is in a place at the end
+        for source, target in memory.after:
+            self._copy(self._value(held[source]) if source in held else self._place(source), target)
+        return tuple(self.calls), tuple(self.registers)
+
+    def _register(self, key: object, start: Register) -> int:
+        found = self.of.get(key)
+        if found is None:
+            found = self.of[key] = len(self.registers)
+            self.registers.append(start)
+        return found
+
+    def _place(self, place: Place) -> int:
+        return self._register(place, place)
+
+    def _value(self, node: Node) -> int:
+        """The register of a value: its place, or what a view or an adopting call puts there."""
+        place = self.memory.places.get(node)
+        if place is not None and not (place.where == "arena" and self._adopted(node)):
+            return self._place(place) if place.where != "arena" else self._register(node, place)
+        return self._register(node, None)
+
+    def _adopted(self, node: Node) -> bool:
+        maker = node.inputs[0] if node.op.name == "item" else node
+        return maker.op.kind != "leaf" and _lowering(maker).kind == "fresh"
+
+    def _operand(self, node: Node) -> int:
+        if not node.type.weak:
+            return self._value(node)
+        for number in topological([node]) if node not in self.of else ():  # operands first: a formula may be long
+            if number not in self.of:
+                self._number(number)
+        return self.of[node]
+
+    def _number(self, node: Node) -> None:
+        """The register of a number whose operands have theirs."""
+        if node.op is leaves.const:
+            self._register(node, node["value"])
+        elif node.op is leaves.scalar:
+            self._register(node, Place("numbers", node["index"], 8 * node["index"], node.type))
+        else:
+            args = tuple(self.of[x] for x in node.inputs)
+            self.calls.append(Call(partial(fold_numbers, node.op.name), args, (self._register(node, None),), "number",
+                                   node.attributes, node.op.name))
+
+    def _group(self, group: Group) -> None:
+        node = group.nodes[0]
+        args = tuple(self._operand(x) for x in inputs_read(node))
+        row = _lowering(node)
+        outs = tuple(self._value(output) for output in group.outputs)
+        label = f"{node.op.name}  # {node.source}" if node.source is not None else node.op.name
+        if row.kind != "fresh":
+            kind = "made" if row.allocates and self._only_returned(group) and all(
+                x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label))
+            return
+        # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
+        made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
+                     for output, register in zip(group.outputs, outs, strict=True))
+        self.calls.append(Call(row.function, args, made, "fresh", node.attributes, label))
+        for register, fresh in zip(outs, made, strict=True):
+            if fresh != register:
+                self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy"))
+
+    def _only_returned(self, group: Group) -> bool:
+        """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:
+        one that does has all the memory that it needs before its first call."""
+        places = [self.memory.places.get(output) for output in group.outputs]
+        return not self.schedule.graph.updates and all(x is not None and x.where == "output" for x in places)
+
+    def _updates(self, node: Node) -> bool:
+        place = self.memory.places.get(node)
+        return place is not None and place.where == "input"
+
+    def _copy(self, source: int, target: Place) -> None:
+        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy"))
+
+
+def _copy(outs: tuple, source: object) -> None:
+    outs[0].copy_(source)

@@ -1,0 +1,66 @@
+"""Batch norm and group norm as torch's kernels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.table import Lowering
+
+_aten = torch.ops.aten
+
+
+def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """float32 or float64, the same for all: in lower precision torch rounds the statistics."""
+    return types[0].numel > 0 and types[0].dtype.itemsize >= 4 and all(t.dtype is types[0].dtype for t in types)
+
+
+def _batch_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float) -> tuple:
+    """The variance comes as a running one with momentum 1, which is unbiased: Σ / (count - 1)."""
+    count = x.numel() // x.shape[1]
+    middle, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+    y, _, _ = torch.native_batch_norm(x, weight, bias, middle, variance, True, 1.0, eps)
+    return y, middle, variance.mul_((count - 1) / count) if count > 1 else variance.zero_()
+
+
+def _batch_norm_backward(g: Tensor, x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None, *,
+                         eps: float) -> tuple:
+    affine = weight is not None
+    found = _aten.native_batch_norm_backward(g, x, weight, None, None, middle, (variance + eps).rsqrt_(), True, eps,
+                                             [True, affine, affine])
+    return found if affine else found[:1]
+
+
+def _batch_norm_eval(x: Tensor, middle: Tensor, variance: Tensor, weight: Tensor | None = None,
+                     bias: Tensor | None = None, *, eps: float) -> Tensor:
+    return torch.native_batch_norm(x, weight, bias, middle, variance, False, 0.0, eps)[0]
+
+
+def _group_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, groups: int,
+                eps: float) -> Tensor:
+    n, channels, *sizes = x.shape
+    weight, bias = (p if p is None else p.contiguous() for p in (weight, bias))  # the kernel reads neither's strides
+    return torch.native_group_norm(x.contiguous(), weight, bias, n, channels, prod(sizes), groups, eps)[0]
+
+
+def _group_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, groups: int, eps: float) -> tuple:
+    """Mean and 1 / std are computed again: the op has them neither as operands nor as results."""
+    n, channels, *sizes = x.shape
+    x, affine = x.contiguous(), weight is not None
+    weight = weight.contiguous() if weight is not None else None
+    _, middle, inverse = torch.native_group_norm(x, None, None, n, channels, prod(sizes), groups, eps)
+    found = _aten.native_group_norm_backward(g.contiguous(), x, middle, inverse, weight, n, channels, prod(sizes),
+                                             groups, [True, affine, affine])
+    return found if affine else found[:1]
+
+
+CHANNEL_NORM: dict[str, Lowering] = {
+    "batch_norm": Lowering(_batch_norm, "fresh", _one_dtype),
+    "batch_norm_backward": Lowering(_batch_norm_backward, "fresh", _one_dtype),
+    "batch_norm_eval": Lowering(_batch_norm_eval, "fresh", _one_dtype),
+    "group_norm": Lowering(_group_norm, "fresh", _one_dtype),
+    "group_norm_backward": Lowering(_group_norm_backward, "fresh", _one_dtype),
+}

@@ -1,0 +1,199 @@
+"""Composites for which torch has one kernel, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, scalar_tensor
+from torch.nn import functional
+
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
+
+Types = tuple[Any, ...]
+Attributes = dict[str, Any]
+
+
+# Softmax
+
+def _softmax(outs: Outs, x: Tensor, axis: int) -> Any:
+    return torch.softmax(x, axis, out=outs[0])
+
+
+def _softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
+    torch._softmax_backward_data(g, y, axis, y.dtype, grad_input=outs[0])
+
+
+def _log_softmax(outs: Outs, x: Tensor, axis: int) -> Any:
+    return torch.log_softmax(x, axis, out=outs[0])
+
+
+def _log_softmax_backward(outs: Outs, g: Tensor, y: Tensor, axis: int) -> None:
+    torch._log_softmax_backward_data(g, y, axis, y.dtype, out=outs[0])
+
+
+# Norms
+
+def _one_dtype(types: Types, attributes: Attributes) -> bool:
+    return attributes["ndim"] > 0 and types[0].numel > 0 and all(t.dtype is types[0].dtype for t in types)
+
+
+def _wide_dtype(types: Types, attributes: Attributes) -> bool:
+    return _one_dtype(types, attributes) and types[0].dtype.itemsize >= 4
+
+
+def _layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, ndim: int,
+                eps: float) -> Tensor:
+    return torch.native_layer_norm(x, x.shape[-ndim:], weight, bias, eps)[0]
+
+
+def _layer_norm_backward(g: Tensor, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> tuple:
+    """Mean and 1 / std are computed again: the op has them neither as operands nor as results."""
+    shape = x.shape[-ndim:]
+    _, mean, inverse = torch.native_layer_norm(x, shape, None, None, eps)
+    affine = weight is not None
+    found = torch.ops.aten.native_layer_norm_backward(g, x, shape, mean, inverse, weight, weight,
+                                                      [True, affine, affine])
+    return found if affine else found[:1]
+
+
+def _rms_norm(outs: Outs, x: Tensor, weight: Tensor | None = None, *, ndim: int, eps: float) -> None:
+    axes = tuple(range(-ndim, 0))
+    count = 1
+    for size in x.shape[-ndim:]:
+        count *= size
+    scale = torch.linalg.vector_norm(x, 2, axes, True)
+    scale.mul_(scale).div_(count).add_(eps).rsqrt_()
+    torch.mul(x, scale, out=outs[0])
+    if weight is not None:
+        outs[0].mul_(weight)
+
+
+# Cross-entropy, a loss for each row
+
+def _cross_entropy(logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
+    return functional.cross_entropy(logits, target.long(), None, ignore_index=ignore_index, reduction="none",
+                                    label_smoothing=label_smoothing)
+
+
+def _nll_loss(logs: Tensor, target: Tensor, ignore_index: int) -> Tensor:
+    return functional.nll_loss(logs, target.long(), ignore_index=ignore_index, reduction="none")
+
+
+def _cross_entropy_backward(outs: Outs, g: Tensor, logits: Tensor, target: Tensor, ignore_index: int,
+                            label_smoothing: float) -> None:
+    """(softmax - goal) · g in the result's own memory, or in float32 for narrower dtypes."""
+    low = logits.dtype.itemsize < 4
+    scores = torch.softmax(logits, 1, torch.float32) if low else torch.softmax(logits, 1, out=outs[0])
+    ignored = target == ignore_index
+    rows = target.long().masked_fill(ignored, 0).unsqueeze(1)
+    scores.scatter_add_(1, rows, scores.new_full((), label_smoothing - 1).expand(rows.shape))
+    if label_smoothing:
+        scores.sub_(label_smoothing / logits.shape[1])
+    scores.mul_(g.masked_fill(ignored, 0).unsqueeze(1))
+    if low:
+        outs[0].copy_(scores)
+
+
+# Attention
+
+def _four(x: Tensor) -> Tensor:
+    """(..., heads, rows, size) as (batch, heads, rows, size)."""
+    if x.ndim == 4:
+        return x
+    if x.ndim < 4:
+        return x.reshape(*[1] * (4 - x.ndim), *x.shape)
+    return x.flatten(0, -4)
+
+
+def _one_restriction(types: Types, attributes: Attributes) -> bool:
+    """torch takes a mask or causal, not both."""
+    return not (attributes["causal"] and len(types) > 3)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool, scale: float) -> Tensor:
+    y = functional.scaled_dot_product_attention(_four(q), _four(k), _four(v), None if mask is None else _four(mask),
+                                                0.0, causal, scale=scale, enable_gqa=q.shape[:-2] != k.shape[:-2])
+    return y if q.ndim == 4 else y.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _flash(types: Types, attributes: Attributes) -> bool:
+    """The CPU flash kernel has one head size, no gradient for a mask, and wants elements."""
+    _, q, k, v, _, *mask = types
+    return q.shape[-1] == v.shape[-1] and q.numel > 0 and k.numel > 0 and not mask
+
+
+def _sdpa_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, *, causal: bool, scale: float) -> tuple:
+    """The rows' log Σ exp is computed again by a forward: the op does not have it as an operand."""
+    shapes = q.shape, k.shape, v.shape
+    g, q, k, v = _four(g), _four(q), _four(k), _four(v)
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:  # the kernel wants as many heads everywhere
+        k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+    y, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        g, q, k, v, y, logsumexp, 0.0, causal, scale=scale)
+    if shared > 1:
+        found = (found[0], *(x.unflatten(1, (-1, shared)).sum(2) for x in found[1:]))
+    return tuple([x.reshape(shape) for x, shape in zip(found, shapes, strict=True)])
+
+
+def _binary_cross_entropy(x: Tensor, target: Tensor) -> Tensor:
+    return torch.ops.aten.binary_cross_entropy(x, target, None, 0)
+
+
+def _binary_cross_entropy_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor) -> None:
+    torch.ops.aten.binary_cross_entropy_backward.grad_input(g, x, target, None, 0, grad_input=outs[0])
+
+
+def _huber_loss(outs: Outs, x: Tensor, target: Tensor, delta: float) -> Any:
+    return torch._C._nn.huber_loss(x, target, 0, delta, out=outs[0])
+
+
+def _huber_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, delta: float) -> None:
+    torch.ops.aten.huber_loss_backward.out(g, x, target, 0, delta, grad_input=outs[0])
+
+
+def _smooth_l1_loss(outs: Outs, x: Tensor, target: Tensor, beta: float) -> Any:
+    return torch._C._nn.smooth_l1_loss(x, target, 0, beta, out=outs[0])
+
+
+def _smooth_l1_loss_backward(outs: Outs, g: Tensor, x: Tensor, target: Tensor, beta: float) -> None:
+    torch.ops.aten.smooth_l1_loss_backward.grad_input(g, x, target, 0, beta, grad_input=outs[0])
+
+
+def _cross(outs: Outs, a: Tensor, b: Tensor, axis: int) -> Any:
+    return torch.linalg.cross(a, b, dim=axis, out=outs[0])
+
+
+def _equal(outs: Outs, a: Tensor, b: Tensor) -> Any:
+    return into(outs, scalar_tensor(torch.equal(a, b), dtype=torch.bool))
+
+
+def _wide_elements(types: Types, attributes: Attributes) -> bool:
+    """float32 and float64; torch's kernel refuses values outside [0, 1]."""
+    return types[0].dtype.itemsize >= 4
+
+
+COMPOSITE: dict[str, Lowering] = {
+    "cross": Lowering(_cross, allocates=True),
+    "equal": Lowering(_equal, allocates=True),
+    "softmax": Lowering(_softmax, in_place=(0,), allocates=True),
+    "softmax_backward": Lowering(_softmax_backward),
+    "log_softmax": Lowering(_log_softmax, in_place=(0,), allocates=True),
+    "log_softmax_backward": Lowering(_log_softmax_backward),
+    "layer_norm": Lowering(_layer_norm, "fresh", _one_dtype),
+    "layer_norm_backward": Lowering(_layer_norm_backward, "fresh", _one_dtype),
+    "rms_norm": Lowering(_rms_norm, supports=_wide_dtype, in_place=(0,)),
+    "cross_entropy": Lowering(_cross_entropy, "fresh"),
+    "cross_entropy_backward": Lowering(_cross_entropy_backward),
+    "nll_loss": Lowering(_nll_loss, "fresh"),
+    "huber_loss": Lowering(_huber_loss, allocates=True),
+    "huber_loss_backward": Lowering(_huber_loss_backward),
+    "smooth_l1_loss": Lowering(_smooth_l1_loss, allocates=True),
+    "smooth_l1_loss_backward": Lowering(_smooth_l1_loss_backward),
+    "binary_cross_entropy": Lowering(_binary_cross_entropy, "fresh", _wide_elements),
+    "binary_cross_entropy_backward": Lowering(_binary_cross_entropy_backward, supports=_wide_elements),
+    "sdpa": Lowering(_sdpa, "fresh", _one_restriction),
+    "sdpa_backward": Lowering(_sdpa_backward, "fresh", _flash),
+}

@@ -1,0 +1,68 @@
+"""Convolution and its gradients, windows as columns: torch's kernels, which have no `out=` that avoids a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.table import Lowering
+
+Ints = tuple[int, ...]
+_aten = torch.ops.aten
+
+
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Ints, padding: Ints, dilation: Ints,
+                 groups: int) -> Tensor:
+    found = torch.convolution(x, weight, bias, stride, padding, dilation, False, (0,) * len(stride), groups)
+    if x.shape[1]:
+        return found
+    # Of images without channels torch makes images without channels; sums of nothing are 0.
+    sums = found.new_zeros(x.shape[0], weight.shape[0], *found.shape[2:])
+    return sums if bias is None else sums + bias.reshape(-1, *(1,) * len(stride))
+
+
+def _convolution_input(g: Tensor, weight: Tensor, bias: Tensor | None = None, *, sizes: Ints, stride: Ints,
+                       padding: Ints, dilation: Ints, groups: int) -> Tensor:
+    extra = tuple([n - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for n, o, s, p, d, k in zip(
+        sizes, g.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)])
+    return torch.convolution(g, weight, bias, stride, padding, dilation, True, extra, groups)
+
+
+def _convolution_weight(g: Tensor, x: Tensor, window: Ints, stride: Ints, padding: Ints, dilation: Ints,
+                        groups: int) -> Tensor:
+    weight = g.new_empty(()).expand(g.shape[1], x.shape[1] // groups, *window)  # read for its shape alone
+    return _aten.convolution_backward(g, x, weight, None, stride, padding, dilation, False, (0,) * len(stride), groups,
+                                      [False, True, False])[1]
+
+
+def _floating(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return types[0].dtype.kind == "float"
+
+
+def _im2col(x: Tensor, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
+    return _aten.im2col(x, window, dilation, padding, stride)
+
+
+def _col2im(columns: Tensor, sizes: Ints, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Tensor:
+    return _aten.col2im(columns, sizes, window, dilation, padding, stride)
+
+
+def _two(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """Two spatial dimensions of something, floating point or bool."""
+    return len(attributes["window"]) == 2 and types[0].numel > 0 and types[0].dtype.kind != "int"
+
+
+def _two_wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch adds float16 and bfloat16 up as they are."""
+    return _two(types, attributes) and types[0].dtype.itemsize >= 4
+
+
+CONVOLUTION: dict[str, Lowering] = {
+    "convolution": Lowering(_convolution, "fresh", _floating),
+    "convolution_input": Lowering(_convolution_input, "fresh", _floating),
+    "convolution_weight": Lowering(_convolution_weight, "fresh", _floating),
+    "im2col": Lowering(_im2col, "fresh", _two),
+    "col2im": Lowering(_col2im, "fresh", _two_wide),
+}

@@ -1,0 +1,61 @@
+"""Matrix decompositions: torch's LAPACK calls. A matrix that has none raises torch's LinAlgError, a RuntimeError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.table import Lowering
+
+_linalg = torch.linalg
+
+
+def _solve_triangular(a: Tensor, b: Tensor, upper: bool, unitriangular: bool) -> Tensor:
+    return _linalg.solve_triangular(a, b, upper=upper, unitriangular=unitriangular)
+
+
+def _qr(a: Tensor, complete: bool) -> tuple[Tensor, ...]:
+    return tuple(_linalg.qr(a, "complete" if complete else "reduced"))
+
+
+def _eigh(a: Tensor, upper: bool) -> tuple[Tensor, ...]:
+    return tuple(_linalg.eigh(a, "U" if upper else "L"))
+
+
+def _svd(a: Tensor, full_matrices: bool) -> tuple[Tensor, ...]:
+    return tuple(_linalg.svd(a, full_matrices))
+
+
+def _pinv(a: Tensor, rtol: float, hermitian: bool) -> Tensor:
+    return _linalg.pinv(a, hermitian=hermitian) if rtol < 0 else _linalg.pinv(a, rtol=rtol, hermitian=hermitian)
+
+
+def _fresh(function: Any) -> Lowering:
+    return Lowering(function, "fresh")
+
+
+def _rows(pivots: Tensor, size: int) -> Tensor:
+    """The place of each column's 1 in the permutation matrix."""
+    if not size:
+        return pivots.new_empty(pivots.shape, dtype=torch.int64)
+    square = torch.empty(*pivots.shape[:-1], size, pivots.shape[-1])
+    return torch.lu_unpack(square, pivots, unpack_data=False)[0].argmax(-2)
+
+
+DECOMPOSITIONS: dict[str, Lowering] = {
+    "inv": _fresh(lambda a: _linalg.inv(a)),
+    "solve": _fresh(lambda a, b: _linalg.solve(a, b)),
+    "solve_triangular": _fresh(_solve_triangular),
+    "det": _fresh(lambda a: _linalg.det(a)),
+    "slogdet": _fresh(lambda a: tuple(_linalg.slogdet(a))),
+    "cholesky": _fresh(lambda a, upper: _linalg.cholesky(a, upper=upper)),
+    "qr": _fresh(_qr),
+    "eigh": _fresh(_eigh),
+    "lu_factor": _fresh(lambda a: tuple(_linalg.lu_factor_ex(a))[:2]),
+    "matrix_exp": _fresh(lambda a: torch.matrix_exp(a)),
+    "pivots_to_rows": _fresh(_rows),
+    "svd": _fresh(_svd),
+    "pinv": _fresh(_pinv),
+}

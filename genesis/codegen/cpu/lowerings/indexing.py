@@ -1,0 +1,133 @@
+"""Ops indexed by integer tensors. All are deterministic: equal indices are walked in order.
+
+torch does so itself but for index_copy_, whose threads write equal rows at once: there the rows that stay are found
+before. Adding rows up in float16 or bfloat16 would round after every row; they add up in float32 here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.movement import copy_base
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+
+_INDEX = (torch.int64, torch.int32)
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def _flat(index: Tensor) -> Tensor:
+    """A one-dimensional index in a dtype that torch takes."""
+    if index.dtype not in _INDEX:
+        index = index.long()
+    return index if index.ndim == 1 else index.reshape(-1)
+
+
+def _rows(x: Tensor, axis: int, index: Tensor, like: Tensor) -> Tensor:
+    """x of shape (..., *index.shape, ...) with the index's dimensions joined into one."""
+    if index.ndim == 1:
+        return x
+    return x.reshape(*like.shape[:axis], index.numel(), *like.shape[axis + 1:])
+
+
+def _row_number(outs: Outs, index: Tensor, size: int, dim: int) -> None:
+    if index.numel():
+        low, high = index.aminmax()
+        if low < -size or high >= size:
+            wrong = index[(index < -size) | (index >= size)].reshape(-1)[0].item()
+            raise IndexError(f"index {wrong} is out of bounds for dimension {dim} with size {size}")
+        if low < 0:
+            torch.remainder(index, size, out=outs[0])
+        else:  # a copy takes a tenth of the time
+            outs[0].copy_(index)
+
+
+def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
+    if outs[0] is None:
+        found = torch.index_select(x, axis, _flat(index))
+        return found if index.ndim == 1 else found.view((*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
+    return torch.index_select(x, axis, _flat(index), out=_rows(outs[0], axis, index, x))
+
+
+def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    rows = _rows(source, axis, index, base)
+    if out.dtype in _LOW:
+        out.copy_(base.float().index_add_(axis, _flat(index), rows.float()))
+        return
+    copy_base(out, base)
+    out.index_add_(axis, _flat(index), rows)
+
+
+DIVIDED: Final = 32768
+"""Elements from which torch divides a copy among its threads (`at::internal::GRAIN_SIZE`)."""
+
+NARROW: Final = 16
+"""Elements of a row below which finding the rows that stay costs more than writing all of them."""
+
+
+def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out, rows, index = outs[0], _rows(source, axis, index, base), _flat(index).long()
+    copy_base(out, base)
+    if rows.numel() >= DIVIDED:
+        if rows.numel() < NARROW * index.numel():  # scatter_ has a line of the axis in one thread
+            along = [1] * rows.ndim
+            along[axis] = -1
+            out.scatter_(axis, index.reshape(along).expand(rows.shape), rows)
+            return
+        last = _last_of_equal(index, out.shape[axis])
+        if last.numel() < index.numel():
+            index, rows = index[last], rows.index_select(axis, last)
+    out.index_copy_(axis, index, rows)
+
+
+def _last_of_equal(index: Tensor, size: int) -> Tensor:
+    """Of each of an index's values (n,), all below `size`, the last position that has it; in order."""
+    places = torch.arange(index.numel(), device=index.device)
+    last = index.new_empty(size).scatter_(0, index, places)
+    return (last[index] == places).nonzero().view(-1)
+
+
+def _gather(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
+    return torch.gather(x, axis, index.long(), out=outs[0])
+
+
+def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    if out.dtype in _LOW:
+        out.copy_(base.float().scatter_add_(axis, index.long(), source.float()))
+        return
+    copy_base(out, base)
+    out.scatter_add_(axis, index.long(), source)
+
+
+def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out.scatter_(axis, index.long(), source)
+
+
+def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int, reduce: str,
+                    include_self: bool) -> None:
+    out = outs[0]
+    copy_base(out, base)
+    out.scatter_reduce_(axis, index.long(), source, reduce, include_self=include_self)
+
+
+def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """Torch rounds after every element: what is narrow adds up in the decomposition, in float32."""
+    return types[0].dtype.itemsize >= 4
+
+
+INDEXING: dict[str, Lowering] = {
+    "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
+    "row_number": Lowering(_row_number),
+    "take": Lowering(_take, allocates=True),
+    "index_add": Lowering(_index_add, in_place=(0,)),
+    "index_copy": Lowering(_index_copy, in_place=(0,)),
+    "gather": Lowering(_gather, allocates=True),
+    "scatter_add": Lowering(_scatter_add, in_place=(0,)),
+    "scatter": Lowering(_scatter, in_place=(0,)),
+}

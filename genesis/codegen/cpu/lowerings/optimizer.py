@@ -1,0 +1,90 @@
+"""Optimizer updates over all parameters at once: torch's fused in-place kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.movement import copy_base
+from genesis.codegen.cpu.lowerings.table import Lowering
+
+Outs = tuple[Tensor, ...]
+
+_FAR = 1e9
+"""A step number at which torch's own bias corrections are 1."""
+
+
+def _families(operands: tuple[Any, ...], numbers: int, count: int) -> list[list[Tensor]]:
+    """The tensors after the numbers, `count` a family. torch's fused kernels walk memory: all contiguous."""
+    rest = [x.contiguous() for x in operands[numbers:]]
+    return [rest[i:i + count] for i in range(0, len(rest), count)]
+
+
+def _adamw(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: Any, correction1: Any, correction2: Any,
+           *tensors: Tensor, count: int, decoupled: bool) -> None:
+    """torch derives the bias corrections c1, c2 from a step number; the op has them as operands.
+
+    m / (√(v / c2) + eps) · lr / c1 = m / (√v + eps·√c2) · lr·√c2 / c1, so with lr and eps scaled like
+    this and torch's corrections at 1 the update is the same. lr · decay is kept as it is.
+    """
+    parameters, gradients, first, second = _families(tensors, 0, count)
+    for out, x in zip(outs, parameters + first + second, strict=True):
+        copy_base(out, x)
+    lr, root, decay = float(lr), math.sqrt(correction2), float(decay)
+    scaled = lr * root / float(correction1)
+    call = torch._fused_adamw_ if decoupled else torch._fused_adam_
+    if decoupled:
+        decay = lr * decay / scaled if scaled else 0.0
+    call(list(outs[:count]), gradients, list(outs[count:2 * count]), list(outs[2 * count:]), [],
+         [torch.tensor(_FAR)] * count, lr=scaled, beta1=float(beta1), beta2=float(beta2), weight_decay=decay,
+         eps=float(eps) * root, amsgrad=False, maximize=False)
+
+
+def _sgd(outs: Outs, lr: Any, rate: Any, dampening: Any, decay: Any, *tensors: Tensor, count: int, momentum: bool,
+         nesterov: bool) -> None:
+    parameters, gradients, *buffers = _families(tensors, 0, count)
+    for out, x in zip(outs, parameters + (buffers[0] if momentum else []), strict=True):
+        copy_base(out, x)
+    held = list(outs[count:])
+    if momentum and not rate:  # torch skips the buffers then, but they are results here
+        steps = torch._foreach_add(gradients, list(outs[:count]), alpha=float(decay))
+        torch._foreach_copy_(held, steps)
+        torch._foreach_mul_(held, 1 - float(dampening))
+        torch._foreach_add_(list(outs[:count]), steps if nesterov else held, alpha=-float(lr))
+        return
+    torch._fused_sgd_(list(outs[:count]), gradients, held, weight_decay=float(decay),
+                      momentum=float(rate) if momentum else 0.0, lr=float(lr), dampening=float(dampening),
+                      nesterov=nesterov, maximize=False, is_first_step=False)
+
+
+def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch's fused kernels take one dtype for all families."""
+    return len({t.dtype for t in types if not t.weak}) == 1
+
+
+def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """The sgd kernel of torch 2.13 leaves whole vectors of float16 and bfloat16 parameters unchanged."""
+    return _one_dtype(types, attributes) and types[-1].dtype.itemsize >= 4
+
+
+def _clip_gradients(outs: Outs, bound: Any, *gradients: Tensor, norm_type: float) -> None:
+    norms = torch.stack(torch._foreach_norm(list(gradients), norm_type))
+    norm = torch.linalg.vector_norm(norms, norm_type, out=outs[0])
+    factor = (float(bound) / (norm + 1e-6)).clamp_(max=1.0)
+    for out, gradient in zip(outs[1:], gradients, strict=True):
+        torch.mul(gradient, factor, out=out)
+
+
+def _one_wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return types[0].weak and all(t.dtype is types[1].dtype for t in types[1:]) and types[1].dtype.itemsize >= 4 and all(
+        t.numel for t in types[1:])
+
+
+OPTIMIZER: dict[str, Lowering] = {
+    "clip_gradients": Lowering(_clip_gradients, supports=_one_wide_dtype),
+    "adamw": Lowering(_adamw, supports=_one_dtype),
+    "sgd": Lowering(_sgd, supports=_wide_dtype),
+}

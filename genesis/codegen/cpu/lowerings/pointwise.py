@@ -1,0 +1,233 @@
+"""Pointwise ops as torch calls with `out=`.
+
+torch computes float16 and bfloat16 in float32 and rounds once, which is what the registry asks.
+A number goes to torch as a number where torch takes one there, else as a 0-d tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, scalar_tensor
+
+from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+from genesis.ir.types import DType, float64
+
+Operand = Any  # Tensor | bool | int | float
+
+
+def _unary(call: Callable) -> Lowering:
+    def run(outs: Outs, x: Tensor) -> Any:
+        return call(x, out=outs[0])
+    return Lowering(run, in_place=(0,), allocates=True)
+
+
+def _binary(call: Callable) -> Lowering:
+    """For calls that take a number on either side."""
+    def run(outs: Outs, a: Operand, b: Operand) -> Any:
+        return call(a, b, out=outs[0])
+    return Lowering(run, in_place=(0, 1), allocates=True)
+
+
+def _tensor_first(call: Callable) -> Lowering:
+    """For calls that take a number only on the right."""
+    def run(outs: Outs, a: Operand, b: Operand) -> Any:
+        return call(a if isinstance(a, Tensor) else scalar_tensor(a, dtype=b.dtype), b, out=outs[0])
+    return Lowering(run, in_place=(0, 1), allocates=True)
+
+
+def _tensors(call: Callable) -> Lowering:
+    """For calls that take no number."""
+    def run(outs: Outs, a: Operand, b: Operand) -> Any:
+        if not isinstance(a, Tensor):
+            a = scalar_tensor(a, dtype=b.dtype)
+        elif not isinstance(b, Tensor):
+            b = scalar_tensor(b, dtype=a.dtype)
+        return call(a, b, out=outs[0])
+    return Lowering(run, in_place=(0, 1), allocates=True)
+
+
+def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
+    out = outs[0]
+    if not isinstance(a, Tensor):
+        a = scalar_tensor(a, dtype=out.dtype)
+    if not isinstance(b, Tensor):
+        b = scalar_tensor(b, dtype=out.dtype)
+    if not isinstance(condition, Tensor):
+        out.copy_(a if condition else b)
+        return
+    torch.where(condition, a, b, out=out)
+
+
+def _cast(outs: Outs, x: Operand, dtype: DType) -> Any:
+    x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)])
+    if outs[0] is None:
+        return x.to(torch_dtype(dtype), copy=True, memory_format=torch.contiguous_format)
+    return outs[0].copy_(x)
+
+
+_NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+def _isnan(outs: Outs, x: Tensor) -> Any:
+    return torch.ne(x, x, out=outs[0])
+
+
+def _isinf(outs: Outs, x: Tensor) -> Any:
+    return torch.eq(x.abs(), math.inf, out=outs[0])
+
+
+def _bitcast(outs: Outs, x: Tensor, dtype: DType) -> None:
+    outs[0].copy_(x.view(torch_dtype(dtype)))
+
+
+def _addcmul(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Any:
+    return torch.addcmul(x, a, b, value=value, out=outs[0])
+
+
+def _addcdiv(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Any:
+    return torch.addcdiv(x, a, b, value=value, out=outs[0])
+
+
+def _lerp(outs: Outs, a: Tensor, b: Tensor, weight: Operand) -> Any:
+    return torch.lerp(a, b, weight, out=outs[0])
+
+
+def _add_scaled(outs: Outs, a: Tensor, b: Tensor, alpha: Any) -> Any:
+    return torch.add(a, b, alpha=alpha, out=outs[0])
+
+
+def _clamp(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Any:
+    if isinstance(low, Tensor) is not isinstance(high, Tensor):
+        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
+    return torch.clamp(x, low, high, out=outs[0])
+
+
+def _bound(call: Callable, on_tensors: Callable) -> Lowering:
+    """For clamp_min and clamp_max, which know no bool but as maximum and minimum."""
+    def run(outs: Outs, x: Operand, bound: Operand) -> Any:
+        if not isinstance(x, Tensor):
+            x = scalar_tensor(x, dtype=bound.dtype)
+        if x.dtype is not torch.bool:
+            return call(x, bound, out=outs[0])
+        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
+        return on_tensors(x, bound, out=outs[0])
+    return Lowering(run, in_place=(0, 1), allocates=True)
+
+
+def _nan_to_num(outs: Outs, x: Tensor, nan: float, high: float, low: float) -> Any:
+    return torch.nan_to_num(x, nan, high, low, out=outs[0])
+
+
+def _isclose(a: Tensor, b: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
+    return torch.isclose(a, b, rtol, atol, equal_nan)
+
+
+def _logit(outs: Outs, x: Tensor, eps: float | None = None) -> Any:
+    return torch.logit(x, eps, out=outs[0])
+
+
+def _trunc_divide(outs: Outs, a: Operand, b: Operand) -> Any:
+    if not isinstance(a, Tensor):
+        a = scalar_tensor(a, dtype=b.dtype)
+    return torch.div(a, b, rounding_mode="trunc", out=outs[0])
+
+
+def _not_low(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch rounds a bfloat16 quotient before it cuts the fraction off."""
+    return all(t.dtype.kind != "float" or t.dtype.itemsize >= 4 for t in types)
+
+
+def _not_float64(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    """torch's polygamma has errors of 1e-10 in float64; the decomposition has not."""
+    return types[0].dtype is not float64
+
+
+def _polygamma(outs: Outs, x: Tensor, n: int) -> Any:
+    return torch.polygamma(n, x, out=outs[0])
+
+
+def _round_to(outs: Outs, x: Tensor, decimals: int) -> Any:
+    return torch.round(x, decimals=decimals, out=outs[0])
+
+
+def _isposinf(outs: Outs, x: Tensor) -> Any:
+    return torch.isposinf(x, out=outs[0])
+
+
+def _isneginf(outs: Outs, x: Tensor) -> Any:
+    return torch.isneginf(x, out=outs[0])
+
+
+def _relu(outs: Outs, x: Tensor) -> Any:
+    return torch.clamp_min(x, 0, out=outs[0])
+
+
+def _gelu(outs: Outs, x: Tensor, approximate: str) -> Any:
+    return torch._C._nn.gelu(x, approximate=approximate, out=outs[0])
+
+
+def _silu_backward(outs: Outs, g: Tensor, x: Tensor) -> None:
+    torch.ops.aten.silu_backward.grad_input(g, x, grad_input=outs[0])
+
+
+def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
+    torch.ops.aten.gelu_backward.grad_input(g, x, approximate=approximate, grad_input=outs[0])
+
+
+def _ndtr(outs: Outs, x: Tensor) -> None:
+    """By erfc, in at least float32: torch.special.ndtr is 0 from -8.4 on."""
+    wide = x if x.element_size() >= 4 else x.float()
+    outs[0].copy_(torch.erfc(wide * -math.sqrt(0.5)).mul_(0.5))
+
+
+_BOTH_SIDES = ("add", "sub", "mul", "div", "pow")
+_RIGHT_SIDE = ("remainder", "fmod", "floor_divide", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le",
+               "gt", "ge")
+_UNARY = ("neg", "abs", "sign", "reciprocal", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p",
+          "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid",
+          "erf", "erfc", "floor", "ceil", "round", "trunc", "bitwise_not", "signbit", "frac",
+          "sinc", "erfinv", "digamma", "lgamma", "i0", "logical_not")
+_TENSORS = ("atan2", "maximum", "minimum", "copysign", "nextafter", "fmax", "fmin", "heaviside", "hypot", "logaddexp",
+            "logaddexp2", "xlogy", "gcd", "lcm", "logical_and", "logical_or", "logical_xor")
+
+POINTWISE: dict[str, Lowering] = {
+    **{name: _binary(getattr(torch, name)) for name in _BOTH_SIDES},
+    **{name: _tensor_first(getattr(torch, name)) for name in _RIGHT_SIDE},
+    **{name: _unary(getattr(torch, name)) for name in _UNARY},
+    **{name: _tensors(getattr(torch, name)) for name in _TENSORS},
+    "i1": _unary(torch.special.i1),
+    "ndtr": Lowering(_ndtr, in_place=(0,)),
+    "logit": Lowering(_logit, in_place=(0,), allocates=True),
+    "polygamma": Lowering(_polygamma, supports=_not_float64, in_place=(0,), allocates=True),
+    "round_to": Lowering(_round_to, in_place=(0,), allocates=True),
+    "trunc_divide": Lowering(_trunc_divide, supports=_not_low, in_place=(0, 1), allocates=True),
+    "addcmul": Lowering(_addcmul, in_place=(0, 1, 2), allocates=True),
+    "addcdiv": Lowering(_addcdiv, in_place=(0, 1, 2), allocates=True),
+    "add_scaled": Lowering(_add_scaled, in_place=(0, 1), allocates=True),
+    "lerp": Lowering(_lerp, in_place=(0, 1, 2), allocates=True),
+    "clamp": Lowering(_clamp, in_place=(0, 1, 2), allocates=True),
+    "clamp_min": _bound(torch.clamp_min, torch.maximum),
+    "clamp_max": _bound(torch.clamp_max, torch.minimum),
+    "nan_to_num": Lowering(_nan_to_num, in_place=(0,), allocates=True),
+    "isfinite": Lowering(torch.isfinite, "fresh"),
+    "isposinf": Lowering(_isposinf, allocates=True),
+    "isneginf": Lowering(_isneginf, allocates=True),
+    "isclose": Lowering(_isclose, "fresh"),
+    "bitcast": Lowering(_bitcast),
+    "left_shift": _tensor_first(torch.bitwise_left_shift),
+    "right_shift": _tensor_first(torch.bitwise_right_shift),
+    "where": Lowering(_where, in_place=(1, 2)),
+    "cast": Lowering(_cast, allocates=True),
+    "isnan": Lowering(_isnan, allocates=True),
+    "isinf": Lowering(_isinf, allocates=True),
+    "relu": Lowering(_relu, in_place=(0,), allocates=True),
+    "silu": _unary(torch._C._nn.silu),
+    "gelu": Lowering(_gelu, in_place=(0,), allocates=True),
+    "silu_backward": Lowering(_silu_backward),
+    "gelu_backward": Lowering(_gelu_backward),
+}

@@ -1,0 +1,95 @@
+"""Random ops on the CPU: blocks of Philox's words, turned into numbers while they are in the cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.philox import LOW, blocks
+from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.ir.ops.random import DIGITS
+from genesis.ir.types import DType, float64
+
+Outs = tuple[Tensor, ...]
+
+
+def fill(out: Tensor, seed: int, draw: int, words: int, write: Callable[..., None]) -> None:
+    """Call write(part, *its words) for parts of a flat tensor whose elements take `words` words each.
+
+    A counter's four words serve 4 / words neighbours, so a part is every second or fourth element of a block.
+    """
+    sharing = 4 // words
+
+    def use(start: int, found: tuple[Tensor, ...]) -> None:
+        own = out[start * sharing:(start + found[0].numel()) * sharing]
+        for i in range(sharing):
+            part = own[i::sharing]
+            write(part, *[word[:part.numel()] for word in found[i * words:(i + 1) * words]])
+
+    blocks(-(-out.numel() // sharing), int(seed), int(draw), use)
+
+
+def philox(out: np.ndarray, seed: int, draw: int, word: int, words: int = 1) -> None:
+    """Write number i * words + word of the stream to out[i], a flat uint32 array.
+
+    Number n of a stream is word n % 4 of Philox(key=seed, counter=(n // 4, draw)).
+
+    >>> bits = np.empty(2, np.uint32)
+    >>> philox(bits, seed=0, draw=0, word=0)
+    >>> hex(bits[0])
+    '0x6627e8d5'
+    >>> hex(bits[1])
+    '0xe169c58d'
+    """
+    def write(part: Tensor, *found: Tensor) -> None:
+        part.copy_(found[word])  # keeps the low 32 bits
+    fill(torch.from_numpy(out.view(np.int32)), seed, draw, words, write)
+
+
+def _random_bits(outs: Outs, seed: Any, draw: Any, shape: tuple[int, ...], word: int, words: int,
+                 device: Any) -> None:
+    philox(outs[0].numpy().reshape(-1).view(np.uint32), int(seed), int(draw), word, words)
+
+
+def _uniform(outs: Outs, seed: Any, draw: Any, shape: tuple[int, ...], dtype: DType, device: Any) -> None:
+    if dtype is float64:
+        def write(part: Tensor, high: Tensor, low: Tensor) -> None:
+            wide = high.bitwise_right_shift_(5).double().mul_(2.0**26).add_(low.bitwise_right_shift_(6))
+            part.copy_(wide.mul_(2.0**-53))
+    else:
+        digits = DIGITS[dtype]
+
+        def write(part: Tensor, bits: Tensor) -> None:  # type: ignore[misc]
+            part.copy_(bits.bitwise_right_shift_(32 - digits)).mul_(2.0**-digits)
+    fill(outs[0].view(-1), seed, draw, 2 if dtype is float64 else 1, write)
+
+
+def _normal(outs: Outs, seed: Any, draw: Any, shape: tuple[int, ...], dtype: DType, device: Any) -> None:
+    wide = torch.float64 if dtype is float64 else torch.float32
+
+    def write(part: Tensor, first: Tensor, second: Tensor) -> None:
+        radius = first.bitwise_right_shift_(8).to(wide).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
+        angle = second.bitwise_right_shift_(8).to(wide).mul_(2 * math.pi * 2.0**-24)
+        part.copy_(radius.mul_(angle.cos_()))
+    fill(outs[0].view(-1), seed, draw, 2, write)
+
+
+def _integers(outs: Outs, seed: Any, draw: Any, low: Any, high: Any, shape: tuple[int, ...], dtype: DType,
+              device: Any) -> None:
+    def write(part: Tensor, first: Tensor, second: Tensor) -> None:
+        wide = first.bitwise_and_(LOW >> 1).bitwise_left_shift_(32).bitwise_or_(second)
+        part.copy_(wide.fmod_(int(high) - int(low)).add_(int(low)))
+    fill(outs[0].view(-1), seed, draw, 2, write)
+
+
+RANDOM: dict[str, Lowering] = {
+    "random_bits": Lowering(_random_bits),
+    "uniform": Lowering(_uniform),
+    "normal": Lowering(_normal),
+    "integers": Lowering(_integers),
+}

@@ -1,0 +1,205 @@
+"""How much of a loop's iteration space one program takes.
+
+Sizes that lead (the batch) come in few classes, so that a second one runs kernels that are there: a block depends on
+the power of eight or so that such a size lies below, not on the size. Inner sizes are part of a kernel anyway, and
+their blocks fit exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Position, Random, Store
+from genesis.ir.sym_int import Size, near
+from genesis.passes.graph.split_reductions import whole_columns
+
+PERSISTENT: Final = 16384
+"""Most elements of a row that is one block, held in registers from load to store."""
+
+HELD: Final = 65536
+"""Most elements of a row that is held as memory has it, and converted again for each use."""
+
+TILE: Final = 8192
+"""Most elements of a block of columns that is not walked over."""
+
+EACH: Final = 2
+"""Programs for each multiprocessor that keep a GPU busy."""
+
+LEADING: Final = (1, 16, 128, 256, 1024, 8192)
+"""Blocks for a size that leads."""
+
+RUN_AHEAD: Final = (40, 57)
+"""Part of a multiprocessor's shared memory that is for loads that run ahead: 160 of an H200's 228 KiB."""
+
+PROGRAM_BYTES: Final = 8192
+"""The least that a program of a large loop reads and writes."""
+
+HEAVY: Final = 40
+"""Ops for each element beyond which arithmetic needs more warps than loads do."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a program takes its part of the space. Block sizes are powers of two.
+
+    Attributes:
+        looped: the program walks over r.
+        tiled: other programs take the rest of r.
+        stages: loads of a loop run that many rounds minus one ahead of what uses them.
+        held: bytes that registers may keep of a row from one walk over r to the next; 0 to load it again.
+    """
+
+    x: int
+    r: int
+    looped: bool
+    num_warps: int
+    tiled: bool = False
+    stages: int = 1
+    held: int = 0
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two ≥ n, at least 1; of an open size every other one, so that more sizes share it."""
+    if isinstance(n, Size):
+        return 2 << next(bits for bits in range(0, 64, 2) if n <= 2 << bits)
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def block_for(n: int, most: int) -> int:
+    """The smallest power of two ≥ n, at least 1 and at most `most`, a power of two."""
+    block = 1
+    while block < most and block < n:
+        block *= 2
+    return block
+
+
+def leading_block(n: int, most: int) -> int:
+    """The smallest block of `LEADING` that holds n elements of a leading size, at most `most`.
+
+    Where the size is open, n elements may need several blocks for other sizes of the class.
+    """
+    return min(next((block for block in LEADING if block >= near(n)), most), most)
+
+
+def _between(low: int, n: int, high: int) -> int:
+    return max(low, min(n, high))
+
+
+def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
+    if not kernel.has_r:
+        draws = any(isinstance(s, Random) for s in kernel.statements)
+        return _flat(near(kernel.x_size), draws, kernel.bytes_each, gpu)
+    if kernel.runs is not None and kernel.runs.over == "x":
+        return _run_of_rows(kernel, gpu)
+    fastest = kernel.space[-1][1] if kernel.space else "r"
+    columns = fastest == "x" and kernel.x_size > 1
+    if kernel.runs is not None:
+        elements = min(2048, kernel.runs.multiple)
+        return _run_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, stages=3)
+    if isinstance(kernel.r_size, Size):
+        return _any_length(kernel, columns, gpu)
+    r_block = leading_block(kernel.r_size, PERSISTENT) if kernel.r_leads else power_of_two(kernel.r_size)
+    return _columns(kernel, r_block, gpu) if columns else _rows(kernel, r_block, gpu)
+
+
+def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
+    """A walk, which is right for every length of an r that is open."""
+    if columns:
+        return _columns(kernel, 2 * TILE, gpu)
+    r_block = leading_block(near(kernel.r_size), PERSISTENT)
+    return Blocks(1, r_block, True, _between(1, r_block // 512, 16))
+
+
+def _stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
+    """How far the loads of blocks of so many elements run ahead, where a multiprocessor has so many programs."""
+    nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+    part, of = RUN_AHEAD
+    room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
+    return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
+
+
+def flat_block(x_size: int, nbytes: int, gpu: GpuModel) -> int:
+    """Elements of a program of a large loop: a multiprocessor starts one about every 160 ns, in which it could move
+    5 KB, so a program that moves less than `PROGRAM_BYTES` is not worth starting.
+
+    Args:
+        nbytes: read and written for each element.
+    """
+    block = _between(1024, power_of_two(-(-PROGRAM_BYTES // max(nbytes, 1))), 8192)
+    return block if x_size >= 8 * block * enough_programs(gpu) else 1024
+
+
+def enough_programs(gpu: GpuModel) -> int:
+    """Programs that keep the GPU busy."""
+    return EACH * gpu.multiprocessors
+
+
+def _flat(x_size: int, draws: bool, nbytes: int, gpu: GpuModel) -> Blocks:
+    enough = enough_programs(gpu)
+    if draws and x_size >= 2048 * enough:  # more loads a lane hide Philox's long chain
+        return Blocks(2048, 1, False, 2)
+    if x_size >= 1024 * enough:
+        return Blocks(flat_block(x_size, nbytes, gpu), 1, False, 4)
+    return Blocks(256, 1, False, 2) if x_size > 1 else Blocks(1, 1, False, 1)
+
+
+def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
+    """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
+    operands = max(1, len(kernel.loads("xr")))
+    if r_block > PERSISTENT or kernel.r_size > PERSISTENT:
+        if kernel.r_size <= HELD:
+            counts = kernel.r_size % 4096 != 0 or any(isinstance(s, Position) for s in kernel.statements)
+            warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
+            return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps,
+                          held=gpu.registers * 2 * r_block // HELD)  # in half of a multiprocessor's registers
+        return Blocks(1, 8192, True, 16)
+    x_block = max(1, 1024 // r_block)
+    if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
+        x_block = 2  # the weights serve two rows
+    while x_block > 1 and near(kernel.x_size) < x_block * enough_programs(gpu):
+        x_block = max(1, x_block // 4)
+    warps = _between(1, x_block * r_block // 1024, 8)
+    while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
+        warps *= 2
+    return Blocks(x_block, r_block, False, warps)
+
+
+def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
+    """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
+    x_size = near(kernel.x_size)
+    x_block = _between(1, power_of_two(x_size), 64)
+    if x_size >= whole_columns(gpu) and near(kernel.r_size) >= 2048:
+        return Blocks(x_block, 256, True, 8, stages=_stages(kernel, x_block * 256, 1, gpu))
+    while x_block > 16 and x_size < x_block * enough_programs(gpu):
+        x_block //= 2
+    if x_block * r_block <= TILE:
+        return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
+    return Blocks(x_block, 4096 // x_block, True, 8, stages=_stages(kernel, 4096, 2, gpu))
+
+
+def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Square tiles where each element is written, too; else as wide as eight programs for each run leave them."""
+    columns = near(kernel.x_size)
+    if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
+        x_block = min(64, power_of_two(columns))
+    else:
+        x_block = _between(64, power_of_two(columns // 8), 1024)
+        while columns % x_block and x_block > 64:
+            x_block //= 2
+    elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
+    return Blocks(x_block, max(1, elements // x_block), True, 4, stages=_stages(kernel, elements, 2, gpu))
+
+
+def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """As many whole rows at a time as there are registers for, shared with the programs beside it."""
+    assert kernel.runs is not None
+    r_block = power_of_two(kernel.r_size)
+    beside = max(1, kernel.runs.count // gpu.multiprocessors)
+    x_block = max(1, 8192 // (r_block * beside))
+    warps = _between(2, x_block * r_block // 1024, 16) * (2 if kernel.weight > HEAVY else 1)
+    if x_block > 1 and sum(s.out.dtype.itemsize for s in kernel.loads("xr")) > 4:
+        x_block, warps = x_block // 2, max(4, warps)
+    return Blocks(x_block, r_block, False, warps, stages=_stages(kernel, x_block * r_block, beside, gpu))

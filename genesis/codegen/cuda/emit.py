@@ -1,0 +1,83 @@
+"""Group → kernel text: which emitter serves which kind of group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.loops import emit_foreach, emit_loop
+from genesis.codegen.cuda.source import KernelSource, TensorTable, without_waiting
+from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
+from genesis.codegen.cuda.templates.attention import emit_attention
+from genesis.codegen.cuda.templates.attention_backward import emit_attention_backward
+from genesis.codegen.cuda.templates.convolution import emit_convolution
+from genesis.codegen.cuda.templates.long_sort import emit_long_sort
+from genesis.codegen.cuda.templates.matmul import emit_matmul
+from genesis.codegen.cuda.templates.scan import emit_scan
+from genesis.codegen.cuda.templates.scatter import emit_scatter
+from genesis.codegen.cuda.templates.segments import emit_segment
+from genesis.codegen.cuda.templates.sort import emit_sort
+from genesis.config import config
+from genesis.ir.node import Node
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+from genesis.passes.structural_memo import once, structure
+
+
+def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
+    """The kernel that computes a group on a GPU like `gpu`. Needs no GPU and no places.
+
+    Groups of one structure (of repeated layers) have one text, and each its own arguments.
+    """
+    found = None if group.kind == "foreach" else _structure(group, gpu)
+    if found is None:
+        return _emitted(group, gpu)
+    key, nodes = found
+    place = {node: i for i, node in enumerate(nodes)}
+
+    def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
+        source = _emitted(group, gpu)
+        places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in source.args)
+        tables = any(isinstance(x, TensorTable) for x in source.args)
+        return None if tables or -1 in places else (replace(source, args=tuple(
+            x if at is None else 0 for x, at in zip(source.args, places, strict=True))), places)
+
+    kept = once(key, answer)
+    if kept is None:
+        return _emitted(group, gpu)
+    source, places = kept
+    return replace(source, args=tuple([x if at is None else nodes[at] for x, at in zip(source.args, places,
+                                                                                       strict=True)]))
+
+
+def _emitted(group: Group, gpu: GpuModel) -> KernelSource:
+    source = with_size_arguments(_EMITTERS[group.kind](group, gpu))
+    return source if gpu.dependent_launch else without_waiting(source)
+
+
+def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | None:
+    """(what decides a group's text, the nodes that arguments may be: in an order that the text decides, too)."""
+    shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
+    found = structure(group.nodes, shown)
+    if found is None:
+        return None
+    rows, place = found
+    lines = tuple([node.source for node in group.nodes])
+    return (("kernel", gpu, config.key(), group.kind, group.space, rows, lines, tuple([x.type for x in group.inputs]),
+             tuple([place[x] for x in group.outputs])), [*group.inputs, *group.nodes])
+
+
+_EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
+    "loop": lambda group, gpu: emit_loop(group, gpu=gpu),
+    "foreach": lambda group, gpu: emit_foreach(group),
+    "matmul": emit_matmul,
+    "attention": emit_attention,
+    "attention_backward": emit_attention_backward,
+    "convolution": emit_convolution,
+    "scan": lambda group, gpu: emit_scan(group),
+    "scatter": lambda group, gpu: emit_scatter(group),
+    "segment": lambda group, gpu: emit_segment(group),
+    "sort": lambda group, gpu: emit_sort(group),
+    "long_sort": lambda group, gpu: emit_long_sort(group),
+}

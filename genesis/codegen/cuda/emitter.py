@@ -1,0 +1,423 @@
+"""Kernel IR → Triton text, one statement a line.
+
+A kernel without r has blocks [XBLOCK]. With r they are [XBLOCK, RBLOCK], and a value that does not
+depend on a coordinate has size 1 there, so that arithmetic broadcasts. What loops around the
+statements is the business of `walks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from genesis.codegen.cuda import lowerings as table
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.kernel_ir import (
+    END,
+    Apply,
+    Checked,
+    Constant,
+    Index,
+    Kernel,
+    Load,
+    Number,
+    Position,
+    Random,
+    Reduce,
+    Select,
+    Statement,
+    Store,
+    Value,
+)
+from genesis.codegen.cuda.rounded import rounded_values
+from genesis.ir.sym_int import Size
+from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
+from genesis.passes.fusion.index_map import Bound, Expr, atoms
+
+_INLINE = {"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or"}
+BIG = {int32: 2**31 - 1, int64: 2**63 - 1}
+
+
+class Body:
+    """Prints a kernel's statements for given blocks.
+
+    Attributes:
+        r_size: how many elements are reduced, as text: the argument `r_size` when their coordinate leads.
+        ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
+        tiles: how many programs share the r of one block of x.
+        first: where the block begins along its last axis, as text; given for an x that is not the program's own.
+    """
+
+    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool, first: str = ""):
+        self.kernel, self.blocks = kernel, blocks
+        self.flat = not kernel.has_r
+        self.index_type = int64 if wide else int32
+        self.constants = {s.out.name: s for s in kernel.statements if isinstance(s, Constant)}
+        self.rounded = rounded_values(kernel)
+        self.positions = {s.out.name: s.e for s in kernel.statements if isinstance(s, Position)}
+        self.casts = {s.out.name: s.operands[0] for s in kernel.statements
+                      if isinstance(s, Apply) and s.node.op.name == "cast"}
+        self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
+        self.r_size = "r_size" if kernel.has_r and kernel.r_leads else str(kernel.r_size)
+        self.ragged_x = True
+        self.ragged_r = self.r_size == "r_size" or (
+            kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
+        self.tiles = -(-kernel.r_size // blocks.r) if blocks.tiled else 1
+        program = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
+        self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
+                      else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
+        self.source = ""
+
+    # The order of things
+
+    def lines(self) -> list[str]:
+        """The program's statements after x, x_mask and r are defined."""
+        return [line for s in self.loads_first(self.stores_last(self.kernel.statements)) for line in self.statement(s)]
+
+    def loads_first(self, statements: Sequence[Statement]) -> list[Statement]:
+        """What needs no value is loaded before anything is computed, which hides the time that it takes.
+
+        Not the weights of a long row: the row fills the registers until it is reduced, and they are in the cache.
+        """
+        full = not self.blocks.looped and self.blocks.r >= FULL_ROW
+
+        def waits(s: Statement) -> bool:
+            if isinstance(s, Load):
+                if full and s.out.vars == "r":
+                    return True
+                return any(atom.kind == "loaded" for atom in atoms([s.address, *(bound.e for bound in s.bounds)]))
+            return not isinstance(s, Number)
+        return sorted(statements, key=waits)
+
+    @staticmethod
+    def stores_last(statements: Sequence[Statement]) -> list[Statement]:
+        """All loads come before the first store, and what is computed last is stored first.
+
+        A store may want its value in another layout than the computation has it in. Triton 3.6 then takes the converted
+        value for whatever a later store needs of it, also for what is computed before the conversion, and refuses its
+        own code (triton-lang/triton#8257). So what is computed from a value is stored before the value is.
+        """
+        place = {s.out.name: number for number, s in enumerate(statements) if not isinstance(s, END)}
+
+        def order(s: Statement) -> int:
+            if not isinstance(s, END):
+                return -len(statements)
+            return -place[s.value.name if isinstance(s, Store) else s.operand.name]
+        return sorted(statements, key=order)
+
+    # Statements
+
+    def statement(self, s: Statement) -> list[str]:
+        """The lines of one statement."""
+        match s:
+            case Constant():
+                return []
+            case Number(out, argument):
+                return [f"{out.name} = tl.load({argument})"]
+            case Position(out, e):
+                return [f"{out.name} = {self.as_type(e, out.dtype)}"]
+            case Load():
+                return self.load(s)
+            case Index(out, operand, size):
+                value = self.use(operand, operand.dtype)
+                clamped = f"tl.minimum(tl.maximum({value}.to(tl.int64), 0), {max(size - 1, 0)})"
+                return [f"{out.name} = {clamped}.to({table.triton_type(self.index_type)})"]
+            case Checked():
+                return [*self.comment(s.node.source), self.checked(s)]
+            case Apply():
+                return [*self.comment(s.node.source), f"{s.out.name} = {self.apply(s)}"]
+            case Select(out, bounds, inside, outside):
+                a, b = self.use(inside, out.dtype), self.use(outside, out.dtype)
+                return [f"{out.name} = tl.where({self.conditions(bounds)}, {a}, {b})"]
+            case Random(out, word, words, seed, draw, counter):
+                key = ", ".join(self.use(v, v.dtype) + ".to(tl.int64)" for v in (seed, draw))
+                if self.counts_up(counter, 4 // words):
+                    run = f"g_random_run({key}, {self.counters(counter, 4 // words)}, {word}, {words})"
+                    return [f"{out.name} = tl.reshape({run}, {self.shape(out.vars)})"]
+                return [f"{out.name} = g_random_bits({key}, {self.at(counter, out.vars, block=True)}, {word}, {words})"]
+            case Reduce():
+                return self.reduce(s)
+            case Store():
+                return [self.store(s)]
+        raise TypeError(f"no text for {s!r}")
+
+    def checked(self, s: Checked) -> str:
+        node, value = s.node, self.use(s.operand, s.operand.dtype) + ".to(tl.int64)"
+        vars = self.vars_of(*(bound.e for bound in s.bounds)) + s.out.vars
+        conditions = [self.masks("".join(name for name in "xr" if name in vars), s.bounds)]
+        if node["ignored"] is not None:
+            conditions.append(f"({value} != {node['ignored']})")
+        wanted = " & ".join(filter(None, conditions)) or "tl.full((), 1, tl.int1)"
+        text = f"g_in_range({value}, {node['size']}, {node['negative']}, {wanted}, {s.report})"
+        if node["ignored"] is not None:
+            text = f"tl.where({value} == {node['ignored']}, {value}, {text})"
+        return f"{s.out.name} = {text}"
+
+    def counters(self, e: Expr, by: int) -> str:
+        """e // by, one for each group of `by` numbers that e runs through."""
+        axis = "x" if self.flat else "r"
+        start = expression(Expr(e.constant, tuple(term for term in e.terms if term[0].name != axis)))
+        lanes = f"tl.arange(0, {axis.upper()}BLOCK // {by})" + ("" if self.flat else "[None, :]")
+        return f"({start} + {self.first}) // {by} + {lanes}"
+
+    def counts_up(self, e: Expr, by: int) -> bool:
+        """Does e run through whole aligned groups of `by` numbers along the block's last axis?"""
+        axis, block = ("x", self.blocks.x) if self.flat else ("r", self.blocks.r)
+        along = [(atom, k) for atom, k in e.terms if axis in self.vars_of(Expr(0, ((atom, k),)))]
+        return (by > 1 and block % by == 0 and len(along) == 1 and along[0][0].kind == "var" and along[0][1] == 1
+                and e.constant % by == 0 and all(k % by == 0 for atom, k in e.terms if atom is not along[0][0]))
+
+    def comment(self, source: object) -> list[str]:
+        """The user's line, when it is another than the last one printed."""
+        text = str(source) if source is not None else ""
+        if not text or text == self.source:
+            return []
+        self.source = text
+        return [f"# {text}"]
+
+    def load(self, s: Load) -> list[str]:
+        held = table.held(s.out.dtype)
+        masks = self.masks(s.out.vars, s.bounds)
+        address = self.at(s.address, s.out.vars if masks else self.vars_of(s.address))
+        text = f"tl.load({s.argument} + {address}{f', mask={masks}, other=0' if masks else ''})"
+        return [f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({table.triton_type(held)})")]
+
+    def store(self, s: Store) -> str:
+        address = self.at(s.address, s.vars, block=True)
+        dtype = self.dtypes[s.argument]
+        source = self.casts.get(s.value.name)
+        if source is not None and source.dtype is float32 and table.held(dtype) is float32:
+            value = self.use(source, float32)  # rounded once, as it is stored
+        else:
+            value = self.use(s.value, s.value.dtype)
+        if table.held(dtype) is not dtype:
+            value = f"{value}.to({table.triton_type(dtype)})"
+        if not self.flat:
+            value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
+        masks = self.masks(s.vars, ())
+        return f"tl.store({s.argument} + {address}, {value}{f', mask={masks}' if masks else ''})"
+
+    def apply(self, s: Apply) -> str:
+        node, compute = s.node, s.compute
+        name = node.op.name
+        if name == "cast":
+            return table.convert(self.use(s.operands[0], s.operands[0].dtype), s.operands[0].dtype, node.dtype)
+        if name == "bitcast":
+            return table.reinterpret(self.use(s.operands[0], compute), compute, node.dtype)
+        if name == "where":
+            dtypes = (bool_, compute, compute)
+            return table.pointwise(name, compute, tuple(map(self.use, s.operands, dtypes)))
+        if name == "pow" and (power := self.small_power(s)):
+            return power
+        inline = name in _INLINE and not all(v.name in self.constants for v in s.operands)
+        rounded = s.out.name in self.rounded
+        if name == "div" and compute.kind == "float" and (product := self.as_product(s, rounded)):
+            return product
+        if name in ("eq", "ne") and (compared := self.compared_positions(s)):
+            return table.pointwise(name, int32, compared)
+        operands = tuple(self.use(v, compute, inline) for v in s.operands)
+        return table.pointwise(name, compute, operands, rounded)
+
+    def compared_positions(self, s: Apply) -> tuple[str, str] | None:
+        """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""
+        for position, other in (s.operands, s.operands[::-1]):
+            e = self.positions.get(position.name)
+            if (e is not None and s.compute is int64 and self.index_type is int32 and other.dtype is int64
+                    and not e.is_constant and "r" in position.vars and "r" not in other.vars
+                    and other.name not in self.constants):
+                return expression(e), f"g_narrow({other.name})"
+        return None
+
+    def as_product(self, s: Apply, rounded: bool) -> str:
+        """A quotient as a product, where that is as exact, or exact enough; '' otherwise."""
+        over, under = s.operands
+        constant = self.constants.get(under.name)
+        value = self.use(over, s.compute, over.name not in self.constants)
+        if constant is not None and not isinstance(constant.number, Size):
+            number = float(constant.number)
+            exact = number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and abs(number) < 2.0**100
+            if exact or (rounded and number):
+                return f"{value} * {literal(1 / number, table.held(s.compute), True)}"
+        if rounded and "r" in s.out.vars and "r" not in under.vars:
+            return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
+        return ""
+
+    def small_power(self, s: Apply) -> str:
+        """x² and x³ as products."""
+        power = self.constants.get(s.operands[1].name)
+        if (power is None or isinstance(power.number, Size) or power.number not in (2, 3)
+                or s.operands[0].name in self.constants):
+            return ""
+        return " * ".join([self.use(s.operands[0], s.compute)] * int(power.number))
+
+    # Reductions
+
+    def reduce(self, s: Reduce) -> list[str]:
+        """A reduction of a block that holds whole rows."""
+        operand = self.reduced_operand(s)
+        block = operand if operand.isidentifier() else f"{s.out.name}_all"
+        found = [] if block == operand else [f"{block} = {operand}"]
+        if s.position is None:
+            return [*found, f"{s.out.name} = {self.finished(s, block)}"]
+        position = self.at(s.position, "xr")
+        inside = " & r_mask" if self.ragged_r else ""
+        return [*found, f"{s.out.name}_at = {position}", *self.first_hit(s, block, f"{s.out.name}_at", inside)]
+
+    def finished(self, s: Reduce, block: str) -> str:
+        """One value a row, of a block."""
+        text = table.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, 1)
+        if s.out.dtype is bool_:
+            return f"{text} != 0"
+        held = table.held(s.out.dtype)
+        return text if held is self.accumulator(s) else f"{text}.to({table.triton_type(held)})"
+
+    def first_hit(self, s: Reduce, block: str, positions: str, inside: str) -> list[str]:
+        """The smallest position of the extremum; the first NaN when there is one."""
+        name = s.out.name
+        best = "g_row_max" if s.op == "argmax" else "g_row_min"
+        hit = f"(({block} == {name}_best) | (({block} != {block}) & ({name}_best != {name}_best))){inside}"
+        first = f"tl.min(tl.where({hit}, {positions}, {BIG[self.index_type]}), 1, keep_dims=True)"
+        return [f"{name}_best = {best}({block}, 1)", f"{name} = {first}.to(tl.int64)"]
+
+    def accumulator(self, s: Reduce) -> DType:
+        """The dtype a reduction accumulates in: at least 32 bits."""
+        if s.op in ("any", "all"):
+            return int32
+        dtype = table.held(s.operand.dtype)
+        return int32 if dtype.itemsize < 4 else dtype
+
+    def identity(self, s: Reduce) -> str:
+        """What changes nothing, and fits the operand's dtype: a run may be empty."""
+        if s.op in ("any", "all"):
+            return str(int(s.op == "all"))
+        narrow = s.op in ("max", "min", "argmax", "argmin") and s.operand.dtype.kind == "int"
+        return table.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if narrow else self.accumulator(s))
+
+    def reduced_operand(self, s: Reduce, mask: str | None = None) -> str:
+        """The operand over the whole block, with what lies outside the row (or the mask) made neutral."""
+        value, dtype = self.use(s.operand, s.operand.dtype), self.accumulator(s)
+        if s.op in ("any", "all") and s.operand.dtype is not bool_:
+            value = f"({value} != 0)"
+        if dtype is not table.held(s.operand.dtype) or s.op in ("any", "all"):
+            value = f"{value}.to({table.triton_type(dtype)})"
+        if s.operand.vars != "xr":
+            value = f"tl.broadcast_to({value}, [XBLOCK, RBLOCK])"
+        mask = ("r_mask" if self.ragged_r else "") if mask is None else mask
+        if not mask:
+            return value
+        return f"tl.where({mask}, {value}, tl.full((), {self.identity(s)}, {table.triton_type(dtype)}))"
+
+    # Pieces of text
+
+    def use(self, value: Value, dtype: DType, inline: bool = False) -> str:
+        """A value as an operand in the dtype that holds `dtype`."""
+        constant = self.constants.get(value.name)
+        if constant is not None:
+            return literal(constant.number, table.held(dtype), inline)
+        return table.to_held(value.name, value.dtype, dtype)
+
+    def as_type(self, e: Expr, dtype: DType) -> str:
+        """An index expression as a value."""
+        held = table.triton_type(table.held(dtype))
+        if e.is_constant:
+            return f"tl.full((), {e.constant}, {held})"
+        return f"({expression(e)}).to({held})"
+
+    def at(self, e: Expr, vars: str, block: bool = False) -> str:
+        """An index expression in the shape of `vars`; a scalar when it has none and `block` is not asked."""
+        text = expression(e)
+        own = self.vars_of(e)
+        if own == vars and not (block and not vars):
+            return text if e.is_atom else f"({text})"
+        shape = self.shape(vars)
+        if e.is_constant:
+            return f"tl.full({shape}, {text}, {table.triton_type(self.index_type)})"
+        return f"tl.broadcast_to({text}, {shape})"
+
+    def shape(self, vars: str) -> str:
+        """The block's shape for a value that depends on `vars`."""
+        if self.flat:
+            return "[XBLOCK]" if vars else "[1]"
+        return f"[{'XBLOCK' if 'x' in vars else '1'}, {'RBLOCK' if 'r' in vars else '1'}]"
+
+    def masks(self, vars: str, bounds: tuple[Bound, ...]) -> str:
+        """The mask of a load or store, '' when every lane is inside."""
+        parts = ["x_mask"] if "x" in vars and self.ragged_x else []
+        if "r" in vars and self.ragged_r:
+            parts.append("r_mask")
+        if bounds:
+            parts.append(self.conditions(bounds))
+        return " & ".join(parts)
+
+    def conditions(self, bounds: Iterable[Bound]) -> str:
+        """The conjunction of bounds; what the range proves is left out."""
+        parts = []
+        for bound in bounds:
+            low, high = bound.e.range
+            if bound.e.is_constant:
+                holds = bound.low <= bound.e.constant < bound.high
+                parts += [] if holds else ["(tl.full((), 0, tl.int32) != 0)"]
+                continue
+            text = expression(bound.e)
+            text = text if bound.e.is_atom else f"({text})"
+            if low < bound.low:
+                parts.append(f"({text} >= {bound.low})")
+            if high >= bound.high:
+                parts.append(f"({text} < {bound.high})")
+        return " & ".join(dict.fromkeys(parts)) or "(tl.full((), 1, tl.int32) != 0)"
+
+    def range(self, axis: str) -> str:
+        return f"tl.arange(0, {axis}BLOCK)"
+
+    def vars_of(self, *expressions: Expr) -> str:
+        found: set[str] = set()
+        for atom in atoms(expressions):
+            found.update(self.kernel.indices[atom.name].vars if atom.kind == "loaded" else atom.name)
+        return "".join(name for name in "xr" if name in found)
+
+
+REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "max", "all": "min",
+               "argmax": "max", "argmin": "min"}
+
+
+FULL_ROW: Final = 8192
+"""Elements of a row from which on it leaves few registers of a program."""
+
+
+def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:
+    """A number in a dtype, typed unless the other operand gives the type. In uint8 -1 is 255.
+
+    >>> literal(0.5, float32), literal(0.5, float32, inline=True)
+    ('tl.full((), 0.5, tl.float32)', '0.5')
+    """
+    if isinstance(number, Size):  # an argument of the kernel
+        return f"tl.full((), {number}, {table.triton_type(dtype)})"
+    if dtype.kind == "float":
+        value = float(number)
+        text = repr(value) if math.isfinite(value) else f'float("{value}")'
+    else:
+        text = repr(int(number) % 2**8 if dtype is uint8 else int(number))
+    if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):
+        return text if not text.startswith("-") else f"({text})"
+    return f"tl.full((), {text}, {table.triton_type(dtype)})"
+
+
+def expression(e: Expr) -> str:
+    """An index expression as Python text over x, r and loaded indices."""
+    parts = []
+    for atom, k in e.terms:
+        if atom.inner is None:
+            text = atom.name
+        else:
+            inside = expression(atom.inner)
+            inside = inside if atom.inner.is_atom and atom.inner.terms[0][0].inner is None else f"({inside})"
+            text = f"({inside} {'//' if atom.kind == 'div' else '%'} {atom.number})"
+        if k == -1:
+            text = f"-{text}"
+        elif k != 1:
+            text = f"{text} * {k}"
+        parts.append(text)
+    if e.constant or not parts:
+        parts.append(str(e.constant))
+    return " + ".join(parts).replace("+ -", "- ")

@@ -1,0 +1,161 @@
+"""Loop groups and foreach groups → kernels.
+
+How many elements are kept, and how many are reduced when these lie outermost, are arguments of a kernel. So the
+batch size is not in its text: another one of the same class (1, a multiple of 16, other; 64 bits or 32; a row of
+`blocks.py`) runs the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.emitter import Body
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, build
+from genesis.codegen.cuda.lowerings import POINTER, triton_type
+from genesis.codegen.cuda.naming import kernel_name
+from genesis.codegen.cuda.prefetch import asked_ahead
+from genesis.codegen.cuda.prelude import prelude_for
+from genesis.codegen.cuda.reduction_loops import Program
+from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource, TensorTable
+from genesis.codegen.cuda.tiles import tile
+from genesis.ir.node import Node
+from genesis.ir.sym_int import is_multiple
+from genesis.ir.types import int64
+from genesis.passes.groups import Group
+
+INT32_LIMIT = 2**31
+
+
+def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) -> KernelSource:
+    """The kernel of a loop group; `blocks` overrides the choice of block sizes."""
+    kernel = build(group)
+    if blocks is None:
+        kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
+    wide = needs_int64(kernel)
+    pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
+    body = Program(kernel, blocks, wide)
+    lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
+    name = kernel_name(group)
+    constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
+    sizes = {"x_size": kernel.x_size, **({"r_size": kernel.r_size} if body.r_size == "r_size" else {})}
+    signature = {**pointers, **{size: integer_type(value) for size, value in sizes.items()},
+                 **dict.fromkeys(constexprs, "constexpr")}
+    aligned = [argument.name for argument in kernel.arguments if argument.role != "number"]
+    along = _read_along(kernel)
+    aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
+    empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
+    return KernelSource(
+        name, module(name, signature, lines, before=asked_ahead(kernel, blocks, gpu)), signature, constexprs,
+        (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
+        (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
+
+
+def _read_along(kernel: Kernel) -> set[str]:
+    """The coordinates that neighbours in memory differ in, whose bounds cut vectors off: the last, and others where a
+    load runs across the rows."""
+    last = kernel.space[-1][1] if kernel.has_r and kernel.space else "x"
+    return {last, *(atom.name for load in kernel.loads("xr") for atom, k in load.address.terms
+                    if k == 1 and atom.kind == "var")}
+
+
+def _grid(body: Body) -> tuple[int, int, int]:
+    """A program for each block of x; several where they share r; one for each run of whole rows."""
+    runs = body.kernel.runs
+    if runs is not None and runs.over == "x":
+        return runs.count, 1, 1
+    return -(-body.kernel.x_size // body.blocks.x) * body.tiles, 1 if runs is None else runs.count, 1
+
+
+def integer_type(value: int) -> str:
+    """The type of a size as a kernel's argument: 64 bits only where they are needed."""
+    return "i32" if value < INT32_LIMIT else "i64"
+
+
+def any_wide(*sizes: int) -> bool:
+    """Does one of the sizes need 64 bits?"""
+    return any(size >= INT32_LIMIT for size in sizes)  # which is the largest may depend on open ones
+
+
+def multiples_of_16(sizes: dict[str, int]) -> list[str]:
+    """The sizes that a kernel may take for multiples of 16: with that it finds out which accesses are aligned."""
+    return [size for size, value in sizes.items() if is_multiple(value, 16)]
+
+
+def module(name: str, signature: dict[str, str], lines: list[str], more: str = "", before: Sequence[str] = ()) -> str:
+    """A module's text: the imports, the helpers that the lines use, the kernel. Lines `before` do not wait."""
+    parameters = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
+    text = f"@triton.jit\ndef {name}({parameters}):\n"
+    text += "".join(f"    {line}\n" for line in (*before, WAIT, RELEASE, *lines))
+    return "\n\n".join(part.strip("\n") + "\n" for part in (HEADER, prelude_for(text + more), more, text) if part)
+
+
+def needs_int64(kernel: Kernel) -> bool:
+    """Does some address or position exceed 32 bits?"""
+    return any_wide(kernel.x_size * kernel.r_size, *(argument.node.type.numel for argument in kernel.arguments))
+
+
+def _x_lines(body: Body) -> list[str]:
+    runs = body.kernel.runs
+    if runs is not None and runs.over == "x":
+        return []
+    program = "tl.program_id(0).to(tl.int64)" if body.index_type is int64 else "tl.program_id(0)"
+    first = [f"program = {program}"] if body.tiles > 1 else []
+    row = f"program // {body.tiles}" if body.tiles > 1 else program
+    block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
+    return [*first, f"x = {row} * XBLOCK + {block}", "x_mask = x < x_size"]
+
+
+def _r_lines(body: Body) -> list[str]:
+    if body.flat or body.blocks.looped:
+        return []
+    start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
+    lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if body.index_type is int64 else ''}"]
+    return [*lines, f"r_mask = r < {body.r_size}"] if body.ragged_r else lines
+
+
+# One program over many tensors
+
+CHUNK = 8192
+"""Elements of one tensor that one program of a foreach takes."""
+
+
+def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
+    """One launch for loop groups of equal structure.
+
+    The table holds, for each program, its member and the first element of its chunk; then for each
+    member its size and the addresses of its tensors.
+    """
+    kernels = [build(member) for member in group.members]
+    first = max(kernels, key=lambda kernel: kernel.x_size)  # one of a single element would not count its elements
+    shared = [argument for argument in first.arguments if argument.role == "number"]
+    own = [position for position, argument in enumerate(first.arguments) if argument.role != "number"]
+    starts: list[Node | int] = []
+    members: list[Node | int] = []
+    for number, kernel in enumerate(kernels):
+        for start in range(0, kernel.x_size, chunk):
+            starts += [number, start]
+        members += [kernel.x_size, *(kernel.arguments[position].node for position in own)]
+    programs, width = len(starts) // 2, 1 + len(own)
+    block = min(chunk, 1024)
+    body = Body(first, Blocks(block, 1, False, 4), wide=any(map(needs_int64, kernels)), first="start + step")
+    lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
+             "start = tl.load(table + 2 * program + 1)",
+             f"row = table + 2 * programs + member * {width}",
+             "x_size = tl.load(row)"]
+    for offset, position in enumerate(own, 1):
+        argument = first.arguments[position]
+        pointer = f"tl.load(row + {offset}).to(tl.pointer_type({triton_type(argument.node.dtype)}))"
+        lines.append(f"{argument.name} = tl.multiple_of({pointer}, 16)")
+    lines.append(f"for step in range(0, {chunk}, XBLOCK):")
+    inner = ["x = (start + step + tl.arange(0, XBLOCK)).to(tl.int32)" if body.index_type.itemsize == 4
+             else "x = start + step + tl.arange(0, XBLOCK)", "x_mask = x < x_size", *body.lines()]
+    lines += ["    " + line for line in inner]
+    name = f"foreach_{kernel_name(group.members[0])}"
+    signature = {**{a.name: POINTER[a.node.dtype.name] for a in shared}, "table": "*i64", "programs": "i32",
+                 "XBLOCK": "constexpr"}
+    args: tuple[Node | int | TensorTable, ...] = (*(a.node for a in shared), TensorTable((*starts, *members)), programs)
+    return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": block}, args, ("table",),
+                        (programs, 1, 1), 4, label=f"{name} ×{len(kernels)}")
+

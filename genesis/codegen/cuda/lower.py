@@ -1,0 +1,170 @@
+"""CUDA: what it supports, and a schedule of groups → kernel launches over planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from genesis.codegen.cuda.compile import Cache, compile_sources
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.lowerings import LOOP_OPS
+from genesis.codegen.cuda.source import KernelSource, TensorTable
+from genesis.config import config
+from genesis.ir.graph import Graph
+from genesis.ir.node import Node
+from genesis.ir.ops.checked import line_of
+from genesis.ir.ops.in_range import report
+from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
+from genesis.ir.ops.sorting import in_one_tile
+from genesis.ir.place import Place
+from genesis.ir.types import float32, int64, tensor_type
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.materialize import OPAQUE
+from genesis.passes.fusion.shadow_weights import keep_copies
+from genesis.passes.graph.channels_last import DOTS
+from genesis.passes.graph.patterns import flash_refusal
+from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.graph.split_k import split_products
+from genesis.passes.graph.split_reductions import split_reductions
+from genesis.passes.graph.split_scans import split_scans
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.plan_memory import MemoryPlan
+from genesis.passes.pipeline import Backend
+from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
+
+Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
+
+LOWERED: Final = LOOP_OPS | OPAQUE.keys()
+"""Every op with a CUDA lowering; legalize decomposes the others."""
+
+
+def supports(node: Node) -> bool:
+    """True for ops with a kernel, or a line in one."""
+    if node.op.name in FLASH:
+        start = FLASH[node.op.name]
+        q, _, v = node.inputs[start:start + 3]
+        return not flash_refusal(q.type, v.type, node["scale"]) and (
+            not start or all(x.dtype is float32 for x in node.inputs[start + 3:start + 5]))
+    limit = LIMITS.get(node.op.name)
+    return limit(node) if limit is not None else node.op.name in LOWERED
+
+
+FEW_ROWS: Final = 256
+"""Indices up to which each program looks through all of them for its rows; more are sorted."""
+
+FEW_ELEMENTS: Final = 32
+"""The same for an index with an entry for each element, along its axis."""
+
+SMALL: Final = 1 << 20
+"""Elements up to which a whole result is written anew; of a larger one only the rows that are hit."""
+
+LIMITS: dict[str, Callable[[Node], bool]] = {
+    "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
+    **dict.fromkeys(("index_add", "index_copy"),
+                    lambda node: node.inputs[1].type.numel <= FEW_ROWS and node.type.numel <= SMALL),
+    **dict.fromkeys(("scatter_add", "scatter"),
+                    lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),
+    **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"),
+                    lambda node: node.inputs[0].dtype.name in DOTS and bool(node.type.numel)),
+    "sort": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
+    "topk": lambda node: in_one_tile(node.inputs[0].type, node["axis"]),
+    **dict.fromkeys(("logaddexp", "logaddexp2"), lambda node: node.dtype is float32),
+}
+"""Ops with a kernel for some operands; with others they are decomposed."""
+
+FLASH = {"flash_attention": 0, "flash_attention_dq": 1, "flash_attention_dkv": 1}
+"""Attention's ops → where q, k and v start among the operands; they have kernels for some types."""
+
+
+def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
+    """True if the kernel can write this output over this operand's memory."""
+    return (output, operand) in group.in_place
+
+
+def prepare(graph: Graph, gpu: GpuModel) -> Graph:
+    """The last rewrites before grouping."""
+    prepared = copy_while_updating(split_reductions(split_scans(split_products(graph, gpu), gpu), gpu))
+    return keep_copies(prepared) if config.fuse and config.keep_copies else prepared
+
+
+def group(graph: Graph) -> Schedule:
+    """The kernels, in order."""
+    return fuse(graph, merge=config.fuse)
+
+
+PATTERNS: Final = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
+                   "convolution_weight_last")
+"""The rules that there are kernels for."""
+
+
+def backend_for(gpu: GpuModel) -> Backend:
+    """What the passes ask about compiling for a GPU."""
+    return Backend("cuda", supports, lambda graph: prepare(graph, gpu), group, may_overwrite, PATTERNS, gpu,
+                   recomputes=True)
+
+
+BACKEND: Final = backend_for(H200)
+"""The one that needs no GPU to be there."""
+
+
+def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
+          compile: Compile | None = None, gpu: GpuModel = H200) -> tuple[Launch | Copy, ...]:
+    """The launches and copies that run a schedule.
+
+    Args:
+        store: compiled kernels of earlier processes.
+        compile: what makes images of sources; by default Triton in worker processes.
+        gpu: what they run on.
+    """
+    return steps_of(schedule, memory, kernels_of(schedule, store, compile, gpu))
+
+
+Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
+"""Of each group its kernel: as text, and compiled if it has any program to run."""
+
+
+def kernels_of(schedule: Schedule, store: Cache | None, compile: Compile | None, gpu: GpuModel) -> Kernels:
+    """The kernels of a schedule, compiled."""
+    sources = [emit(group, gpu) for group in schedule.groups]
+    launched = [source for source in sources if all(source.grid)]
+    made = compile_sources(launched, store, gpu) if compile is None else compile(launched)
+    images = dict(zip(map(id, launched), made, strict=True))
+    return [(source, images.get(id(source))) for source in sources]
+
+
+def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[Launch | Copy, ...]:
+    """The launches of a schedule's kernels over planned memory, and the copies between them."""
+    copies: dict[int, list[Copy]] = {}
+    for index, node, place in memory.copies:
+        copies.setdefault(index, []).append(Copy(memory.places[node], place))
+    starts: dict[int, list[Copy]] = {}
+    for index, origin, place in memory.starts:
+        starts.setdefault(index, []).append(Copy(origin, place))
+    steps: list[Launch | Copy] = [Copy(source, destination) for source, destination in memory.before]
+    for index, (group, (source, image)) in enumerate(zip(schedule.groups, kernels, strict=True)):
+        steps += starts.get(index, ())
+        if image is not None:
+            steps.append(Launch(image, tuple(_argument(x, memory) for x in source.args), source.grid,
+                                source.label, tuple(memory.places[x] for x in group.outputs), origin_of(group)))
+        steps += copies.get(index, ())
+    return (*steps, *(Copy(source, destination) for source, destination in memory.after))
+
+
+def origin_of(group: Group) -> str:
+    """The last op of the group that is more than a view, and the line that recorded it."""
+    found = [node for node in group.nodes if node.source is not None and node.op.kind not in ("leaf", "movement")]
+    return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
+
+
+def _argument(value: Node | int | TensorTable, memory: MemoryPlan) -> Place | int | Table:
+    if isinstance(value, TensorTable):
+        return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
+    if not isinstance(value, Node):
+        return value
+    if value.op is report:
+        word = Place("errors", 0, 0, tensor_type((), int64, value["device"]))
+        return Table((word, Check(value["name"], value["size"], value["dim"], value["line"])))
+    if value.op.name == "scalar":
+        return Place("numbers", value["index"], 8 * value["index"], value.type)
+    return memory.places[value]

@@ -1,0 +1,77 @@
+"""What a kernel asks the L2 for before it waits for the kernels before it.
+
+A kernel is started while those before it end (`source.WAIT`). When they have, its first programs would all wait for
+memory that had nothing to do meanwhile; so they ask for their blocks before they wait. That reads nothing: there is one
+L2 for the whole GPU, and what the kernels before still write to a line changes it there.
+
+Only as many programs ask as have a place at once. For later ones it costs more than it gives: they are started while
+others keep memory busy, and each line would be asked for twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Load
+from genesis.ir.sym_int import Size, near
+
+WARPS: Final = 16
+"""Warps of a multiprocessor that ask. Twice as many gain no more (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
+34.1 µs with 32)."""
+
+LEAST_PART: Final = (2, 15)
+"""Part of the L2 from which on an operand that is read in pieces is asked for, 8 of an H200's 60 MiB: smaller ones are
+in the L2 as a rule, or done before asking has helped."""
+
+MOST_BYTES: Final = 65536
+"""A program asks for: more would leave the L2 before it is read."""
+
+
+def asked_ahead(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
+    """The lines that ask for blocks which lie in one piece: a program's own, and what all programs read.
+
+    None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
+    """
+    if not (gpu.dependent_launch and gpu.bulk_prefetch) or kernel.runs is not None or isinstance(kernel.r_size, Size):
+        return []
+    found: dict[str, str] = {}
+    part, of = LEAST_PART
+    least = gpu.l2_bytes * part // of
+    large = {argument.name for argument in kernel.arguments if near(argument.node.type.nbytes) >= least}
+    for load in kernel.statements:
+        if isinstance(load, Load) and not load.bounds and (piece := _piece(kernel, blocks, load)):
+            count, own = piece
+            nbytes, offset = (n * load.out.dtype.itemsize for n in (count, load.address.constant))
+            if nbytes % 16 or offset % 16 or nbytes > MOST_BYTES or (own and load.argument not in large):
+                continue
+            start = load.argument + (f" + {load.address.constant}" if offset else "")
+            start += f" + tl.program_id(0).to(tl.int64) * {count}" if own else ""
+            found.setdefault(load.argument, f"g_ask({start}, {_asking(kernel, blocks, own, gpu)}, {nbytes})")
+    return list(found.values()) if large & found.keys() else []
+
+
+def _piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:
+    """(elements that a program reads from there, whether they begin behind those of the program before)."""
+    terms = {atom.name: k for atom, k in load.address.terms if atom.kind == "var"}
+    if len(terms) < len(load.address.terms):
+        return None
+    if not kernel.has_r:
+        return (blocks.x, True) if terms == {"x": 1} else None
+    if terms == {"r": 1}:
+        return kernel.r_size, False
+    if terms != {"x": kernel.r_size, "r": 1}:
+        return None
+    if not blocks.tiled:
+        return blocks.x * kernel.r_size, True
+    return (blocks.r, True) if blocks.x == 1 and kernel.r_size % blocks.r == 0 else None
+
+
+def _asking(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
+    """The condition for a program to ask: it is one of the first, and its block is whole."""
+    if not own:
+        return "tl.program_id(0) == 0"
+    first = f"tl.program_id(0) < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"
+    whole = f"(tl.program_id(0) + 1) * {blocks.x} <= x_size"
+    return first if kernel.has_r and blocks.tiled else f"({first}) & ({whole})"

@@ -1,0 +1,344 @@
+"""What loops around a kernel's statements.
+
+    whole rows     none: a block has every r, and is held in registers from load to store
+    long rows      a walk over r for each stage, that is, for each reduction that needs an earlier one's result
+    a run of r     a walk over the program's part of r; its `Part`s are added up by another kernel
+    a run of x     a walk over the program's rows, each of them whole; the `Part`s are sums over these rows
+
+A walk computes what the reductions and stores at its end need, from memory on. What memory gives is kept in registers
+between the walks where they have room (`Blocks.held`): the walks are then unrolled, and a value is converted again in
+each, because the registers hold it as memory does. Else two reductions that wait for each other share a walk where
+`one_walk` knows how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from genesis.codegen.cuda import lowerings as table
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
+from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
+from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
+from genesis.codegen.cuda.rounded import rounded_values
+from genesis.ir.ops.splits import run_length
+from genesis.ir.sym_int import is_multiple
+from genesis.ir.types import bool_, int64
+
+LANES: Final = 8
+"""Elements that share a running maximum: as many as a thread loads at once."""
+
+
+class Program(Body):
+    """Prints a kernel for given blocks, loops and all."""
+
+    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool):
+        super().__init__(kernel, blocks, wide)
+        read_again = blocks.looped and not blocks.held and kernel.runs is None
+        self.online = sums_of_exponentials(kernel.statements) if read_again else {}
+        self.exponentials = sums_of_exponentials(kernel.statements)
+        self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
+        self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
+        self.stages = self._stages()
+        self.held = self._held() if blocks.held else set()
+        self.loaded: set[str] = set()
+        runs = kernel.runs
+        self.parts = [s for s in kernel.statements if isinstance(s, Part)]
+        if runs is not None and runs.over == "r":
+            whole = runs.multiple % blocks.r == 0 and self.r_size != "r_size" and kernel.r_size % blocks.r == 0
+            self.ragged_r, self.first = not whole, "r_start"
+        # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
+        even = runs is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
+        self.ragged_x = self.flat or not (blocks.x == 1 or even)
+
+    def lines(self) -> list[str]:
+        """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
+        runs = self.kernel.runs
+        if runs is not None:
+            return self.run_of_x() if runs.over == "x" else self.run_of_r()
+        return self.walks() if self.blocks.looped else super().lines()
+
+    # Long rows
+
+    def walks(self) -> list[str]:
+        """One walk over r for each stage, with what is computed once a row in between.
+
+        Everything is stored at the end, in the last walk: an output may share memory with an input,
+        which earlier walks read.
+        """
+        statements = self.stores_last(self.kernel.statements)
+        found: list[str] = []
+        last = max((self.stage(s) for s in statements), default=0)
+        for stage in range(last + 1):
+            here = [s for s in statements if not isinstance(s, END) and self.stage(s) == stage]
+            stores = [s for s in statements if isinstance(s, END)] if stage == last else []
+            for s in here:
+                if not self.inside(s) and not isinstance(s, Reduce):
+                    found += self.statement(s)
+            ends: list[Statement] = [s for s in here if isinstance(s, Reduce)]
+            ends += [s for s in stores if self.inside(s)]
+            if ends:
+                found += self.walk(ends)
+            for store in stores:
+                if not self.inside(store):
+                    found += self.statement(store)
+        return found
+
+    def walk(self, ends: list[Statement]) -> list[str]:
+        """A loop over r that computes these reductions and stores."""
+        reductions = [s for s in ends if isinstance(s, Reduce)]
+        found = [line for s in reductions for line in self.start(s)]
+        wanted = self.needed(ends)
+        inner, everywhere = self.r_lines(), self.rounded
+        if self.blocks.held:
+            first = [s for s in wanted if isinstance(s, Load) and s.out.name in self.held - self.loaded]
+            found += [f"{s.out.name}_held = ()" for s in first]
+            found.append(f"for chunk in tl.static_range({-(-self.kernel.r_size // self.blocks.r)}):")
+            inner.insert(0, "r_start = chunk * RBLOCK")
+        else:
+            found.append(self.loop("r_start", "0", self.r_size, "RBLOCK"))
+        exact = [s.out.name for s in reductions if s.out.name not in everywhere and not self.averages_out(s)]
+        self.rounded = everywhere | rounded_values(self.kernel, wanted, exact)  # what other walks need, they compute
+        for s in wanted:
+            inner += self.accumulate(s) if isinstance(s, Reduce) else self.statement(s)
+        self.rounded = everywhere
+        if self.blocks.held:
+            self.loaded |= {s.out.name for s in first}
+        found += ["    " + line for line in inner]
+        return found + [line for s in reductions for line in self.finish(s)]
+
+    def loop(self, name: str, start: str, end: str, step: str) -> str:
+        """The head of a loop; its loads run ahead when the blocks say so."""
+        stages = f", num_stages={self.blocks.stages}" if self.blocks.stages > 1 else ""
+        return f"for {name} in {'tl.' if stages else ''}range({start}, {end}, {step}{stages}):"
+
+    def r_lines(self, end: str = "") -> list[str]:
+        """r at r_start, and its mask where a block may reach past the end."""
+        wide = ".to(tl.int64)" if self.index_type is int64 else ""
+        lines = [f"r = r_start + {self.range('R')}[None, :]{wide}"]
+        return [*lines, f"r_mask = r < {end or self.r_size}"] if self.ragged_r else lines
+
+    def needed(self, ends: Sequence[Statement]) -> list[Statement]:
+        """What must be computed inside a walk over r for these ends, in order."""
+        wanted: set[str] = set()
+        chosen = set(map(id, ends))
+        kept = []
+        for s in reversed(self.stores_last(self.kernel.statements)):
+            if id(s) in chosen or (not isinstance(s, (*END, Reduce)) and s.out.name in wanted and self.inside(s)):
+                kept.append(s)
+                wanted.update(value.name for value in self.reads(s))
+        return kept[::-1]
+
+    def reads(self, s: Statement) -> list[Value]:
+        """The values a statement reads; a sum that shares a walk with what it waits for reads what both are of."""
+        beside = self.online.get(_name(s)) or self.squares.get(_name(s))
+        return [beside.operand] if beside is not None else operands_of(s, self.kernel.indices)
+
+    def stage(self, s: Statement) -> int:
+        """The walk a statement belongs to; a reduction belongs to the one that feeds it."""
+        if isinstance(s, Store):
+            return self.stages[s.value.name]
+        if isinstance(s, Part):
+            return self.stages[s.operand.name]
+        return self.stages[s.out.name] - isinstance(s, Reduce)
+
+    def _stages(self) -> dict[str, int]:
+        """How many walks each value takes."""
+        found: dict[str, int] = {}
+        for s in self.kernel.statements:
+            if not isinstance(s, END):
+                found[s.out.name] = max((found[x.name] for x in self.reads(s)), default=0) + isinstance(s, Reduce)
+        return found
+
+    def inside(self, s: Statement) -> bool:
+        """Does the statement depend on r, so that it is computed inside a walk?"""
+        if isinstance(s, Part):
+            return True
+        return "r" in s.vars if isinstance(s, Store) else not isinstance(s, Reduce) and "r" in s.out.vars
+
+    # What registers keep from walk to walk
+
+    def _held(self) -> set[str]:
+        """Loads that more than one walk needs, as many as there is room for."""
+        last = max(map(self.stage, self.kernel.statements))
+        uses: dict[Load, int] = {}
+        for stage in range(last + 1):
+            ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.stage(s) == stage)
+                    or (isinstance(s, Store) and stage == last and self.inside(s))]
+            for s in self.needed(ends):
+                if isinstance(s, Load) and s.out.vars == "xr":
+                    uses[s] = uses.get(s, 0) + 1
+        found, room = set(), self.blocks.held
+        for s in sorted((s for s in uses if uses[s] > 1), key=lambda s: -uses[s]):
+            size = self.kernel.r_size * self.dtypes[s.argument].itemsize
+            if size <= room:
+                room -= size
+                found.add(s.out.name)
+        return found
+
+    def load(self, s: Load) -> list[str]:
+        """A load, or what was kept of it."""
+        lines = super().load(s)
+        name = s.out.name
+        if name not in self.held:
+            return lines
+        held = table.held(s.out.dtype)
+        wide = "" if held is s.out.dtype else f".to({table.triton_type(held)})"
+        if name in self.loaded:
+            return [f"{name} = g_again({name}_held[chunk]){wide}"]
+        first, *_ = lines
+        narrow = first.removesuffix(wide) if wide else first
+        return [narrow, f"{name}_held = {name}_held + ({name},)", *([f"{name} = {name}{wide}"] if wide else [])]
+
+    # A program for a run
+
+    def run_lines(self, size: str, program: str) -> list[str]:
+        """Where the program's run begins and ends."""
+        runs = self.kernel.runs
+        assert runs is not None
+        wide = ".to(tl.int64)" if self.index_type is int64 else ""
+        if size.isdigit():
+            length = str(run_length(int(size), runs.count, runs.multiple))
+        else:
+            length = f"tl.cdiv({size}, {runs.count})"
+            if runs.multiple > 1:
+                length = f"tl.cdiv({length}, {runs.multiple}) * {runs.multiple}"
+        return [f"run = {program}{wide}", f"length = {length}", "begin = run * length",
+                f"end = tl.minimum(begin + length, {size})"]
+
+    def run_of_r(self) -> list[str]:
+        """Walk over the run, take its elements into the accumulators, store what depends on r; then the parts."""
+        reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
+        found = self.run_lines(self.r_size, "tl.program_id(1)")
+        outside, inside = self.split(lambda s: self.inside(s))
+        found += [line for s in outside for line in self.statement(s)]
+        found += [line for s in reductions.values() for line in self.start(s)]
+        found.append(self.loop("r_start", "begin", "end", "RBLOCK"))
+        runs = self.kernel.runs
+        assert runs is not None
+        inner = self.r_lines(self.r_size if runs.multiple % self.blocks.r == 0 else "end")
+        for s in inside:
+            inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
+        found += ["    " + line for line in inner]
+        for part, s in zip(self.parts, reductions.values(), strict=True):
+            found += self.finish(s)
+            found.append(self.store_part(part, "run * x_size + x", s.out.name, "x_mask" if self.ragged_x else ""))
+        return found
+
+    def run_of_x(self) -> list[str]:
+        """What no row changes first, then the rows one block after the other, then the parts."""
+        found = self.run_lines("x_size", "tl.program_id(0)")
+        outside, inside = self.split(lambda s: isinstance(s, (*END, Reduce)) or "x" in s.out.vars
+                                     or self.stages[s.out.name] > 0)
+        found += [line for s in outside for line in self.statement(s)]
+        reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
+        for part in reductions.values():
+            kind = table.triton_type(self.accumulator(part))
+            found.append(f"{part.out.name}_all = tl.full([1, RBLOCK], {self.identity(part)}, {kind})")
+        found.append(self.loop("x_start", "begin", "end", "XBLOCK"))
+        inner = [f"x = x_start + {self.range('X')}[:, None]", *(["x_mask = x < end"] if self.ragged_x else [])]
+        for s in inside:
+            inner += self.take_rows(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
+        found += ["    " + line for line in inner]
+        mask = "r_mask" if self.ragged_r else ""
+        for s, part in zip(self.parts, reductions.values(), strict=True):
+            value = f"({part.out.name}_all != 0)" if part.out.dtype is bool_ else f"{part.out.name}_all"
+            found.append(self.store_part(s, f"run * {self.r_size} + r", value, mask))
+        return found
+
+    def split(self, inside: Callable[[Statement], bool]) -> tuple[list[Statement], list[Statement]]:
+        """The statements before the loop and those in it; loads come before stores."""
+        statements = self.stores_last(self.kernel.statements)
+        return [s for s in statements if not inside(s)], [s for s in statements if inside(s)]
+
+    def part_as_reduction(self, s: Part) -> Reduce:
+        """The same over what a program has."""
+        dtype = next(a.node.dtype for a in self.kernel.arguments if a.name == s.argument)
+        return Reduce(Value(f"{s.argument}_part", dtype, "x", 0), s.op, s.operand)
+
+    def store_part(self, s: Part, address: str, value: str, mask: str) -> str:
+        """Write a run's results to its row of the output."""
+        value = f"{value}.to({table.triton_type(self.dtypes[s.argument])})"
+        return f"tl.store({s.argument} + ({address}), {value}{f', mask={mask}' if mask else ''})"
+
+    def take_rows(self, s: Reduce) -> list[str]:
+        """Take a block of rows into the accumulators of the columns."""
+        name, kind = s.out.name, REDUCED_AS[s.op]
+        value = self.reduced_operand(s, "x_mask" if self.ragged_x else "")
+        rows = table.REDUCE_FINISH[kind].format(value, 0)
+        return [f"{name}_all = {table.REDUCE_COMBINE[kind].format(f'{name}_all', rows)}"]
+
+    # Accumulators
+
+    def start(self, s: Reduce) -> list[str]:
+        """The accumulators of a reduction over a walk."""
+        name, dtype = s.out.name, self.accumulator(s)
+        kind = table.triton_type(dtype)
+        if name in self.with_others:
+            return []
+        if name in self.squares:
+            return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in ("mean", "all", "count")]
+        if name in self.online:
+            return [f'{name}_top = tl.full([XBLOCK, RBLOCK // {LANES}], -float("inf"), {kind})',
+                    f"{name}_all = tl.full([XBLOCK, RBLOCK // {LANES}], 0.0, {kind})"]
+        found = [f"{name}_all = tl.full([XBLOCK, RBLOCK], {self.identity(s)}, {kind})"]
+        if s.position is not None:
+            found.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {BIG[self.index_type]}, "
+                         f"{table.triton_type(self.index_type)})")
+        return found
+
+    def accumulate(self, s: Reduce) -> list[str]:
+        """Take one block of the walk into the accumulators."""
+        name = s.out.name
+        if name in self.with_others:
+            return []
+        if name in self.squares:
+            names = f"{name}_mean, {name}_all, {name}_count"
+            value = self.reduced_operand(self.squares[name])
+            return [f"{names} = g_welford({names}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
+        if name in self.online:
+            value = self.reduced_operand(self.online[name])
+            return [f"{name}_top, {name}_all = g_online({name}_top, {name}_all, {value}, {LANES}, {self.cheap(s)})"]
+        found = [f"{name}_new = {self.reduced_operand(s)}"]
+        if s.position is None:
+            combine = table.REDUCE_COMBINE[REDUCED_AS[s.op]].format(f"{name}_all", f"{name}_new")
+            return [*found, f"{name}_all = {combine}"]
+        sign = ">" if s.op == "argmax" else "<"
+        better = (f"({name}_new {sign} {name}_all) | (({name}_new != {name}_new) & ({name}_all == {name}_all))"
+                  f" | ({name}_at == {BIG[self.index_type]})")
+        found.append(f"{name}_better = {f'({better}) & r_mask' if self.ragged_r else better}")
+        found.append(f"{name}_all = tl.where({name}_better, {name}_new, {name}_all)")
+        found.append(f"{name}_at = tl.where({name}_better, {self.at(s.position, self.vars_of(s.position))}, {name}_at)")
+        return found
+
+    def cheap(self, s: Reduce) -> bool:
+        """Are cheap exponentials good enough for this sum?"""
+        return s.out.name in self.rounded or self.averages_out(s)
+
+    def averages_out(self, s: Reduce) -> bool:
+        """Is it a sum of exponentials of what memory has in 16 bits? Their errors are far below those of what they are
+        of, and in the sum they average out."""
+        largest = self.exponentials.get(s.out.name)
+        return largest is not None and largest.operand.name in self.casts and (
+            self.casts[largest.operand.name].dtype.itemsize == 2)
+
+    def finish(self, s: Reduce) -> list[str]:
+        """From accumulators to one value a row."""
+        name = s.out.name
+        if s.position is not None:
+            return self.first_hit(s, f"{name}_all", f"{name}_at", "")
+        if name in self.with_others:
+            return []
+        if name in self.squares:
+            names = f"{name}_mean, {name}_all, {name}_count"
+            return [f"{self.squares[name].out.name}, {name} = g_together({names}, {self.r_size})"]
+        if name in self.online:
+            largest = self.online[name].out.name
+            return [f"{largest} = g_row_max({name}_top, 1)",
+                    f"{name} = tl.sum({name}_all * g_exp({name}_top - {largest}, {self.cheap(s)}), 1, keep_dims=True)"]
+        return [f"{name} = {self.finished(s, f'{name}_all')}"]
+
+
+def _name(s: Statement) -> str:
+    return "" if isinstance(s, END) else s.out.name

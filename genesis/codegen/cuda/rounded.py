@@ -1,0 +1,52 @@
+"""Which float32 values of a kernel are only ever seen rounded to 16 bits: cheap arithmetic is good enough for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from genesis.codegen.cuda.kernel_ir import END, Apply, Kernel, Reduce, Select, Statement, Store, operands_of
+from genesis.ir.types import DType, float32
+
+PASSES_ON: Final = {"add", "sub", "mul", "div", "neg", "where", "cast", "exp", "log", "sqrt", "rsqrt", "reciprocal",
+                    "sigmoid", "tanh", "maximum", "minimum", "relu"}
+"""Ops whose result is no more exact than its operands need be."""
+
+REDUCTIONS: Final = {"sum", "max", "min"}
+
+
+def rounded_values(kernel: Kernel, statements: Sequence[Statement] | None = None,
+                   seen: Iterable[str] = ()) -> frozenset[str]:
+    """Names of float32 values that reach memory as float16 or bfloat16 alone, through arithmetic and sums.
+
+    Args:
+        statements: those of the kernel that use the values, when others compute them anew.
+        seen: values that somebody else sees in float32.
+    """
+    exact = set(seen)
+    dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
+    found = set()
+    for s in reversed(kernel.statements if statements is None else statements):
+        if not isinstance(s, END) and s.out.dtype is float32 and s.out.name not in exact:
+            found.add(s.out.name)
+        on = not isinstance(s, END) and s.out.name in found and _passes_on(s)
+        if not _rounds(s, dtypes) and not on:
+            exact.update(value.name for value in operands_of(s, kernel.indices))
+    return frozenset(found)
+
+
+def _rounds(s: Statement, dtypes: dict[str, DType]) -> bool:
+    """Does all that comes of the operands here have 16 bits?"""
+    if isinstance(s, Store):
+        return _low(dtypes[s.argument])
+    return isinstance(s, Apply) and _low(s.node.dtype)
+
+
+def _passes_on(s: Statement) -> bool:
+    if isinstance(s, Apply):
+        return s.compute is float32 and s.node.op.name in PASSES_ON
+    return isinstance(s, Select) or (isinstance(s, Reduce) and s.op in REDUCTIONS)
+
+
+def _low(dtype: DType) -> bool:
+    return dtype.kind == "float" and dtype.itemsize == 2

@@ -1,0 +1,46 @@
+"""Sizes that are not fixed become arguments of the kernels that name them."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from typing import Any
+
+from genesis.codegen.cuda.loops import integer_type, multiples_of_16
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir.sym_int import WORD, Size, tracing
+
+
+def with_size_arguments(source: KernelSource) -> KernelSource:
+    """The kernel with an argument for each open size that its text names.
+
+        before: def add(in0, XBLOCK: …):           after: def add(in0, size0, XBLOCK: …):
+                    … + x % size_17_ …                        … + x % size0 …
+
+    Raises:
+        TypeError: one is no whole number for every value of the symbols.
+    """
+    fixed = {name: operator.index(value) if isinstance(value, Size) else value
+             for name, value in source.constexprs.items()}
+    trace = tracing()
+    numbers = dict.fromkeys(WORD.findall(source.source)) if trace is not None else {}
+    if trace is None or not numbers:
+        return source if fixed == source.constexprs else replace(source, constexprs=fixed)
+    sizes: dict[str, Any] = {f"size{k}": trace.sizes[int(number)] for k, number in enumerate(numbers)}
+    for name, size in sizes.items():
+        if not isinstance(size.value, int):
+            raise TypeError(f"{name} of {source.name} is {size!r}, no whole number")
+    names = {number: f"size{k}" for k, number in enumerate(numbers)}
+    text = WORD.sub(lambda match: names[match[1]], source.source)
+    given = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
+    signature = {**given, **{name: integer_type(size) for name, size in sizes.items()},
+                 **{name: kind for name, kind in source.signature.items() if kind == "constexpr"}}
+    head, old, body = text.partition(f"def {source.name}({_parameters(source.signature)}):")
+    assert old, f"{source.name} is not defined as its signature says"
+    return replace(source, source=f"{head}def {source.name}({_parameters(signature)}):{body}", signature=signature,
+                   constexprs=fixed, args=(*source.args, *sizes.values()),
+                   aligned=(*source.aligned, *multiples_of_16(sizes)))
+
+
+def _parameters(signature: dict[str, str]) -> str:
+    return ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())

@@ -1,0 +1,190 @@
+"""Matrix products: C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j].
+
+An operand is a base pointer and three address parts, of the batch, the row and the column (see
+`operand_view`): transposes, heads and slices are read where they lie. A program makes one tile of
+C; programs that share rows of A run close together, so that these stay in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final
+
+from genesis.codegen.cuda.blocks import block_for
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.loops import any_wide, module, multiples_of_16
+from genesis.codegen.cuda.lowerings import POINTER, triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.epilogue import epilogue
+from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.ir.node import Node
+from genesis.ir.ops.contraction import matmul, matmul_runs
+from genesis.ir.ops.splits import run_length
+from genesis.ir.sym_int import gcd, near
+from genesis.ir.types import DType, bfloat16, float16, float32, int32
+from genesis.passes.fusion.operand_view import OperandView, operand_view
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+
+PRODUCTS: Final = (matmul, matmul_runs)
+
+INPUT_PRECISION: Final = "ieee"
+"""How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Block sizes of C and of the sum, warps, and how many blocks are loaded ahead."""
+
+    i: int
+    j: int
+    k: int
+    num_warps: int
+    num_stages: int
+
+
+_TILES: Final = (
+    # (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row of which half of the
+    # multiprocessors get that many
+    ((float16, bfloat16), 128 * 256, Tile(128, 256, 64, 8, 3)),
+    ((float16, bfloat16), 128 * 128, Tile(128, 128, 64, 8, 3)),
+    ((float16, bfloat16), 0, Tile(64, 64, 64, 4, 4)),
+    ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
+    ((float32,), 0, Tile(64, 64, 32, 4, 3)),
+)
+_PLAIN: Final = Tile(32, 32, 32, 4, 1)
+"""For dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
+
+
+def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
+    """The kernel of a matmul group."""
+    node = next(n for n in group.nodes if n.op in PRODUCTS)
+    a, b = (operand_view(x, group.inputs) for x in node.inputs)
+    (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
+    dtype = node.inputs[0].dtype
+    runs = node["runs"] if node.op is matmul_runs else 1
+    batch = prod(batches) * runs
+    dots = dtype in (float16, bfloat16, float32)
+    tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+    wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
+    blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
+    ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # whatever open sizes are
+    if runs > 1 and node["multiple"] % tile.k:
+        ragged.add("depth")
+    lines = [*_place_of_tile(wide), *_run(node, runs, depth), *_product(a, b, dtype, ragged, dots, wide)]
+    more = None
+    stored = [x for x in group.outputs if stored_as(x) is node]
+    memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
+    if len(group.outputs) > len(stored):
+        own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
+        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), wide)
+        lines += more.lines
+    if stored:
+        out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
+        inside = _mask({"rows": "i[:, None] < rows", "columns": "j[None, :] < columns"}, ragged)
+        lines.append(f"tl.store(out + ({out}), total.to({triton_type(node.dtype)}){inside})")
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k}
+    pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
+    if more:
+        constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
+    signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    kind = "matmul_runs" if runs > 1 else "batched_matmul" if batch > 1 else "matmul"
+    name = kind + _epilogue_name(group, node)
+    grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
+    return KernelSource(
+        name, module(name, signature, lines), signature, constexprs,
+        (*memory.values(), *(more.args if more else ()), *sizes.values()),
+        (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
+        grid, tile.num_warps, tile.num_stages, label=name)
+
+
+def _epilogue_name(group: Group, product: Node) -> str:
+    """The first ops of an epilogue."""
+    ops = dict.fromkeys(x.op.name for x in group.nodes if x.op.kind == "pointwise" and x.op.name != "cast"
+                        and not x.type.weak)
+    return "".join(f"_{name}" for name in list(ops)[:3])
+
+
+def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
+    size = near(rows * columns * batch)
+    enough = gpu.multiprocessors // 2
+    row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
+    return with_room(_shrunk(row, rows, columns, depth, 16), dtype, gpu)
+
+
+def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
+    """The tile with as many blocks loaded ahead as a program's shared memory has room for."""
+    nbytes = (tile.i + tile.j) * tile.k * dtype.itemsize
+    return replace(tile, num_stages=max(1, min(tile.num_stages, gpu.block_shared_memory // nbytes)))
+
+
+def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
+    """No block larger than the matrix; a dot wants at least 16 a side."""
+    def fit(block: int, size: int) -> int:
+        return max(least, block_for(near(size), block))
+    return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
+
+
+def _place_of_tile(wide: bool) -> list[str]:
+    """Which tile a program makes: eight rows of tiles at a time, column by column."""
+    integer = ".to(tl.int64)" if wide else ""
+    return [
+        "tiles_i = tl.cdiv(rows, I)",
+        "tiles_j = tl.cdiv(columns, J)",
+        "program = tl.program_id(0) % (tiles_i * tiles_j)",
+        f"batch = (tl.program_id(0) // (tiles_i * tiles_j)){integer}",
+        "first_i = program // (8 * tiles_j) * 8",
+        "group_i = tl.minimum(tiles_i - first_i, 8)",
+        "tile_i = first_i + program % (8 * tiles_j) % group_i",
+        "tile_j = program % (8 * tiles_j) // group_i",
+        f"i = tile_i * I + tl.arange(0, I){integer}",
+        f"j = tile_j * J + tl.arange(0, J){integer}",
+    ]
+
+
+def _mask(conditions: dict[str, str], ragged: set[str]) -> str:
+    """The mask of an access, as an argument: what may be past the end of a size that its block does not divide."""
+    wanted = [f"({text})" for size, text in conditions.items() if size in ragged]
+    return f", mask={' & '.join(wanted)}" if wanted else ""
+
+
+def _run(node: Node, runs: int, depth: int) -> list[str]:
+    """The lines that say which part of the sum a program computes: all of it, or that of its run.
+
+    A loop that may not run at all makes ptxas wait for each product before the next (its remark C7515).
+    """
+    if runs == 1:
+        return ["first, last = 0, depth", *(["tl.assume(depth > 0)"] if depth else [])]
+    multiple = node["multiple"]
+    full = (runs - 1) * run_length(depth, runs, multiple) < depth
+    return [f"length = tl.cdiv(depth, {runs * multiple}) * {multiple}",
+            "first = batch.to(tl.int32) * length",
+            "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
+
+
+def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, wide: bool) -> list[str]:
+    """The lines that leave Σ_k A·B of the tile in `total`."""
+    held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
+    names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
+    lines = [f"a_start = {address(a.batch, 'batch')} + ({address(a.row, 'i')})[:, None]" if a.row.terms
+             else f"a_start = {address(a.batch, 'batch')} + tl.zeros([I, 1], tl.int32)",
+             f"b_start = {address(b.batch, 'batch')} + ({address(b.column, 'j')})[None, :]" if b.column.terms
+             else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
+             f"total = tl.zeros([I, J], {triton_type(held)})",
+             "for start in range(first, last, K):",
+             f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
+    for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
+        variable = names[name][2 if name == "a" else 1]
+        step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"
+        mask = _mask({"a": {"rows": "i[:, None] < rows", "depth": "k[None, :] < last"},
+                      "b": {"depth": "k[:, None] < last", "columns": "j[None, :] < columns"}}[name], ragged)
+        lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
+    if dots:
+        precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""
+        lines.append(f"    total = tl.dot(a_tile, b_tile, total{precision})")
+    else:
+        wider = f".to({triton_type(held)})"
+        lines.append(f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)")
+    return lines

@@ -1,0 +1,25 @@
+"""Operands of a template that are read where they lie, through views (see `operand_view`)."""
+
+from __future__ import annotations
+
+from genesis.codegen.cuda.emitter import expression
+from genesis.ir.node import Node
+from genesis.passes.fusion.index_map import Atom, Expr
+from genesis.passes.fusion.operand_view import OperandView
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+
+
+def memory_of(view: OperandView, group: Group) -> Node:
+    """The group's input that has the operand's memory."""
+    return next(x for x in group.inputs if x is view.base or stored_as(x) is stored_as(view.base))
+
+
+def address(e: Expr, name: str) -> str:
+    """An address part as text, with its variable called as the kernel calls it."""
+    def renamed(x: Expr) -> Expr:
+        return Expr(x.constant, tuple((Atom(t.kind, name if t.kind == "var" else t.name, t.low, t.high,
+                                            renamed(t.inner) if t.inner is not None else None, t.number), k)
+                                      for t, k in x.terms))
+    text = expression(renamed(e))
+    return text if e.is_atom else f"({text})"

@@ -1,0 +1,132 @@
+"""Rows of an operand along one axis, for templates that take whole rows or walk along them.
+
+The operand is seen as (outer, length, inner): x counts the rows (outer × inner), r the elements of one. What leads to
+the operand without touching memory (views, casts, numbers, random bits) is computed where it is read.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.emitter import Body, expression
+from genesis.codegen.cuda.kernel_ir import build_operands
+from genesis.codegen.cuda.loops import integer_type, module, multiples_of_16, needs_int64
+from genesis.codegen.cuda.lowerings import POINTER
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir.node import Node
+from genesis.passes.fusion.loop_reads import coordinates
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group, Space
+
+
+def space_of(shape: tuple[int, ...], axis: int) -> Space:
+    """(outer, length, inner) as an iteration space, without the sizes that are 1.
+
+    >>> space_of((2, 3, 4), 1), space_of((5, 1), 1)
+    (((2, 'x'), (3, 'r'), (4, 'x')), ((5, 'x'), (1, 'r')))
+    """
+    outer, inner = prod(shape[:axis]), prod(shape[axis + 1:])
+    return (*(((outer, "x"),) if outer != 1 else ()), (shape[axis], "r"), *(((inner, "x"),) if inner != 1 else ()))
+
+
+class Rows:
+    """The operands of an op, of one shape, as rows along an axis.
+
+    Attributes:
+        rows, length, inner: how many rows, elements of a row, elements between neighbours of a row.
+        names: of the operands' values, as texts, each held as `triton_lowerings.held` says.
+    """
+
+    def __init__(self, group: Group, operands: tuple[Node, ...], axis: int):
+        self.group, self.axis = group, axis
+        self.shape = operands[0].shape
+        self.space = space_of(self.shape, axis)
+        self.length, self.inner = self.shape[axis], prod(self.shape[axis + 1:])
+        self.rows = prod(self.shape[:axis]) * self.inner
+        self.kernel, self.values = build_operands(group, self.space, operands)
+        self.body = Body(self.kernel, Blocks(2, 2, True, 4), self.wide)
+        self.body.ragged_r = True
+        self.names = [self._block(self.body.use(value, value.dtype), value.vars, "RBLOCK") for value in self.values]
+
+    @property
+    def wide(self) -> bool:
+        """Are addresses of 64 bits needed?"""
+        return needs_int64(self.kernel)
+
+    @property
+    def integer(self) -> str:
+        """The conversion to 64-bit addresses, where needed."""
+        return ".to(tl.int64)" if self.wide else ""
+
+    @property
+    def vector(self) -> int:
+        """How many neighbours of a row a thread loads at once: 16 bytes, if rows begin there."""
+        sizes = [a.node.dtype.itemsize for a in self.kernel.arguments if a.role == "in"]
+        if self.inner != 1 or not sizes:
+            return 1
+        aligned = self.length & -self.length if self.rows > 1 else 16
+        return max(1, min(16 // max(sizes), aligned))
+
+    @property
+    def size(self) -> str:
+        """The length as text: the argument `r_size` where it leads, else a number."""
+        return self.body.r_size
+
+    def x_lines(self, block: str = "tl.program_id(0)") -> list[str]:
+        """Which rows a program has."""
+        return [f"x = ({block}){self.integer} * XBLOCK + tl.arange(0, XBLOCK)[:, None]", "x_mask = x < x_size"]
+
+    def r_lines(self, start: str = "0") -> list[str]:
+        """Which elements of them, from `start` on."""
+        first = "" if start == "0" else f"{start} + "
+        return [f"r = {first}tl.arange(0, RBLOCK)[None, :]{self.integer}", f"r_mask = r < {self.size}"]
+
+    def operand_lines(self) -> list[str]:
+        """The operands' values at (x, r)."""
+        return [line for statement in self.kernel.statements for line in self.body.statement(statement)]
+
+    def address(self, length: int | None = None, block: str = "RBLOCK") -> str:
+        """Where (x, r) lies in a result whose axis has `length` elements, by default the operands' own.
+
+        `block` names the size of r's block.
+        """
+        shape = (*self.shape[:self.axis], self.length if length is None else length, *self.shape[self.axis + 1:])
+        e = coordinates(space_of(shape, self.axis)).whole
+        if e.is_constant:
+            return f"tl.full([XBLOCK, {block}], {e.constant}, tl.int32)"
+        return self._block(f"({expression(e)})", self.body.vars_of(e), block)
+
+    @staticmethod
+    def _block(text: str, vars: str, block: str) -> str:
+        """A value over the whole block, although it may not depend on x or on r."""
+        return text if vars == "xr" else f"tl.broadcast_to({text}, [XBLOCK, {block}])"
+
+    def source(self, name: str, lines: list[str], outputs: dict[str, Node], constexprs: dict[str, int], programs: int,
+               num_warps: int, more: str = "", sizes: dict[str, int] | None = None,
+               inputs: dict[str, Node] | None = None) -> KernelSource:
+        """The finished kernel. `inputs` and `sizes` are arguments besides the operands and the number of rows."""
+        sizes = {"x_size": self.rows, **({"r_size": self.length} if self.size == "r_size" else {}), **(sizes or {})}
+        inputs = inputs or {}
+        pointers = {**{a.name: a.node for a in self.kernel.arguments if a.role == "in"}, **inputs, **outputs}
+        numbers = {a.name: a.node for a in self.kernel.arguments if a.role == "number"}
+        signature = {**{p: POINTER[node.dtype.name] for p, node in (pointers | numbers).items()},
+                     **{size: integer_type(value) for size, value in sizes.items()},
+                     **dict.fromkeys(constexprs, "constexpr")}
+        bound = "r_size" if self.inner == 1 else "x_size"  # the one that cuts vectors off
+        empty = not self.rows or not any(node.type.numel for node in outputs.values())
+        return KernelSource(name, module(name, signature, lines, more), signature, constexprs,
+                            (*pointers.values(), *numbers.values(), *sizes.values()),
+                            (*pointers, *multiples_of_16({bound: sizes[bound]} if bound in sizes else {})),
+                            (0 if empty else programs, 1, 1), num_warps,
+                            label=name)
+
+
+def result(group: Group, index: int) -> Node | None:
+    """The memory of one of an op's results; None if nobody reads it."""
+    for node in group.outputs:
+        made = stored_as(node)
+        if made.op.name != "item" or made["index"] == index:
+            return node
+    return None
+

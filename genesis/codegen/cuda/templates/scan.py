@@ -1,0 +1,334 @@
+"""Scans along one axis: sums, products, extremes, linear recurrences.
+
+The tensor is seen as (outer, length, inner). A program takes a block of rows (outer × inner). A row that fits is
+scanned in one piece; of a longer one the program walks along the axis with the state at the end as its carry. Where
+rows are too few to fill a GPU, the passes split the axis into chunks with a program each (`split_scans`), and a chunk
+begins with the state that the one before ends with. The order of the additions is fixed by the sizes alone.
+
+A state is one number or two (`Scan`), and two states combine as two stretches of a row do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.codegen.cuda.blocks import leading_block, power_of_two
+from genesis.codegen.cuda.lowerings import held, triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.rows import Rows, result
+from genesis.ir.node import Node
+from genesis.ir.types import DType, bool_, int32
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.split_scans import COLUMNS
+from genesis.passes.groups import Group
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One kind of scan, as text.
+
+    Attributes:
+        lift: the state of one element, from the operands {0} and {1}; {at} is its place in the row.
+        nothing: the state of no element. {low} and {high} are the dtype's bounds, {least} its least finite number.
+        combine: the helper that joins the state of a stretch with that of the next one.
+        read: the results, from the state {0}, {1}.
+    """
+
+    lift: tuple[str, ...]
+    nothing: tuple[str, ...]
+    combine: str
+    read: tuple[str, ...] = ("{0}",)
+
+
+SCANS: Final[dict[str, Scan]] = {
+    "cumsum": Scan(("{0}",), ("0",), "g_add"),
+    "cumprod": Scan(("{0}",), ("1",), "g_product"),
+    "cummax": Scan(("{0}", "{at}"), ("{low}", "0"), "g_later_max", ("{0}", "{1}")),
+    "cummin": Scan(("{0}", "{at}"), ("{high}", "0"), "g_later_min", ("{0}", "{1}")),
+    "recurrence": Scan(("{0}", "{1}"), ("1", "0"), "g_recur", ("{1}",)),
+    "logcumsumexp": Scan(("g_finite({0})", "libdevice.exp({0} - g_finite({0}))"), ("{least}", "0"), "g_exp_sum",
+                         ("{0} + libdevice.log({1})",)),
+}
+
+HELPERS: Final = {
+    "g_later_max": '''
+@triton.jit
+def g_later_max(a, i, b, j):
+    """The larger of two and where it is; the later of equal ones, and NaN before all."""
+    later = (b >= a) | (b != b)
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
+    "g_later_min": '''
+@triton.jit
+def g_later_min(a, i, b, j):
+    """The smaller of two and where it is; the later of equal ones, and NaN before all."""
+    later = (b <= a) | (b != b)
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
+    "g_recur": '''
+@triton.jit
+def g_recur(a, x, b, y):
+    """The steps v → a·v + x, then v → b·v + y, as one. After b = 0 it does not matter what came before."""
+    return a * b, tl.where(b == 0, y, b * x + y)
+''',
+    "g_finite": '''
+@triton.jit
+def g_finite(x):
+    """The nearest finite number; of NaN the least."""
+    if x.dtype == tl.float64:
+        return tl.minimum(tl.maximum(x, -1.7976931348623157e308), 1.7976931348623157e308)
+    else:
+        return tl.minimum(tl.maximum(x, -3.4028234663852886e38), 3.4028234663852886e38)
+''',
+    "g_exp_sum": '''
+@triton.jit
+def g_exp_sum(a, s, b, t):
+    """Σ exp as exp(a)·s, the largest exponent taken out (Milakov and Gimelshein 2018)."""
+    top = tl.maximum(a, b)
+    return top, s * libdevice.exp(a - top) + t * libdevice.exp(b - top)
+''',
+}
+
+PERSISTENT: Final = 8192
+"""The longest row that is scanned in one piece; half of it where the state is two numbers."""
+
+STEP: Final = 4096
+"""Elements of a longer row that are scanned at a time."""
+
+TILE: Final = 8192
+"""Elements of a block of columns that are scanned at a time."""
+
+
+def emit_scan(group: Group) -> KernelSource:
+    """The kernel of a scan group."""
+    node = next(n for n in group.nodes if n.op.kind == "scan")
+    return _Emitter(group, node).source()
+
+
+class _Emitter:
+    """One scan's kernel.
+
+    Attributes:
+        chunk: elements of a chunk, 0 where a program scans whole rows.
+        walks: whether the program walks along the axis.
+        columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
+            is scanned, so that a scan from the end is one from the start.
+        stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.
+        types, nothing: dtype, and value of no element, of each number of the state.
+    """
+
+    def __init__(self, group: Group, node: Node):
+        self.group, self.node, self.scan = group, node, SCANS[node.op.name]
+        attributes = node.attributes
+        self.chunk: int = attributes.get("chunk", 0)
+        self.reverse: bool = attributes.get("reverse", False)
+        self.rows = Rows(group, node.inputs[:1] if self.chunk else node.inputs, node["axis"])
+        self.extent = self.chunk or self.rows.length
+        self.parts = -(-self.rows.length // self.extent) if self.extent else 0
+        self.blocks = _blocks(self.rows, self.extent, len(self.scan.lift))
+        self.walks = self.extent > self.blocks.step
+        self.columns = self.rows.inner > 1
+        self.stretches = _stretches(self.rows, self.blocks)
+        self.types = _state_types(node, self.scan)
+        self.nothing = [text.format(**_bounds(self.types[0])) for text in self.scan.nothing]
+        self.count = len(self.types)
+
+    def source(self) -> KernelSource:
+        """The finished kernel."""
+        lines = self.lines()
+        outputs = {name: memory for i, name in enumerate(_names(self.scan))
+                   if (memory := result(self.group, i)) is not None}
+        ends = {"ends": next(x for x in self.group.inputs if stored_as(x) is stored_as(self.node.inputs[1]))} if (
+            self.chunk) else {}
+        return self.rows.source(
+            f"{self.node.op.name}_{'rows' if self.rows.inner == 1 else 'columns'}", lines, outputs,
+            {"XBLOCK": self.blocks.x, "RBLOCK": self.blocks.step}, -(-self.rows.rows // self.blocks.x) * self.parts,
+            self.blocks.warps, self.helpers("\n".join(lines)),
+            {"parts": self.parts} if self.chunk else None, ends)
+
+    def helpers(self, text: str) -> str:
+        """The functions that the lines use."""
+        found = "".join(code + "\n" for name, code in HELPERS.items() if name in text)
+        return found + self.with_rest() if "g_with_rest" in text else found
+
+    def lines(self) -> list[str]:
+        """The kernel's statements."""
+        rows, program = self.rows, "tl.program_id(0)"
+        first = ["part = tl.program_id(0) % parts"] if self.chunk else []
+        first += rows.x_lines(f"{program} // parts" if self.chunk else program)
+        if self.walks or self.chunk:
+            first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"
+                      for i in range(self.count)]
+        if self.chunk:
+            first += self.entry()
+        begin = f"part * {self.extent}{' + begin' if self.walks else ''}" if self.chunk else (
+            "begin" if self.walks else "0")
+        body = self.column_lines(begin) if self.columns else rows.r_lines(begin)
+        if self.chunk:
+            body.append(f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})")
+        body += [*rows.operand_lines(), *self.lifted(), *self.scanned()]
+        if self.walks or self.chunk:
+            body += self.carried_in()
+        if self.walks:
+            body += self.carried_out()
+        body += self.stores()
+        if not self.walks:
+            return first + body
+        steps = -(-self.extent // self.blocks.step)
+        turned = f"({steps - 1} - step) * RBLOCK" if self.reverse else "step * RBLOCK"
+        return [*first, f"for step in tl.range(0, {steps}, num_stages=3):", f"    begin = {turned}",
+                *(f"    {line}" for line in body)]
+
+    def column_lines(self, begin: str) -> list[str]:
+        """The elements of a block of columns, stretch by stretch, in the order of the scan."""
+        each = self.blocks.step // self.stretches
+        place = f"tl.arange(0, {self.stretches})[None, :] * {each} + tl.arange(0, {each})[:, None]"
+        near = f"RBLOCK - 1 - ({place})" if self.reverse else place
+        return [f"r = {begin} + tl.reshape({near}, [1, RBLOCK]){self.rows.integer}", f"r_mask = r < {self.rows.size}"]
+
+    def entry(self) -> list[str]:
+        """The carry that a chunk begins with: the state at the end of the one before."""
+        inner, edge = self.rows.inner, "parts - 1" if self.reverse else "0"
+        return [f"begins = part == {edge}",
+                f"before = x // {inner} * parts + part {'+' if self.reverse else '-'} 1",
+                f"entry = tl.load(ends + (before * {inner} + x % {inner}), mask=x_mask & (begins == 0), other=0)",
+                "carry0 = tl.where(begins, carry0, entry.to(carry0.dtype))"]
+
+    def all(self, name: str) -> str:
+        """Each number of a state."""
+        return ", ".join(f"{name}{i}" for i in range(self.count))
+
+    def lifted(self) -> list[str]:
+        """The states of a block's elements."""
+        lines = []
+        for i, (text, dtype) in enumerate(zip(self.scan.lift, self.types, strict=True)):
+            value = text.format(*self.rows.names, at="tl.broadcast_to(r, [XBLOCK, RBLOCK])")
+            none = f"tl.full((), {self.nothing[i]}, {triton_type(dtype)})"
+            lines += [f"state{i} = ({value}).to({triton_type(dtype)})",
+                      f"state{i} = tl.where(r_mask, state{i}, {none})"]
+        return lines
+
+    def call(self, name: str, axis: int, forward: bool = False) -> str:
+        """A scan of states along an axis of their block."""
+        states = f"({self.all(name)})" if self.count > 1 else f"{name}0"
+        turned = ", reverse=True" if self.reverse and not forward and not self.columns else ""
+        return f"{self.all(name)} = tl.associative_scan({states}, {axis}, {self.scan.combine}{turned})"
+
+    def scanned(self) -> list[str]:
+        """The states of all that came before an element in the block, and of itself.
+
+        Triton turns a block around to scan it from the end, five times between threads for each element. So what a
+        thread has of a row is turned and scanned first, which costs nothing; then the threads' states, without their
+        own.
+        """
+        vector = self.rows.vector
+        if self.columns:
+            return self.by_stretches(self.stretches, self.blocks.step // self.stretches, 1)
+        if self.reverse and vector > 1 and self.blocks.step > 8 * vector:
+            return self.by_stretches(self.blocks.step // vector, vector, 2)
+        return [self.call("state", 1)]
+
+    def by_stretches(self, stretches: int, each: int, axis: int) -> list[str]:
+        """What a thread has of a row, along `axis` of a block of three dimensions; then the threads' states."""
+        states, place = range(self.count), "[None, :, None]" if axis == 1 else "[None, None, :]"
+        shape = f"[XBLOCK, {each}, {stretches}]" if axis == 1 else f"[XBLOCK, {stretches}, {each}]"
+        turn = ("tl.flip(", ", 2)") if axis == 2 else ("", "")
+        spread = "[:, None, :]" if axis == 1 else "[:, :, None]"
+        pair = self.all("whole") + ", " + self.all("later")
+        wide = ", ".join(f"tl.broadcast_to(later{i}{spread}, {shape})" for i in states)
+        turned = ", reverse=True" if axis == 2 else ""
+        return [
+            *(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
+            self.call("state", axis, forward=True),
+            f"last = (tl.arange(0, {each}) == {each - 1}){place}",
+            *(f"whole{i} = tl.sum(tl.where(last, state{i}, 0), {axis}).to(state{i}.dtype)" for i in states),
+            *(f"later{i} = tl.full([XBLOCK, {stretches}], {self.nothing[i]}, {triton_type(self.types[i])})"
+              for i in states),
+            f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest{turned})",
+            f"{self.all('state')} = {self.scan.combine}({wide}, {self.all('state')})",
+            *(f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states),
+        ]
+
+    def with_rest(self) -> str:
+        """A combination that also has the state without the last element: (all, all but the last)."""
+        a, p, b, q = (", ".join(f"{name}{i}" for i in range(self.count)) for name in "apbq")
+        return f'''
+@triton.jit
+def g_with_rest({a}, {p}, {b}, {q}):
+    """Stretches one after another: the state of both, and without the last element of the second."""
+    {self.all("whole")} = {self.scan.combine}({a}, {b})
+    {self.all("rest")} = {self.scan.combine}({a}, {q})
+    return {self.all("whole")}, {self.all("rest")}
+'''
+
+    def carried_in(self) -> list[str]:
+        """What came before the block."""
+        wide = ", ".join(f"tl.broadcast_to(carry{i}, [XBLOCK, RBLOCK])" for i in range(self.count))
+        return [f"{self.all('state')} = {self.scan.combine}({wide}, {self.all('state')})"]
+
+    def carried_out(self) -> list[str]:
+        """The state at the end of the block."""
+        if self.columns:  # that of the stretches, and what came before
+            ends = [f"tl.sum(tl.where(end, whole{i}, 0), 1, keep_dims=True).to(carry{i}.dtype)"
+                    for i in range(self.count)]
+            return [f"end = tl.arange(0, {self.stretches})[None, :] == {self.stretches - 1}",
+                    f"{self.all('carry')} = {self.scan.combine}({self.all('carry')}, {', '.join(ends)})"]
+        return [f"last = tl.arange(0, RBLOCK)[None, :] == {'0' if self.reverse else 'RBLOCK - 1'}",
+                *(f"carry{i} = tl.sum(tl.where(last, state{i}, 0), 1, keep_dims=True).to(state{i}.dtype)"
+                  for i in range(self.count))]
+
+    def stores(self) -> list[str]:
+        """Write the results."""
+        lines = []
+        for i, (name, read) in enumerate(zip(_names(self.scan), self.scan.read, strict=True)):
+            memory = result(self.group, i)
+            if memory is not None:
+                value = f"({read.format('state0', 'state1')})"
+                value += " != 0" if memory.dtype is bool_ else f".to({triton_type(memory.dtype)})"
+                lines.append(f"tl.store({name} + {self.rows.address()}, {value}, mask=x_mask & r_mask)")
+        return lines
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    x: int
+    step: int
+    warps: int
+
+
+def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
+    """Rows and elements that a program has at a time."""
+    size = power_of_two(extent)
+    if rows.inner == 1:
+        step = size if size <= PERSISTENT // numbers else STEP // numbers
+        warps = step // 1024 if step > 4096 else step // 512
+        return _Blocks(leading_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
+    x = min(power_of_two(rows.inner), COLUMNS)
+    step = min(size, TILE // numbers // x)
+    return _Blocks(x, step, max(4, min(x * step // 1024, 16)))
+
+
+def _stretches(rows: Rows, blocks: _Blocks) -> int:
+    """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns."""
+    sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
+    aligned = rows.inner & -rows.inner
+    neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
+    return max(1, min(32 * blocks.warps * neighbours // blocks.x, blocks.step))
+
+
+def _state_types(node: Node, scan: Scan) -> list[DType]:
+    """Dtypes of the state's numbers: of at least 32 bits."""
+    dtype = held(node.inputs[0].dtype)
+    number = int32 if dtype.itemsize < 4 else dtype
+    return [number, int32][:len(scan.lift)] if scan.combine.startswith("g_later") else [number] * len(scan.lift)
+
+
+def _bounds(dtype: DType) -> dict[str, str]:
+    if dtype.kind != "float":
+        return {"low": str(dtype.min), "high": str(dtype.max)}
+    return {"low": '-float("inf")', "high": 'float("inf")', "least": repr(dtype.min)}
+
+
+def _names(scan: Scan) -> list[str]:
+    return ["out"] if len(scan.read) == 1 else ["values", "indices"]

@@ -1,0 +1,155 @@
+"""Writes through an index: index_add, index_copy, scatter_add, scatter. Always the same result, no atomics.
+
+A program owns part of the result and looks through the index for what lands in it, in order; so equal indices add
+up in the order of their positions, and of equal ones the last wins.
+
+index_add, index_copy: the result is (outer, rows, inner). A program owns BLOCK rows by COLUMNS elements. It compares
+512 indices at a time with its rows; most blocks have no hit. Hits are taken one by one, each adding one row of the
+source. The gradient of an embedding of 50k rows by 16k tokens costs 100M comparisons spread over 6k programs and
+16k row additions. A row that is hit thousands of times makes its program slow: that is the price of a fixed order.
+
+scatter_add, scatter: the index has an entry for every element of the source. A program owns a block of elements of
+the result and walks along the axis of the index. Cost: results × length of the index's axis.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from genesis.codegen.cuda.blocks import leading_block, power_of_two
+from genesis.codegen.cuda.emitter import literal
+from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir.node import Node
+from genesis.ir.types import DType, bool_, int32
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+
+SEARCHED = 512
+"""Indices compared at a time."""
+
+
+def emit_scatter(group: Group) -> KernelSource:
+    """The kernel of a scatter group."""
+    node = next(n for n in group.nodes if n.op.name in _EMITTERS)
+    return _EMITTERS[node.op.name](group, node)
+
+
+def _rows(group: Group, node: Node) -> KernelSource:
+    base, index, source = node.inputs
+    axis = node["axis"]
+    outer, rows, inner = prod(node.shape[:axis]), node.shape[axis], prod(node.shape[axis + 1:])
+    count = index.type.numel
+    columns = min(power_of_two(inner), 1024)
+    block = max(1, min(power_of_two(rows), 8192 // columns, 8 if inner > 64 else 64))
+    blocks = -(-rows // block)
+    wide, total = _kind(node, source)
+    integer = ".to(tl.int64)" if wide else ""
+    combine = "total + value" if node.op.name == "index_add" else "value"
+    sizes = {"count": count}
+    lines = [
+        f"row_0 = tl.program_id(0){integer} % {blocks} * BLOCK",
+        f"outer = tl.program_id(0){integer} // {blocks}",
+        f"row = (row_0 + tl.arange(0, BLOCK){integer})[:, None]",
+        f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){integer})[None, :]",
+        f"inside = (row < {rows}) & (column < {inner})",
+        f"at = (outer * {rows} + row) * {inner} + column",
+        f"total = {_start(base, total, '[BLOCK, COLUMNS]')}",
+        "for begin in range(0, count, SEARCHED):",
+        "    position = begin + tl.arange(0, SEARCHED)",
+        "    chosen = tl.load(index + position, mask=position < count, other=-1)",
+        "    here = (chosen >= row_0) & (chosen < row_0 + BLOCK)",
+        "    waiting = tl.where(here, position, count)",
+        "    for _ in range(0, tl.sum(here.to(tl.int32))):",
+        "        hit = tl.min(waiting)",
+        "        waiting = tl.where(waiting == hit, count, waiting)",
+        "        hit_row = tl.load(index + hit)",
+        f"        from_row = source + (outer * count + hit) * {inner}",
+        f"        value = tl.load(from_row + column, mask=column < {inner}, other=0).to({triton_type(total)})",
+        f"        total = tl.where(row == hit_row, {combine}, total)",
+        f"tl.store(out + at, {_stored('total', node)}, mask=inside)",
+    ]
+    grid = (blocks * outer, -(-inner // columns), 1)
+    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": leading_block(count, SEARCHED)}
+    return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
+
+
+def _elements(group: Group, node: Node) -> KernelSource:
+    base, index, source = node.inputs
+    axis, shape = node["axis"], node.shape
+    wide, total = _kind(node, source)
+    integer = ".to(tl.int64)" if wide else ""
+    size = node.type.numel
+    block = leading_block(size, 1024)
+    inner, length = prod(shape[axis + 1:]), index.shape[axis]
+    combine = "total + value" if node.op.name == "scatter_add" else "value"
+    lines = [
+        f"x = tl.program_id(0){integer} * BLOCK + tl.arange(0, BLOCK)",
+        f"mine = x // {max(inner, 1)} % {max(shape[axis], 1)}",
+    ]
+    # Where the element's column begins in the index, whose other sizes may be smaller than the result's.
+    parts, conditions, stride = [], ["x < size"], 1
+    for d in reversed(range(len(shape))):
+        if d != axis:
+            below = prod(shape[d + 1:])
+            coordinate = f"(x // {below} % {shape[d]})" if d else f"(x // {below})"
+            if index.shape[d] < shape[d]:
+                conditions.append(f"({coordinate} < {index.shape[d]})")
+            parts.append(f"{coordinate} * {stride}")
+        stride *= index.shape[d]
+    step = prod(index.shape[axis + 1:])
+    lines += [
+        f"first = {' + '.join(parts) or 'x * 0'}",
+        f"looked = {' & '.join(f'({c})' for c in conditions)}",
+        "at = x",
+        "inside = x < size",
+        f"total = {_start(base, total, '[BLOCK]')}",
+        f"for k in range(0, {length}):",
+        f"    chosen = tl.load(index + (first + k * {step}), mask=looked, other=-1)",
+        "    hit = looked & (chosen == mine)",
+        f"    value = tl.load(source + (first + k * {step}), mask=hit, other=0).to({triton_type(total)})",
+        f"    total = tl.where(hit, {combine}, total)",
+        f"tl.store(out + x, {_stored('total', node)}, mask=inside)",
+    ]
+    return _kernel(group, node, lines, {"size": size}, {"BLOCK": block}, (-(-size // block), 1, 1), 4)
+
+
+def _kind(node: Node, source: Node) -> tuple[bool, DType]:
+    """(are 64-bit addresses needed, the dtype values are added in)."""
+    dtype = held(node.dtype)
+    return any_wide(node.type.numel, source.type.numel), int32 if dtype.itemsize < 4 else dtype
+
+
+def _start(base: Node, total: DType, shape: str) -> str:
+    """What the result is before anything is written to it."""
+    if base.op.name == "const":
+        return f"tl.zeros({shape}, {triton_type(total)}) + {literal(base['value'], total)}"
+    return f"tl.load(base + at, mask=inside, other=0).to({triton_type(total)})"
+
+
+def _stored(value: str, node: Node) -> str:
+    return f"{value} != 0" if node.dtype is bool_ else f"{value}.to({triton_type(node.dtype)})"
+
+
+def _kernel(group: Group, node: Node, lines: list[str], sizes: dict[str, int], constexprs: dict[str, int],
+            grid: tuple[int, int, int], num_warps: int) -> KernelSource:
+    base, index, source = node.inputs
+    pointers = {name: _known_as(x, group) for name, x in (("base", base), ("index", index), ("source", source))
+                if name != "base" or base.op.name != "const"}
+    pointers["out"] = group.outputs[0]
+    signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
+                 **{name: integer_type(value) for name, value in sizes.items()},
+                 **dict.fromkeys(constexprs, "constexpr")}
+    if node.type.numel == 0:
+        grid = (0, 1, 1)
+    return KernelSource(node.op.name, module(node.op.name, signature, lines), signature, constexprs,
+                        (*pointers.values(), *sizes.values()), (*pointers, *multiples_of_16(sizes)), grid,
+                        num_warps, label=node.op.name)
+
+
+def _known_as(node: Node, group: Group) -> Node:
+    return next(x for x in group.inputs if stored_as(x) is stored_as(node))
+
+
+_EMITTERS = {"index_add": _rows, "index_copy": _rows, "scatter_add": _elements, "scatter": _elements}

@@ -1,0 +1,227 @@
+"""Writes of a source's rows to where a sorted index says (`ir/ops/segments.py`).
+
+A program has some positions of the index and some columns. The first position of a segment takes it all: it reads the
+base's row, adds the source's rows in the order of the positions, and writes the row. segment_parts has added up whole
+stretches of 8 and of `chunk` positions before, so that a long segment is short for the one program that has its start:
+at its ends single rows, then stretches of 8, and between them whole chunks. No atomics: the order of the additions
+follows from the index alone. Where the order does not matter, rows_added has every position add its row to memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.codegen.cuda.blocks import leading_block, power_of_two
+from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates.rows import result
+from genesis.ir.node import Node
+from genesis.ir.ops.segments import FINE
+from genesis.ir.sym_int import is_multiple
+from genesis.ir.types import DType, int32
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.graph.simplify_arithmetic import is_constant
+from genesis.passes.groups import Group
+
+TILE: Final = 2048
+"""Elements that a program has at a time."""
+
+
+def emit_segment(group: Group) -> KernelSource:
+    """The kernel of a segment group."""
+    node = next(n for n in group.nodes if n.op.name in _EMITTERS)
+    return _EMITTERS[node.op.name](group, node)
+
+
+def columns_of(inner: int) -> int:
+    """A block of columns: a power of two that wastes little of the last one.
+
+    >>> columns_of(768), columns_of(1), columns_of(1000), columns_of(33)
+    (256, 1, 1024, 64)
+    """
+    block = min(power_of_two(inner), 1024)
+    while block > 128 and -(-inner // block) * block > inner * 9 // 8:
+        block //= 2
+    return block
+
+
+def _sums_in(dtype: DType) -> str:
+    found = held(dtype)
+    return triton_type(int32 if found.itemsize < 4 else found)
+
+
+class _Sizes:
+    """Of one write: how many rows, positions and columns, and how a program has them."""
+
+    def __init__(self, source: Node, base: Node | None):
+        self.outer, self.count, self.inner = source.shape
+        self.columns = columns_of(self.inner)
+        self.block = leading_block(self.count, max(1, min(TILE // self.columns, 1024)))
+        self.wide = ".to(tl.int64)" if any_wide(source.type.numel, base.type.numel if base else 0) else ""
+        self.place = self.wide or ".to(tl.int32)"
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return (-(-self.count // self.block) * self.outer, -(-self.inner // self.columns), 1)
+
+    def lines(self) -> list[str]:
+        """The positions p and columns of a program, and the ids."""
+        return [
+            f"blocks = tl.cdiv(count, POSITIONS){self.wide}",
+            f"outer = tl.program_id(0){self.wide} // blocks",
+            "p = tl.program_id(0) % blocks * POSITIONS + tl.arange(0, POSITIONS)",
+            f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){self.wide})[None, :]",
+            f"row = tl.load(ids + p, mask=p < count, other=-1){self.wide}",
+        ]
+
+    def column_mask(self) -> str:
+        """Which columns there are; '' when all are."""
+        return "" if is_multiple(self.inner, self.columns) else f" & (column < {self.inner})"
+
+
+def _add(group: Group, node: Node) -> KernelSource:
+    base, source, ids, order, ends, *parts = node.inputs
+    sizes, chunk = _Sizes(source, base), node["chunk"]
+    total, columns = _sums_in(node.dtype), sizes.column_mask()
+    lines = [
+        *sizes.lines(),
+        "starts = (p < count) & (row != tl.load(ids + p - 1, mask=(p > 0) & (p < count), other=-1))",
+        "begin = tl.where(starts, p, 0)",
+        "end = tl.load(ends + p, mask=starts, other=0)",
+        f"at = (outer * rows + row[:, None]) * {sizes.inner} + column",
+        f"total = tl.zeros([POSITIONS, COLUMNS], {total})" if is_constant(base, 0)
+        else f"total = tl.load(out + at, mask=starts[:, None]{columns}, other=0).to({total})",
+    ]
+    inside = ("begin", "end")
+    if parts:
+        lines += [*_whole("fine", "begin", "end", str(FINE)),
+                  *_whole("coarse", "fine_first", "fine_last", str(chunk // FINE))]
+        fine = ("begin", f"tl.where(has_fine, fine_first * {FINE}, end)",
+                f"tl.where(has_fine, fine_last * {FINE}, end)", "end")
+        lines += _walk(*fine, [
+            f"place = tl.load(order + position, mask=wanted, other=0){sizes.place}",
+            *_added("source", "count", "place", total, columns, sizes.inner)])
+        coarse = ("fine_first", f"tl.where(has_coarse, coarse_first * {chunk // FINE}, fine_last)",
+                  f"tl.where(has_coarse, coarse_last * {chunk // FINE}, fine_last)", "fine_last")
+        lines += _walk(*coarse, _added("fine", f"(count // {FINE})", "position", total, columns, sizes.inner))
+        lines += _walk("coarse_first", "coarse_last", "coarse_last", "coarse_last",
+                       _added("coarse", f"(count // {chunk})", "position", total, columns, sizes.inner))
+    else:
+        lines += _walk(*inside, "end", "end", [
+            f"place = tl.load(order + position, mask=wanted, other=0){sizes.place}",
+            *_added("source", "count", "place", total, columns, sizes.inner)])
+    lines.append(f"tl.store(out + at, total.to({triton_type(node.dtype)}), mask=starts[:, None]{columns})")
+    named = {"source": source, "ids": ids, "order": order, "ends": ends,
+             **dict(zip(("fine", "coarse"), parts, strict=False))}
+    return _kernel(group, node, lines, named, {"out": group.outputs[0]},
+                   {"rows": base.shape[1], "count": sizes.count}, sizes)
+
+
+def _whole(name: str, first: str, last: str, size: str) -> list[str]:
+    """Which whole stretches of `size` lie between two positions: from {name}_first to {name}_last."""
+    return [f"{name}_first = ({first} + {size} - 1) // {size}",
+            f"{name}_last = tl.maximum({last} // {size}, {name}_first)",
+            f"has_{name} = {name}_first < {name}_last"]
+
+
+def _walk(first: str, head: str, tail: str, last: str, body: list[str]) -> list[str]:
+    """A loop over the positions from `first` to `head` and from `tail` to `last`."""
+    return [f"before = ({head}) - ({first})",
+            f"after = ({last}) - ({tail})",
+            "for step in tl.range(0, tl.max(before + after, 0), loop_unroll_factor=4):",
+            f"    position = tl.where(step < before, ({first}) + step, ({tail}) + step - before)",
+            "    wanted = step < before + after",
+            *(f"    {line}" for line in body)]
+
+
+def _added(pointer: str, size: str, place: str, total: str, columns: str, inner: int) -> list[str]:
+    return [f"from_row = {pointer} + ((outer * {size} + {place}[:, None]) * {inner} + column)",
+            f"total += tl.load(from_row, mask=wanted[:, None]{columns}, other=0).to({total})"]
+
+
+def _put(group: Group, node: Node) -> KernelSource:
+    base, source, ids, order = node.inputs
+    sizes = _Sizes(source, base)
+    lines = [
+        *sizes.lines(),
+        "last = (p < count) & (row != tl.load(ids + p + 1, mask=p + 1 < count, other=-1))",
+        f"place = tl.load(order + p, mask=last, other=0){sizes.place}",
+        f"from_row = source + ((outer * count + place[:, None]) * {sizes.inner} + column)",
+        f"value = tl.load(from_row, mask=last[:, None]{sizes.column_mask()}, other=0)",
+        f"at = (outer * rows + row[:, None]) * {sizes.inner} + column",
+        f"tl.store(out + at, value, mask=last[:, None]{sizes.column_mask()})",
+    ]
+    return _kernel(group, node, lines, {"source": source, "ids": ids, "order": order}, {"out": group.outputs[0]},
+                   {"rows": base.shape[1], "count": sizes.count}, sizes)
+
+
+def _unordered(group: Group, node: Node) -> KernelSource:
+    base, source, ids = node.inputs
+    sizes = _Sizes(source, base)
+    inside = f"(p < count)[:, None]{sizes.column_mask()}"
+    lines = [
+        *sizes.lines(),
+        f"value = tl.load(source + ((outer * count + p[:, None]) * {sizes.inner} + column), mask={inside}, other=0)",
+        f"at = (outer * rows + row[:, None]) * {sizes.inner} + column",
+        f'tl.atomic_add(out + at, value, mask={inside}, sem="relaxed")',
+    ]
+    return _kernel(group, node, lines, {"source": source, "ids": ids}, {"out": group.outputs[0]},
+                   {"rows": base.shape[1], "count": sizes.count}, sizes)
+
+
+def _parts(group: Group, node: Node) -> KernelSource:
+    """A program has one chunk of a few columns, all at once."""
+    source, ids, order = node.inputs
+    sizes, chunk = _Sizes(source, None), node["chunk"]
+    sizes.columns = min(sizes.columns, max(1, TILE // chunk))
+    total, wide, columns = _sums_in(source.dtype), sizes.wide, sizes.column_mask()
+    outputs = {name: memory for i, name in enumerate(("fine", "coarse")) if (memory := result(group, i)) is not None}
+    chunks = -(-sizes.count // chunk)
+    lines = [
+        f"outer = tl.program_id(0){wide} // chunks",
+        f"first = tl.program_id(0) % chunks * {chunk}",
+        f"p = first + tl.arange(0, {chunk})",
+        f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){wide})[None, :]",
+        f"begin = p // {FINE} * {FINE}",
+        f"same = begin + {FINE} <= count",
+        f"same &= tl.load(ids + begin, mask=same, other=-1) == tl.load(ids + begin + {FINE - 1}, mask=same, other=-2)",
+        f"sums = tl.zeros([{chunk // FINE}, COLUMNS], {total})",
+        "if tl.max(same.to(tl.int32), 0) > 0:  # most chunks have no stretch of one id where ids are many",
+        f"    place = tl.load(order + p, mask=same, other=0){sizes.place}",
+        f"    from_row = source + ((outer * count + place[:, None]) * {sizes.inner} + column)",
+        f"    value = tl.load(from_row, mask=same[:, None]{columns}, other=0).to({total})",
+        f"    sums = tl.sum(tl.reshape(value, [{chunk // FINE}, {FINE}, COLUMNS]), 1)",
+        f"stretch = first // {FINE} + tl.arange(0, {chunk // FINE})[:, None]",
+    ]
+    if "fine" in outputs:
+        lines.append(f"tl.store(fine + ((outer * (count // {FINE}) + stretch) * {sizes.inner} + column), "
+                     f"sums.to({triton_type(outputs['fine'].dtype)}), mask=(stretch < count // {FINE}){columns})")
+    if "coarse" in outputs:
+        lines += [
+            f"complete = first + {chunk} <= count",
+            f"whole = complete & (tl.load(ids + first) == tl.load(ids + first + {chunk - 1}, mask=complete, other=-1))",
+            f"at = (outer * (count // {chunk}) + first // {chunk}) * {sizes.inner} + column",
+            f"tl.store(coarse + at, tl.where(whole, tl.sum(sums, 0, keep_dims=True), 0)"
+            f".to({triton_type(outputs['coarse'].dtype)}), mask=complete & (column < {sizes.inner}))"]
+    return _kernel(group, node, lines, {"source": source, "ids": ids, "order": order}, outputs,
+                   {"chunks": chunks, "count": sizes.count}, sizes,
+                   (chunks * sizes.outer, -(-sizes.inner // sizes.columns), 1))
+
+
+def _kernel(group: Group, node: Node, lines: list[str], operands: dict[str, Node], outputs: dict[str, Node],
+            numbers: dict[str, int], sizes: _Sizes, grid: tuple[int, int, int] | None = None) -> KernelSource:
+    pointers = {**{name: next(x for x in group.inputs if stored_as(x) is stored_as(operand))
+                   for name, operand in operands.items()}, **outputs}
+    constexprs = {"POSITIONS": sizes.block, "COLUMNS": sizes.columns}
+    signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
+                 **{name: integer_type(value) for name, value in numbers.items()},
+                 **dict.fromkeys(constexprs, "constexpr")}
+    empty = not any(x.type.numel for x in outputs.values())
+    return KernelSource(node.op.name, module(node.op.name, signature, lines), signature, constexprs,
+                        (*pointers.values(), *numbers.values()), (*pointers, *multiples_of_16(numbers)),
+                        (0, 1, 1) if empty else grid or sizes.grid, 4, label=node.op.name)
+
+
+_EMITTERS = {"segment_add": _add, "segment_put": _put, "segment_parts": _parts,
+             "rows_added": _unordered}

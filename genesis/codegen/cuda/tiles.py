@@ -1,0 +1,127 @@
+"""Pointwise loops in two coordinates: which rows a kernel's elements lie in, and where in a row.
+
+A loop over a flat x finds its place in a broadcast or permuted operand by quotients and remainders, for every element.
+Split at the row, x counts rows and r the places in one: what depends on one of them is computed and loaded once for a
+row or a column of the block, and no division is left.
+
+    before: in1 + x % 768, in2 + x // 768        after: in1 + r, in2 + x         (x was x·768 + r)
+
+Where an operand runs along another axis than the result (a transpose), the block is a square tile, so that loads run
+along x and stores along r, and each of them is of neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from genesis.codegen.cuda.blocks import Blocks, flat_block, power_of_two
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
+from genesis.ir.sym_int import near
+from genesis.passes.fusion.index_map import Atom, Expr
+from genesis.passes.groups import Group
+
+SHORTEST_ROW: Final = 16
+"""A shorter row is not worth a coordinate of its own."""
+
+WASTE: Final = 1.25
+"""The most lanes a block of rows may have for each element of a row."""
+
+SIDE_BYTES: Final = 256
+"""Of a transposing tile, which is square."""
+
+SHORTEST_RUN: Final = 8
+"""An operand with fewer neighbouring elements along its own axis is read as it comes."""
+
+
+def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] | None:
+    """A loop's kernel in rows and places, and its blocks; None where one flat coordinate is best."""
+    if kernel.has_r or not kernel.x_size:
+        return None
+    columns = _turned_at(kernel)
+    if columns:
+        side = SIDE_BYTES // max(argument.node.dtype.itemsize for argument in kernel.arguments)
+        r_block = min(side, power_of_two(columns))
+        blocks = Blocks(side * side // r_block, r_block, False, max(4, min(side * side // 1024, 8)), tiled=True)
+    else:
+        columns = _row_of(kernel)
+        r_block = _row_block(columns)
+        if not r_block:
+            return None
+        elements = flat_block(near(kernel.x_size), kernel.bytes_each, gpu)
+        blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
+    space = ((kernel.x_size // columns, "x"), (columns, "r"))
+    return build(replace(group, space=space)), blocks
+
+
+def _row_of(kernel: Kernel) -> int:
+    """The row that all quotients and remainders of x are by, or by a multiple of it; 0 if there is none."""
+    numbers = sorted({atom.number for e in _expressions(kernel) for atom in _divisions(e)
+                      if atom.number >= SHORTEST_ROW and kernel.x_size % atom.number == 0})
+    return numbers[0] if numbers and all(number % numbers[0] == 0 for number in numbers) else 0
+
+
+def _row_block(columns: int) -> int:
+    """The largest block that wastes few lanes of a row; 0 if none does."""
+    if not columns:
+        return 0
+    fitting = [block for block in (1024, 512, 256, 128, 64, 32, 16)
+               if -(-columns // block) * block <= WASTE * columns]
+    return fitting[0] if fitting else 0
+
+
+def _turned_at(kernel: Kernel) -> int:
+    """The size of a row of x whose quotient some load runs along; 0 if all loads run along x or nowhere."""
+    for statement in kernel.statements:
+        if isinstance(statement, Load) and (atom := _unit_stride(statement.address)) is not None:
+            columns = atom.number
+            run = kernel.x_size // columns if atom.high >= kernel.x_size // columns - 1 else atom.high + 1
+            if min(columns, run) >= SHORTEST_RUN and kernel.x_size % columns == 0:
+                return columns
+    return 0
+
+
+def _unit_stride(address: Expr) -> Atom | None:
+    """The quotient of x that an address counts by ones, where it does not count x itself so."""
+    if len(address.terms) < 2:  # a value for each row, the same along it
+        return None
+    for atom, k in address.terms:
+        if k != 1:
+            continue
+        inner = atom.inner.terms[0][0] if atom.kind == "mod" and atom.inner is not None and atom.inner.is_atom else atom
+        if inner.kind == "div" and _of_x(inner):
+            return inner
+    return None
+
+
+def _of_x(atom: Atom) -> bool:
+    inner = atom.inner
+    return inner is not None and inner.is_atom and not inner.is_constant and inner.terms[0][0].kind == "var"
+
+
+def _divisions(e: Expr) -> Iterator[Atom]:
+    """The quotients and remainders of x itself in an expression."""
+    for atom, _ in e.terms:
+        if atom.inner is not None:
+            if _of_x(atom):
+                yield atom
+            else:
+                yield from _divisions(atom.inner)
+
+
+def _expressions(kernel: Kernel) -> Iterator[Expr]:
+    """Every index expression of a kernel."""
+    for statement in kernel.statements:
+        match statement:
+            case Load(_, _, address, bounds):
+                yield from (address, *(bound.e for bound in bounds))
+            case Position(_, e):
+                yield e
+            case Select(_, bounds, _, _):
+                yield from (bound.e for bound in bounds)
+            case Random():
+                yield statement.counter
+            case Store():
+                yield statement.address

@@ -1,0 +1,95 @@
+"""Compile kernels in a process of their own: `python -P -m genesis.codegen.cuda.worker`.
+
+Reads one JSON object a line (`KernelSource.key_parts`, "architecture" and "id") and answers each with one line:
+{"id", "name", "cubin" (base64), "num_warps", "shared_bytes"} or {"id", "error"}. It never touches a
+GPU and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+import traceback
+from typing import Any, Final, TextIO
+
+ENABLE_FP_FUSION: Final = False
+"""Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
+
+
+def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
+    """Compile what `KernelSource.key_parts` describes for a compute capability, 90 for 9.0; `cubin` in the result is
+    bytes."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from genesis.codegen.cuda.source import define
+
+    function = define(parts["source"])[parts["name"]]
+    signature = dict(parts["signature"])
+    names = list(signature)
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
+    source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
+    with tempfile.TemporaryDirectory(prefix="genesis-triton-") as folder, _cache_in(folder):
+        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
+    metadata = compiled.metadata
+    return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
+            "shared_bytes": metadata.shared}
+
+
+def options_of(parts: dict[str, Any]) -> dict[str, Any]:
+    """Triton's options for a kernel. By default its library of functions would make 0 of numbers below float32's normal
+    range, and -0.0 the floor of -1e-40."""
+    return {"num_warps": parts["num_warps"], "num_stages": parts["num_stages"], "enable_fp_fusion": ENABLE_FP_FUSION,
+            "enable_reflect_ftz": parts["flushes"]}
+
+
+def _cache_in(folder: str) -> Any:
+    """Triton's own cache, kept out of the user's home: Genesis caches what it compiles itself."""
+    from triton import knobs
+    scope = knobs.cache.scope()
+    scope.__enter__()
+    knobs.cache.dir = folder
+
+    class _Leave:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: Any) -> None:
+            scope.__exit__(*error)
+    return _Leave()
+
+
+def serve() -> None:
+    """Answer requests until the input ends, or nobody is left to read answers."""
+    requests, answers = _private_pipes()
+    for line in requests:
+        if not line.endswith("\n"):  # whoever asks died while asking
+            break
+        request = json.loads(line)
+        try:
+            found = compile_kernel(request, request["architecture"])
+            answer = {**found, "cubin": base64.b64encode(found["cubin"]).decode()}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        try:
+            print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
+        except BrokenPipeError:
+            break
+    os._exit(0)  # there is nothing to tidy up, and closing a broken pipe once more would complain
+
+
+def _private_pipes() -> tuple[TextIO, TextIO]:
+    """Where requests come from and answers go. Nothing else uses these: a print, or Triton's assembler, which inherits
+    standard output, must not end up between the answers, nor keep them open when this process is killed."""
+    requests, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+if __name__ == "__main__":
+    serve()
