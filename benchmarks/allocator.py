@@ -155,7 +155,7 @@ def main() -> None:
     if options.pretend:
         from idle_gpu import IdleDriver
 
-        from genesis.runtime import cuda_driver
+        from genesis.runtime.cuda import cuda_python_driver as cuda_driver
         cuda_driver.install(IdleDriver())
     else:
         import torch

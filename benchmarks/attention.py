@@ -103,7 +103,7 @@ class Genesis:
 
     def times(self, plan: Any) -> dict[str, float]:
         """Milliseconds of each launch, and of all of them in a row."""
-        from genesis.runtime.cuda_stream import current_stream
+        from genesis.runtime.cuda.stream import current_stream
         stream = current_stream(0).handle
         steps = plan.executor.launches()
         found = {label: self._timed([start], stream) for label, start in steps}
@@ -179,7 +179,7 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     from genesis.codegen.cuda.emit import emit
     from genesis.engine import flushing as engine
     from genesis.engine.compilation import gpu_at_hand
-    from genesis.runtime.kernel_cache import KernelCache
+    from genesis.runtime.cuda.kernel_cache import KernelCache
     bench = Genesis(case, operands(case))
     _, plan = bench.run(backward=True)
     groups = [group for group in plan.schedule.groups if group.kind.startswith("attention")]

@@ -25,8 +25,8 @@ from bar_workloads import WORKLOADS, Operand, Workload
 
 import genesis
 from genesis.engine.flushing import last_plan
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_stream import current_stream
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.stream import current_stream
 
 SETS, REPEATS, ROUNDS = 3, 12, 5
 COPY_BYTES = 2 << 30

@@ -22,7 +22,7 @@ import record
 
 import genesis
 from genesis.models.gpt import GPT, GPTConfig
-from genesis.runtime.executor_cpu import CPUExecutor
+from genesis.runtime.cpu.executor import CPUExecutor
 from genesis.tracing import compiled as compiling
 
 BARS = {"step": 5e-3, "step, compiled": 50e-6, "guards of the compiled step": 20e-6}

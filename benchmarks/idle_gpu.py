@@ -19,9 +19,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine import flushing as engine
-from genesis.runtime import cuda_driver
-from genesis.runtime.cuda_driver import CudaDriver
-from genesis.runtime.driver import DeviceProperties
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda.cuda_python_driver import CudaDriver
+from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.plan import KernelImage
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     import genesis
     from genesis.engine import flushing as engine
     phase("import genesis")
-    from genesis.runtime import cuda_driver
+    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
     if options.device == "idle":
         from idle_gpu import IdleDriver
         cuda_driver.install(IdleDriver())

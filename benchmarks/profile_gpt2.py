@@ -16,7 +16,7 @@ from gpt2_step import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, batc
 import genesis
 from genesis.engine.flushing import last_plan
 from genesis.models import GPT, GPTConfig
-from genesis.runtime.cuda_stream import current_stream
+from genesis.runtime.cuda.stream import current_stream
 
 
 def main() -> None:

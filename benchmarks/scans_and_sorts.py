@@ -25,8 +25,8 @@ from bars import COPY_BYTES, Row, as_torch, copy_rate, timed
 
 import genesis
 from genesis.engine.flushing import last_plan
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_stream import current_stream
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.stream import current_stream
 
 SETS = 3
 AHEAD_MS = 12

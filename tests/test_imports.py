@@ -129,7 +129,7 @@ def test_imports_go_one_way(module: str) -> None:
     ("genesis.ir.node", "def late():\n    import genesis.engine"),
     ("genesis.passes.fusion.fuse", "import genesis"),
     ("genesis.passes.fusion.fuse", "from genesis.codegen.index_map import Index"),
-    ("genesis.codegen.emitter", "from genesis.runtime.memory_pool import Pool"),
+    ("genesis.codegen.emitter", "from genesis.runtime.cuda.memory_pool import Pool"),
     ("genesis.runtime.plan", "from genesis.ir.node import Node"),
     ("genesis.tensor", "from genesis.nn import Module"),
     ("genesis.ir.node", "from ..engine import materialize"),
@@ -170,7 +170,7 @@ def test_import_loads_nothing_heavy() -> None:
 def test_import_loads_only_what_recording_needs() -> None:
     loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
     later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.engine.compilation", "genesis.engine.plans", "genesis.runtime.plan",
-             "genesis.runtime.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
+             "genesis.runtime.cuda.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
              "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
     assert later.intersection(loaded) == {"json"}  # which this test's own line imports
 

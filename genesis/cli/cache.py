@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or clear. 0, or 1 for a directory that is not used."""
-    from genesis.runtime.kernel_cache import KernelCache
+    from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
     asked = [kind for kind in KINDS if getattr(arguments, f"{kind}s")] or KINDS
     entries = {"kernel": KernelCache().entries, "plan": PlanCache().entries}
@@ -65,7 +65,7 @@ def _rows(files: Sequence[tuple[str, Path]]) -> list[str]:
 
 def _what(kind: str, file: Path) -> str:
     """A kernel's name, or how many launches a plan has."""
-    from genesis.runtime.kernel_cache import KernelCache
+    from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
     entries = KernelCache(file.parent).entries if kind == "kernel" else PlanCache(file.parent).entries
     found = entries.read(file.stem)

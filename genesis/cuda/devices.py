@@ -7,11 +7,12 @@ from typing import Any
 from genesis.engine import flushing as engine
 from genesis.frontend.storage import live_pending
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver, cuda_stream
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_stream import device_index
-from genesis.runtime.device_checks import raise_failed
-from genesis.runtime.driver import DeviceProperties
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import stream as cuda_stream
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.device_checks import raise_failed
+from genesis.runtime.cuda.driver import DeviceProperties
+from genesis.runtime.cuda.stream import device_index
 
 AnyDevice = Device | str | int | None
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from genesis.cuda.devices import AnyDevice, is_initialized, run_pending
-from genesis.runtime.cuda_arena import release_idle_arenas
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.cuda_stream import current_device, device_index
-from genesis.runtime.memory_pool import MemoryPool, OutOfMemoryError, PoolStats, pool_of
-from genesis.runtime.memory_report import blocks_of, summary, torch_stats
+from genesis.runtime.cuda.arena import release_idle_arenas
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError, PoolStats, pool_of
+from genesis.runtime.cuda.memory_report import blocks_of, summary, torch_stats
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.cuda.stream import current_device, device_index
 
 __all__ = [
     "CUDAStorage", "OutOfMemoryError", "empty_cache", "get_per_process_memory_fraction", "max_memory_allocated",

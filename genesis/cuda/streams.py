@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from genesis.cuda.devices import AnyDevice, run_pending
-from genesis.runtime import cuda_stream
-from genesis.runtime.cuda_driver import cached_per_driver
-from genesis.runtime.cuda_stream import Event, Stream, before_marks, device_index, set_current_stream
+from genesis.runtime.cuda import stream as cuda_stream
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver
+from genesis.runtime.cuda.stream import Event, Stream, before_marks, device_index, set_current_stream
 
 __all__ = ["Event", "Stream", "current_stream", "default_stream", "set_stream", "stream"]
 

@@ -24,8 +24,8 @@ from genesis.engine import flushing as engine
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import Device, DType, float32, tensor_type
-from genesis.runtime.cuda_driver import CudaDriver, driver
-from genesis.runtime.cuda_stream import current_stream
+from genesis.runtime.cuda.cuda_python_driver import CudaDriver, driver
+from genesis.runtime.cuda.stream import current_stream
 
 
 class CUDATensor(Tensor):

@@ -15,7 +15,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import NUMBER_TYPES, Node
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, TensorType
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def gpu_at_hand(index: int) -> GpuModel:
         RuntimeError: kernels are not built for such a GPU.
     """
     from genesis.codegen.cuda.gpu_model import H200, model_of
-    from genesis.runtime.cuda_driver import driver
-    from genesis.runtime.driver import require_capability
+    from genesis.runtime.cuda.cuda_python_driver import driver
+    from genesis.runtime.cuda.driver import require_capability
     try:
         gpus = driver()
     except RuntimeError:
@@ -190,18 +190,18 @@ def _cuda(gpu: GpuModel) -> Target:
 
 
 def _cpu_executor(plan: Plan) -> Any:
-    from genesis.runtime.executor_one_call import OneCall, is_one_call
+    from genesis.runtime.cpu.one_call import OneCall, is_one_call
     if is_one_call(plan):
         return OneCall(plan)
-    from genesis.runtime.executor_cpu import CPUExecutor
+    from genesis.runtime.cpu.executor import CPUExecutor
     return CPUExecutor(plan)
 
 
 def _cuda_executor(plan: Plan) -> Any:
     if plan.kept:
-        from genesis.runtime.executor_keeping import KeepingExecutor
+        from genesis.runtime.cuda.shadow_executor import KeepingExecutor
         return KeepingExecutor(plan)
-    from genesis.runtime.executor_cuda import CudaExecutor
+    from genesis.runtime.cuda.executor import CudaExecutor
     return CudaExecutor(plan)
 
 

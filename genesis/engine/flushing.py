@@ -94,7 +94,7 @@ def _flush_beside(wanted: Sequence[Storage]) -> None:
         if interrupted.job is not None or interrupted.results is not None:
             flush(wanted)
             return
-        from genesis.runtime.executor_cpu import arena
+        from genesis.runtime.cpu.executor import arena
         _plans = {}
         with arena.aside():
             flush(wanted)
@@ -579,9 +579,9 @@ class observe:
 def allocate(nbytes: int, device: Device) -> Any:
     """Memory of this size on the device."""
     if device is cpu:
-        from genesis.runtime.cpu_storage import CPUStorage
+        from genesis.runtime.cpu.storage import CPUStorage
         return CPUStorage(nbytes)
-    from genesis.runtime.cuda_storage import CUDAStorage
+    from genesis.runtime.cuda.storage import CUDAStorage
     return CUDAStorage(nbytes, device, here())
 
 

@@ -24,7 +24,7 @@ from genesis.frontend.recording import watched
 from genesis.ir.errors import Overwritten
 from genesis.ir.sym_int import Trace
 from genesis.ir.types import Device
-from genesis.runtime.entries import default_directory
+from genesis.runtime.disk_store import default_directory
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 

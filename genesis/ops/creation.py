@@ -45,14 +45,14 @@ def device_from(device: DeviceLike) -> Device:
 
 def _gpu_from(device: Device | str | int) -> Device:
     """The GPU meant, if there is a driver for one."""
-    from genesis.runtime.cuda_driver import driver
+    from genesis.runtime.cuda.cuda_python_driver import driver
     driver()
     if isinstance(device, Device):
         return device
     if isinstance(device, int):
         return Device("cuda", device)
     if device == "cuda":
-        from genesis.runtime.cuda_stream import current_device
+        from genesis.runtime.cuda.stream import current_device
         return Device("cuda", current_device())
     return Device(device)
 

@@ -115,7 +115,7 @@ def _bytes_from(array: Any) -> Any:
     """The memory from the array's first element to its last."""
     import numpy as np
 
-    from genesis.runtime.cpu_storage import CPUStorage
+    from genesis.runtime.cpu.storage import CPUStorage
     if array.size and not array.flags.c_contiguous:
         count = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)
                         ) // array.itemsize
@@ -184,7 +184,7 @@ def _over_described(given: Described) -> Tensor | None:
     if given.device is cpu:
         array, owner = _array_over(given)
         return over_memory(_bytes_from(array), given.shape, given.strides, given.dtype, cpu, owner)
-    from genesis.runtime.cuda_foreign import LEGACY_STREAM, ForeignStorage, ForeignStream
+    from genesis.runtime.cuda.foreign import LEGACY_STREAM, ForeignStorage, ForeignStream
     count = 0 if 0 in given.shape else 1 + sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True))
     memory = ForeignStorage(given.address, count * given.dtype.itemsize, given.device, given.owner)
     # Who hands memory out does not say on which stream it goes on using it: the default one is likely.
@@ -213,6 +213,6 @@ def _array_over(given: Described) -> tuple[Any, Any]:
 
 def our_stream(device: Device) -> int:
     """The current stream of the GPU, as other libraries know it."""
-    from genesis.runtime.cuda_driver import driver
-    from genesis.runtime.cuda_stream import current_stream
+    from genesis.runtime.cuda.cuda_python_driver import driver
+    from genesis.runtime.cuda.stream import current_stream
     return driver().stream_number(current_stream(device.index).handle)

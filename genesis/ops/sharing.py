@@ -14,7 +14,7 @@ from genesis.ir.types import Device, DType, cpu
 from genesis.ops.foreign import wrapped
 from genesis.ops.interop import our_stream
 from genesis.ops.shape import strides_of
-from genesis.runtime import low_copies
+from genesis.runtime import shadow_weights as low_copies
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -213,7 +213,7 @@ class SharingMethods(TensorBase):
 
 
 def _stream_of_user(device: Device, stream: int | None) -> Any:
-    from genesis.runtime.cuda_foreign import LEGACY_STREAM, ForeignStream
+    from genesis.runtime.cuda.foreign import LEGACY_STREAM, ForeignStream
     if stream == -1:
         return None
     if stream == 0:

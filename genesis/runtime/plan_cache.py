@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from genesis.runtime.entries import Entries, default_directory
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
+from genesis.runtime.disk_store import Entries, default_directory
 from genesis.runtime.plan import KernelImage, Plan
 from genesis.runtime.plan_form import PlanForm, from_json
 from genesis.runtime.stored_form import Malformed

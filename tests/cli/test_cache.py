@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from genesis.cli.main import main
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan_cache import PlanCache
 
 

@@ -13,8 +13,8 @@ from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
-from genesis.runtime.host_accesses import Accesses, watch
-from genesis.runtime.host_interpreter import interpreting
+from genesis.runtime.fake_cuda.accesses import Accesses, watch
+from genesis.runtime.fake_cuda.interpreter import interpreting
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:

@@ -18,7 +18,7 @@ from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
-from genesis.runtime.kernel_cache import CachedKernel
+from genesis.runtime.cuda.kernel_cache import CachedKernel
 from genesis.runtime.plan import KernelImage, Launch
 from tests.codegen.programs import inputs
 

@@ -15,8 +15,8 @@ from genesis import config, manual_seed
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import flushing as engine
-from genesis.runtime import cuda_driver
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
 

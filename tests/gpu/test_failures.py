@@ -11,10 +11,10 @@ import pytest
 import genesis
 from genesis.engine import flushing as engine
 from genesis.nn import functional as F
-from genesis.runtime.driver import DriverError, DriverOutOfMemory
-from genesis.runtime.host_driver import HostDriver
-from genesis.runtime.memory_blocks import FreeList
-from genesis.runtime.memory_pool import MemoryPool
+from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
+from genesis.runtime.cuda.memory_blocks import FreeList
+from genesis.runtime.cuda.memory_pool import MemoryPool
+from genesis.runtime.fake_cuda.driver import HostDriver
 
 from .compare import array, numbers
 
@@ -230,7 +230,7 @@ def test_a_kernel_that_fails_names_itself(host_cuda, monkeypatch):
 
 
 def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
-    from genesis.runtime import cuda_driver
+    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
 
     class Missing:
         def __init__(self) -> None:

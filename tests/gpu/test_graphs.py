@@ -11,7 +11,7 @@ import genesis
 from genesis.engine import flushing as engine
 from genesis.models import GPT, GPTConfig
 from genesis.nn import functional as F
-from genesis.runtime import executor_cuda
+from genesis.runtime.cuda import executor as executor_cuda
 
 from .compare import array, numbers
 from .conftest import forget_plans

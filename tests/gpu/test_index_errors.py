@@ -12,7 +12,7 @@ import pytest
 
 import genesis
 from genesis.nn import functional as F
-from genesis.runtime import device_checks
+from genesis.runtime.cuda import device_checks
 
 from .compare import array, numbers
 

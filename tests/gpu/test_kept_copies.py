@@ -13,9 +13,9 @@ import genesis
 from genesis import nn
 from genesis.engine import flushing as engine
 from genesis.ir.place import memory_of
-from genesis.runtime import low_copies
-from genesis.runtime.executor_cuda import CudaExecutor
-from genesis.runtime.executor_keeping import KeepingExecutor
+from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.shadow_executor import KeepingExecutor
 from genesis.runtime.plan_edges import places_of
 
 from .compare import array

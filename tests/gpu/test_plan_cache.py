@@ -23,7 +23,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import flushing as engine
 from genesis.engine import plans
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
 from tests.gpu.test_kept_copies import train
@@ -255,7 +255,7 @@ LOADING = """
 import sys
 from genesis.ir.types import Device
 from genesis.runtime import cuda_driver
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.fake_cuda.driver import HostDriver
 HostDriver.load_kernel = lambda self, image: image
 cuda_driver.install(HostDriver(memory_bytes=1 << 24))
 import genesis, numpy
@@ -293,7 +293,7 @@ import genesis
 from genesis import engine
 from genesis.codegen import lower_cuda
 from genesis.runtime import cuda_driver
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.test_plan_cache import Compiler
 lower_cuda.compile_sources = Compiler()
 cuda_driver.install(HostDriver(memory_bytes=1 << 24))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan_cache import PlanCache
 from genesis.runtime.plan_form import _STORED, CLASSES
 from genesis.runtime.stored_form import FIELDS

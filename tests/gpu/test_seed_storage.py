@@ -19,8 +19,8 @@ import torch
 
 import genesis
 from genesis.ops import sharing
-from genesis.runtime import host_interpreter
-from genesis.runtime.driver import Pointer
+from genesis.runtime.cuda.driver import Pointer
+from genesis.runtime.fake_cuda import interpreter as host_interpreter
 
 from .compare import array
 

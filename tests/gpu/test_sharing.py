@@ -12,8 +12,10 @@ import pytest
 
 import genesis
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver, cuda_foreign, dlpack
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime import dlpack
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import foreign as cuda_foreign
+from genesis.runtime.fake_cuda.driver import HostDriver
 
 from .compare import array, numbers
 from .conftest import CudaUnderTest

@@ -143,7 +143,7 @@ def test_smoke(cuda, name):
 
 def test_every_kind_of_kernel_is_among_them(host_cuda, monkeypatch):
     """Plans are made and not run: what they launch is the question."""
-    from genesis.runtime.host_driver import HostDriver
+    from genesis.runtime.fake_cuda.driver import HostDriver
     for method in ("launch", "launch_graph"):
         monkeypatch.setattr(HostDriver, method, lambda *_: None)
     monkeypatch.setattr(compare, "same", lambda *_: None)

@@ -158,7 +158,7 @@ if {host}:
     stub.Tensor = stub.dtype = type("Tensor", (), {{}})
     from genesis.codegen import lower_cuda
     from genesis.runtime import cuda_driver
-    from genesis.runtime.host_driver import HostDriver
+    from genesis.runtime.fake_cuda.driver import HostDriver
     from tests.gpu.conftest import images_of_sources
     lower_cuda.compile_sources = images_of_sources
     cuda_driver.install(HostDriver())

@@ -19,9 +19,9 @@ from genesis.ir.parser import parse
 from genesis.ir.types import Device, bfloat16, cpu, float32
 from genesis.ir.verify import VerifyError, verify
 from genesis.passes.pipeline import PASSES, Backend, run_passes
-from genesis.runtime import executor_cpu
-from genesis.runtime.cpu_storage import CPUStorage
-from genesis.runtime.executor_cpu import CPUExecutor
+from genesis.runtime.cpu import executor as executor_cpu
+from genesis.runtime.cpu.executor import CPUExecutor
+from genesis.runtime.cpu.storage import CPUStorage
 from tests.evaluate import evaluate
 from tests.passes.random_graphs import graphs
 

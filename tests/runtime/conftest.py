@@ -8,8 +8,8 @@ import pytest
 @pytest.fixture
 def host_driver():
     """A pretended GPU as the process's driver, with pools and streams of its own."""
-    from genesis.runtime import cuda_driver
-    from genesis.runtime.host_driver import HostDriver
+    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+    from genesis.runtime.fake_cuda.driver import HostDriver
     pretended = HostDriver()
     cuda_driver.install(pretended)
     yield pretended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from genesis.ir.types import Device, TensorType, float32, float64, int64, tensor_type
-from genesis.runtime.cuda_storage import CUDAStorage
+from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Copy, KernelImage, Launch, Place, Plan, Table
 
 GPU = Device("cuda")

@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis.engine import flushing as engine
-from genesis.runtime.executor_cpu import CPUExecutor
+from genesis.runtime.cpu.executor import CPUExecutor
 
 
 def test_memory_that_is_collected_while_other_memory_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:

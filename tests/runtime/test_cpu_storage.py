@@ -13,8 +13,8 @@ import pytest
 
 from genesis.ir import types
 from genesis.ir.types import tensor_type
-from genesis.runtime import cpu_storage
-from genesis.runtime.cpu_storage import CPUStorage
+from genesis.runtime.cpu import storage as cpu_storage
+from genesis.runtime.cpu.storage import CPUStorage
 
 
 @pytest.mark.parametrize("nbytes", [1, 4, 63, 64, 1000, 1 << 20])
@@ -111,7 +111,7 @@ def test_the_allocation_hook_is_looked_up_at_each_allocation(monkeypatch):
 
 
 def test_importing_the_runtime_loads_no_compiler_driver_or_torch():
-    script = ("import sys, genesis.cuda, genesis.runtime.executor_cuda, genesis.runtime.cpu_storage;"
+    script = ("import sys, genesis.cuda, genesis.runtime.cuda.executor, genesis.runtime.cpu.storage;"
               "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'triton', 'cuda')])")
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"

@@ -13,14 +13,15 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver, executor_cuda
-from genesis.runtime.cuda_arena import arena_of
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.cuda_stream import current_stream
-from genesis.runtime.driver import DriverError
-from genesis.runtime.executor_cuda import CudaExecutor
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import executor as executor_cuda
+from genesis.runtime.cuda.arena import arena_of
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.driver import DriverError
+from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.kernel_cache import KernelCache
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.plan import KernelImage, Launch, Place, Plan, Table
 
 from .kernels import (
@@ -45,7 +46,7 @@ Y = np.ones(SIZE, np.float32)
 # Compiled in a process of its own, as codegen's workers do: this one must not need triton.
 COMPILE = """
 import importlib.util, json, sys
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -245,7 +246,7 @@ def test_an_error_has_cudas_name():
 
 
 def test_the_gpu_path_loads_no_torch_and_no_triton():
-    script = ("import sys, json, numpy; from genesis.runtime.cuda_storage import CUDAStorage;"
+    script = ("import sys, json, numpy; from genesis.runtime.cuda.storage import CUDAStorage;"
               "from genesis.ir.types import Device; memory = CUDAStorage(8, Device('cuda'));"
               "memory.copy_from_host(numpy.zeros(8, numpy.uint8)); assert not memory.to_numpy().any();"
               "print(json.dumps([name for name in ('torch', 'triton') if name in sys.modules]))")

@@ -9,10 +9,10 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.cuda_stream import current_stream
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.cuda.stream import current_stream
+from genesis.runtime.fake_cuda.driver import HostDriver
 
 GPU = Device("cuda")
 

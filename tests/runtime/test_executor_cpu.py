@@ -9,9 +9,9 @@ import torch
 from genesis.engine.compilation import compile_graph
 from genesis.ir.parser import parse
 from genesis.ir.types import bool_, cpu, float32, tensor_type
-from genesis.runtime.cpu_storage import CPUStorage
-from genesis.runtime.executor_cpu import CPUExecutor, allocate, owned
-from genesis.runtime.executor_one_call import OneCall
+from genesis.runtime.cpu.executor import CPUExecutor, allocate, owned
+from genesis.runtime.cpu.one_call import OneCall
+from genesis.runtime.cpu.storage import CPUStorage
 
 TYPE = tensor_type((2, 3), float32)
 

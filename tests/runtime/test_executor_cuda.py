@@ -12,11 +12,11 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import bool_, tensor_type
-from genesis.runtime import executor_cuda
-from genesis.runtime.cuda_arena import arena_of
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.executor_cuda import CudaExecutor
-from genesis.runtime.memory_pool import MemoryPool, OutOfMemoryError
+from genesis.runtime.cuda import executor as executor_cuda
+from genesis.runtime.cuda.arena import arena_of
+from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError
+from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Launch
 
 from .kernels import COUNT, GPU, NUMBER, SIZE, add_plan, image, memory_of, place, two_step_plan, update_plan, values_of
@@ -331,7 +331,7 @@ def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
     with pytest.raises(RuntimeError, match="takes 5 arguments"):
         CudaExecutor(broken).run([x, y], [1])
 
-    from genesis.runtime.driver import DriverError
+    from genesis.runtime.cuda.driver import DriverError
 
     def sick():
         raise DriverError("cuCtxSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access")
@@ -341,7 +341,7 @@ def test_launch_blocking_names_the_launch(host_driver, monkeypatch):
 
 
 def test_a_graph_that_cannot_be_built_is_tried_again(host_driver, monkeypatch):
-    from genesis.runtime.driver import DriverError
+    from genesis.runtime.cuda.driver import DriverError
     executor = CudaExecutor(add_plan())
     x, y = memory_of(X), memory_of(Y)
     executor.run([x, y], [1])
@@ -357,7 +357,7 @@ def test_a_graph_that_cannot_be_built_is_tried_again(host_driver, monkeypatch):
 
 
 def test_a_launch_that_fails_names_itself(host_driver, monkeypatch):
-    from genesis.runtime.driver import DriverError
+    from genesis.runtime.cuda.driver import DriverError
 
     def broken(*_):
         raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", "invalid argument")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from genesis.ir.types import int64
-from genesis.runtime.driver import DriverError, Pointer
-from genesis.runtime.host_accesses import Accesses, OutOfReach, Race, watch
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda.driver import DriverError, Pointer
+from genesis.runtime.fake_cuda.accesses import Accesses, OutOfReach, Race, watch
+from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
 SOURCE = '''

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from genesis.ir.types import bool_, float32
-from genesis.runtime.driver import DeviceCopy, DriverError, DriverOutOfMemory, GraphNode, Pointer
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda.driver import DeviceCopy, DriverError, DriverOutOfMemory, GraphNode, Pointer
+from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
 SOURCE = '''

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from genesis.runtime.kernel_cache import CachedKernel, KernelCache, default_directory
+from genesis.runtime.cuda.kernel_cache import CachedKernel, KernelCache, default_directory
 from genesis.runtime.plan import KernelImage
 
 KEY = "kernel source\nnum_warps=4\nsm_90\ntriton 3.6.0"
@@ -231,7 +231,7 @@ def test_a_directory_that_cannot_be_made_is_no_error(tmp_path):
 
 WRITER = """
 import sys
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 cache = KernelCache(sys.argv[1])
 for _ in range(30):
     cache.put("shared", b"cubin" * 10000, {"writer": sys.argv[2]})
@@ -261,7 +261,7 @@ def test_what_a_killed_writer_left_is_removed_when_it_is_old(cache):
 
 KILLED = """
 import os, signal, sys
-from genesis.runtime.kernel_cache import KernelCache
+from genesis.runtime.cuda.kernel_cache import KernelCache
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 KernelCache(sys.argv[1]).put("key", b"cubin", {})
 """

@@ -6,10 +6,10 @@ import ctypes
 
 import pytest
 
-from genesis.runtime.cuda_stream import current_stream
-from genesis.runtime.device_tables import DeviceTables
-from genesis.runtime.driver import SCRATCH_POINTERS
-from genesis.runtime.launch_arguments import ArgumentLayout, Arguments
+from genesis.runtime.cuda.device_tables import DeviceTables
+from genesis.runtime.cuda.driver import SCRATCH_POINTERS
+from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
+from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.plan import Copy, Launch, Table
 
 from .kernels import GPU, image, place

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from genesis.ir.types import Device
-from genesis.runtime.driver import DriverOutOfMemory
-from genesis.runtime.host_driver import HostDriver
-from genesis.runtime.memory_pool import MIB, MemoryPool, OutOfMemoryError
-from genesis.runtime.memory_report import blocks_of
-from genesis.runtime.memory_sizes import SIZES_EXACT, class_size
+from genesis.runtime.cuda.driver import DriverOutOfMemory
+from genesis.runtime.cuda.memory_pool import MIB, MemoryPool, OutOfMemoryError
+from genesis.runtime.cuda.memory_report import blocks_of
+from genesis.runtime.cuda.memory_sizes import SIZES_EXACT, class_size
+from genesis.runtime.fake_cuda.driver import HostDriver
 
 
 def quiet_driver(memory_bytes: int = 1 << 30) -> HostDriver:

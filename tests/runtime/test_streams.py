@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from genesis import cuda
-from genesis.runtime import cuda_driver
-from genesis.runtime.cuda_arena import arena_of
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.executor_cuda import CudaExecutor
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda.arena import arena_of
+from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.fake_cuda.driver import HostDriver
 
 from .kernels import SIZE, add_plan, memory_of, two_step_plan, update_plan, values_of
 

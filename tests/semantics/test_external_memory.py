@@ -236,7 +236,7 @@ def test_memory_is_not_copied_for_a_slice_of_a_large_array(monkeypatch):
     monkeypatch.setattr(storage, "SNAPSHOT_BYTES", 0)
     data = np.arange(20, dtype=np.float32).reshape(10, 2)
     x = genesis.from_numpy(data)
-    monkeypatch.setattr(genesis.runtime.cpu_storage.CPUStorage, "clone", lambda self: pytest.fail("copied"))
+    monkeypatch.setattr(genesis.runtime.cpu.storage.CPUStorage, "clone", lambda self: pytest.fail("copied"))
     batch = x[2:4] * 1.0
     rows = x[[1, 3]]
     data[:] = 0

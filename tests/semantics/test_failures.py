@@ -12,7 +12,8 @@ from genesis import nn, optim
 from genesis.codegen.cpu import lower as lower_cpu
 from genesis.engine import flushing as engine
 from genesis.engine import plans
-from genesis.runtime import cpu_storage, executor_cpu
+from genesis.runtime.cpu import executor as executor_cpu
+from genesis.runtime.cpu import storage as cpu_storage
 
 
 class Fault:

@@ -13,7 +13,7 @@ import genesis
 from genesis import nn, optim
 from genesis.engine import flushing as engine
 from genesis.ir import node
-from genesis.runtime import cpu_storage
+from genesis.runtime.cpu import storage as cpu_storage
 
 PROGRAMS = []
 

@@ -8,7 +8,7 @@ anyway, so it writes the next step's copy as well.
             %10 = matmul(%0, %9)                             update %1 = %20
             update %1 = %20                                  update %2 = cast(%20, dtype=bf16)
 
-Who runs the plan passes a copy that fits the weight as it is (`runtime/executor_keeping.py`).
+Who runs the plan passes a copy that fits the weight as it is (`runtime/cuda/shadow_executor.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from genesis.codegen.cuda.gpu_model import MODELS, GpuModel
-from genesis.runtime.driver import DeviceProperties
+from genesis.runtime.cuda.driver import DeviceProperties
 
 GPUS: dict[int, GpuModel] = {
     80: MODELS["a100"],

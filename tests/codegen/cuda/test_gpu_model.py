@@ -29,9 +29,9 @@ from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import Device, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
-from genesis.runtime import cuda_driver
-from genesis.runtime.driver import DeviceProperties
-from genesis.runtime.host_driver import HostDriver
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda.driver import DeviceProperties
+from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.gpus import GPUS, SAID_BY_AN_H200
 from tests.codegen.programs import an_input, inputs
 from tests.gpu.conftest import forget_plans, images_of_sources

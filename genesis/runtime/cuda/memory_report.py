@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from genesis.runtime.memory_pool import MemoryPool
+    from genesis.runtime.cuda.memory_pool import MemoryPool
 
 HOLDERS_SHOWN: Final = 12
 UNKNOWN: Final = "(no line is known)"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from genesis.runtime.entries import Entries, default_directory, name_of
+from genesis.runtime.disk_store import Entries, default_directory, name_of
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 1

@@ -21,16 +21,16 @@ from typing import Any, Final
 
 from genesis.ir.place import Memory
 from genesis.ir.types import TensorType
-from genesis.runtime import low_copies
-from genesis.runtime.bound_plan import BoundPlan, Steps
-from genesis.runtime.cuda_arena import arena_of
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_order import order, ordered
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.cuda_stream import Stream, current_stream
-from genesis.runtime.device_checks import word_of
+from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime.cuda.arena import arena_of
+from genesis.runtime.cuda.bound_plan import BoundPlan, Steps
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.device_checks import word_of
+from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.cuda.stream import Stream, current_stream
+from genesis.runtime.cuda.stream_order import order, ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
-from genesis.runtime.memory_pool import pool_of
 from genesis.runtime.plan import Copy, Launch, Memories, Plan
 
 _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from genesis.runtime import host_interpreter
-from genesis.runtime.driver import (
+from genesis.runtime.cuda.driver import (
     MAP_GRANULARITY,
     DeviceCopy,
     DeviceProperties,
@@ -30,7 +29,8 @@ from genesis.runtime.driver import (
     LaunchArguments,
     require_capability,
 )
-from genesis.runtime.host_streams import HostEvent, HostStream
+from genesis.runtime.fake_cuda import interpreter as host_interpreter
+from genesis.runtime.fake_cuda.streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
 
 ALIGNMENT = 512

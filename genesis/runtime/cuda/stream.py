@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any, Final
 
 from genesis.ir.types import Device
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.device_checks import raise_failed
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.device_checks import raise_failed
 
 STREAMS_KEPT: Final = 32
 """So many streams there are of a GPU and a priority, as in torch; after that `Stream()` gives them again, in turn."""

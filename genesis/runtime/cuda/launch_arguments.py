@@ -16,8 +16,8 @@ import numpy as np
 
 from genesis.ir.place import Memory, Place, memory_of
 from genesis.ir.types import int64
-from genesis.runtime.device_tables import DeviceTables, TableLayout
-from genesis.runtime.driver import SCRATCH_POINTERS, Pointer
+from genesis.runtime.cuda.device_tables import DeviceTables, TableLayout
+from genesis.runtime.cuda.driver import SCRATCH_POINTERS, Pointer
 from genesis.runtime.plan import Copy, Launch, Step, Table
 
 NOWHERE: Memory = ("", 0)

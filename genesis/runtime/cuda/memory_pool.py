@@ -26,12 +26,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.driver import Driver, DriverOutOfMemory
-from genesis.runtime.memory_blocks import Block, Segment
-from genesis.runtime.memory_lanes import Lane
-from genesis.runtime.memory_report import out_of_memory_message, size_text
-from genesis.runtime.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.driver import Driver, DriverOutOfMemory
+from genesis.runtime.cuda.memory_blocks import Block, Segment
+from genesis.runtime.cuda.memory_lanes import Lane
+from genesis.runtime.cuda.memory_report import out_of_memory_message, size_text
+from genesis.runtime.cuda.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
 
 SLACK: Final = 256 * MIB  # what may be reserved beyond the most that was held before shelves are emptied, streams wait
 
@@ -70,7 +70,7 @@ class MemoryPool:
         keepers: who has blocks only to be quick the next time; their `let_go()` gives these back.
         outside: memory in no segment, by address: its size and what it is for.
 
-    >>> from genesis.runtime.host_driver import HostDriver
+    >>> from genesis.runtime.fake_cuda.driver import HostDriver
     >>> pool = MemoryPool(HostDriver(), device=0)
     >>> block = pool.allocate(1000)
     >>> block.size, pool.stats().reserved_bytes

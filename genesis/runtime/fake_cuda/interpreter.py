@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from genesis.runtime import host_special
-from genesis.runtime.driver import Pointer
-from genesis.runtime.host_accesses import Accesses, watch
+from genesis.runtime.cuda.driver import Pointer
+from genesis.runtime.fake_cuda import special_functions as host_special
+from genesis.runtime.fake_cuda.accesses import Accesses, watch
 
 
 class HostPointer:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from genesis.runtime.driver import (
+from genesis.runtime.cuda.driver import (
     DeviceCopy,
     DeviceProperties,
     Driver,

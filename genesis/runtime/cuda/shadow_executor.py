@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from genesis.ir.types import TensorType
-from genesis.runtime import low_copies
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.executor_cuda import CudaExecutor
-from genesis.runtime.low_copies import LowCopy
+from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime.cuda.executor import CudaExecutor
+from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
+from genesis.runtime.shadow_weights import LowCopy
 
 
 class _Bound(NamedTuple):

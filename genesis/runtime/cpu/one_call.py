@@ -13,8 +13,8 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
-from genesis.runtime.cpu_storage import CPUStorage
-from genesis.runtime.executor_cpu import as_memory_error, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.executor import as_memory_error, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan, Register
 
 

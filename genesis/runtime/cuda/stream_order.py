@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.cuda_stream import Event, Stream, current_streams, when_switching
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.stream import Event, Stream, current_streams, when_switching
 
 
 class Use(NamedTuple):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from functools import partial
 
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.cuda_stream import Stream
-from genesis.runtime.driver import MAP_GRANULARITY
-from genesis.runtime.memory_pool import pool_of
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.driver import MAP_GRANULARITY
+from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.stream import Stream
 
 
 class Arena:

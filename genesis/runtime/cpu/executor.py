@@ -18,7 +18,7 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
-from genesis.runtime.cpu_storage import CPUStorage
+from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.memory_pool import pool_of
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.plan import KernelImage
 
 SHARED_BYTES_WITHOUT_LEAVE: Final = 48 << 10

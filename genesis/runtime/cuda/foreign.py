@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from genesis.ir.types import Device
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.cuda_stream import Stream, current_stream
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.storage import CUDAStorage
+from genesis.runtime.cuda.stream import Stream, current_stream
 
 LEGACY_STREAM: Final = 1
 """CUDA's legacy default stream, where libraries work that were told nothing else."""

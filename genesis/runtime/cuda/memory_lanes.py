@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.runtime.memory_blocks import Block, FreeList
-from genesis.runtime.memory_sizes import (
+from genesis.runtime.cuda.memory_blocks import Block, FreeList
+from genesis.runtime.cuda.memory_sizes import (
     ALIGNMENT,
     CLASSES,
     SIZES_EXACT,
@@ -21,7 +21,7 @@ from genesis.runtime.memory_sizes import (
 )
 
 if TYPE_CHECKING:
-    from genesis.runtime.memory_pool import MemoryPool
+    from genesis.runtime.cuda.memory_pool import MemoryPool
 
 SIZES_KNOWN: Final = 1 << 16
 

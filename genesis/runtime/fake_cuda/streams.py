@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from genesis.runtime.driver import DriverError
+from genesis.runtime.cuda.driver import DriverError
 
 
 class HostStream:

@@ -14,12 +14,12 @@ from functools import cached_property, partial
 from typing import Any
 
 from genesis.ir.place import Memory
-from genesis.runtime.cuda_driver import cached_per_driver, driver
-from genesis.runtime.cuda_module import load
-from genesis.runtime.device_tables import DeviceTables
-from genesis.runtime.driver import DeviceCopy, DriverError, GraphNode
-from genesis.runtime.launch_arguments import ArgumentLayout, Arguments
-from genesis.runtime.memory_pool import pool_of
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.device_tables import DeviceTables
+from genesis.runtime.cuda.driver import DeviceCopy, DriverError, GraphNode
+from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
+from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.module import load
 from genesis.runtime.plan import Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of
 

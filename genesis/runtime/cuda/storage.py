@@ -7,15 +7,15 @@ from typing import Any, Final
 import numpy as np
 
 from genesis.ir.types import Device
-from genesis.runtime import low_copies
-from genesis.runtime.cuda_driver import driver, forgotten_with_driver
-from genesis.runtime.cuda_order import ordered
-from genesis.runtime.cuda_stream import Stream, current_stream, when_switching
-from genesis.runtime.device_checks import raise_failed
+from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime.cuda.cuda_python_driver import driver, forgotten_with_driver
+from genesis.runtime.cuda.device_checks import raise_failed
+from genesis.runtime.cuda.memory_blocks import Block
+from genesis.runtime.cuda.memory_lanes import Lane
+from genesis.runtime.cuda.memory_pool import pool_of
+from genesis.runtime.cuda.stream import Stream, current_stream, when_switching
+from genesis.runtime.cuda.stream_order import ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
-from genesis.runtime.memory_blocks import Block
-from genesis.runtime.memory_lanes import Lane
-from genesis.runtime.memory_pool import pool_of
 
 _lanes: Final[dict[Device, Lane]] = {}
 """Where memory of a GPU's current stream comes from; looked up anew when that changes."""

@@ -45,7 +45,7 @@ class Accesses:
     >>> launch.load(1, np.array([4]), np.array([True]), 4)
     >>> launch.load(1, np.array([0]), np.array([True]), 4)
     Traceback (most recent call last):
-    genesis.runtime.host_accesses.Race: program 1 reads what program 0 writes, 0 bytes from where an argument begins
+    genesis.runtime.fake_cuda.accesses.Race: program 1 reads what program 0 writes, 0 bytes from where an argument begins
     """
 
     def __init__(self, spans: Iterable[Span], programs: int):

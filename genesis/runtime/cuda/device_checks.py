@@ -12,7 +12,7 @@ import linecache
 import re
 from typing import Final
 
-from genesis.runtime.cuda_driver import cached_per_driver, driver
+from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.plan import Check
 
 INDEX_BITS: Final = 43

@@ -13,9 +13,9 @@ import numpy as np
 
 from genesis.ir.place import Memory
 from genesis.ir.types import Device
-from genesis.runtime.cuda_driver import driver
-from genesis.runtime.cuda_storage import CUDAStorage
-from genesis.runtime.device_checks import told_of
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.device_checks import told_of
+from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.host_bytes import address_of
 from genesis.runtime.plan import Launch, Step, Table, TableParts
 

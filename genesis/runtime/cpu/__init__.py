@@ -1,0 +1,1 @@
+"""Running CPU plans: host memory of tensors, and the executors of torch calls."""
