@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from genesis.cli.chart import Level, Line, line_chart, smoothed
-from genesis.cli.drawing import draw_step
 from genesis.cli.inspect import KernelRow, StepBox, counted
+from genesis.cli.kernel_diagram import draw_step
 from genesis.cli.record import Outcome
 
 _STYLE = """

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from genesis.cli.chart import Level, Line, line_chart, smoothed
-from genesis.cli.drawing import draw_step
 from genesis.cli.inspect import KernelRow, StepBox
+from genesis.cli.kernel_diagram import draw_step
 from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, Step
 from genesis.cli.report import render
 
