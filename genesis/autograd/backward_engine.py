@@ -1,8 +1,8 @@
 """Backward, stage by stage: gradients inside the recorded program, and Python where the program is left.
 
 A stage is one recorded `grad` node: from where gradients have arrived to the leaf tensors, and to the next *stops*.
-A stop is a border (`genesis.frontend.boundaries`), or a value with hooks. When all that can arrive at a stop has arrived,
-it is asked what to go on with, and the next stage begins behind it. A program without stops takes one stage.
+A stop is a boundary (`genesis.frontend.boundaries`), or a value with hooks. When all that can arrive at a stop has
+arrived, it is asked what to go on with, and the next stage begins behind it. A program without stops takes one stage.
 """
 
 from __future__ import annotations

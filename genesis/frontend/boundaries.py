@@ -1,7 +1,8 @@
 """Borders: values at which backward leaves the recorded program, does something in Python, and goes on elsewhere.
 
 A border's value is read through a `watch` node over a `stop_gradient`, like a leaf tensor's. Backward collects the
-gradients that arrive at a border and asks it for the gradients of what it was made from (`genesis.autograd.backward_engine`).
+gradients that arrive at a border and asks it for the gradients of what it was made from
+(`genesis.autograd.backward_engine`).
 Moves between devices and a user's functions are borders. A hook is none: it belongs to a node, where backward stops.
 """
 

@@ -45,7 +45,7 @@ def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = Non
 
 
 def shown(input: Any, found: parts.Shown) -> Any:
-    """A view of the input: a tensor over the same storage that shows what a rule of `genesis.frontend.view_geometry` found."""
+    """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     return result

@@ -1,9 +1,9 @@
 """What a captured call depended on besides its arguments, and whether that still holds.
 
 From the code objects that ran follow the globals, closures and attributes that they can have read
-(`genesis.tracing.code_reads`); whatever those lead to is guarded as it was before the call (`genesis.tracing.snapshot`),
-or refused if it cannot be compared. Guards are checked right after the capture as well: one that
-fails then was changed by the call itself, which no replay would do.
+(`genesis.tracing.code_reads`); whatever those lead to is guarded as it was before the call
+(`genesis.tracing.snapshot`), or refused if it cannot be compared. Guards are checked right after the capture as well:
+one that fails then was changed by the call itself, which no replay would do.
 
 Checking is comparing by identity, in few calls: see `Checks`.
 """

@@ -218,7 +218,7 @@ def test_a_training_step(compiler: Compiler) -> None:
 SCRIPT = """
 import json, sys
 import genesis
-from genesis import engine
+from genesis.engine import flushing as engine
 genesis.manual_seed(0)
 model = genesis.nn.Sequential(genesis.nn.Linear(64, 128), genesis.nn.GELU(), genesis.nn.Linear(128, 8)).to("cuda")
 optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
@@ -254,17 +254,17 @@ def test_a_warm_process_imports_no_compiler(tmp_path: Path) -> None:
 LOADING = """
 import sys
 from genesis.ir.types import Device
-from genesis.runtime import cuda_driver
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 HostDriver.load_kernel = lambda self, image: image
 cuda_driver.install(HostDriver(memory_bytes=1 << 24))
 import genesis, numpy
-from genesis import engine, plans
+from genesis.engine import flushing as engine, plans
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
 captured = engine.capture([(x * 2.5).sum(0).storage.node], [], [])
 found = plans.find(captured, Device("cuda"), {})
-print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.cuda.emit")
-                     if name in sys.modules])
+print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse",
+                                       "genesis.codegen.cuda.emit") if name in sys.modules])
 """
 
 
@@ -290,9 +290,9 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 WRITER = """
 import numpy
 import genesis
-from genesis import engine
-from genesis.codegen import lower_cuda
-from genesis.runtime import cuda_driver
+from genesis.engine import flushing as engine
+from genesis.codegen.cuda import lower as lower_cuda
+from genesis.runtime.cuda import cuda_python_driver as cuda_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.test_plan_cache import Compiler
 lower_cuda.compile_sources = Compiler()

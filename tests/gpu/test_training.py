@@ -156,8 +156,8 @@ if {host}:
     # Triton's interpreter imports torch to compare types; it gets a torch that can do nothing.
     stub = sys.modules["torch"] = types.ModuleType("torch")
     stub.Tensor = stub.dtype = type("Tensor", (), {{}})
-    from genesis.codegen import lower_cuda
-    from genesis.runtime import cuda_driver
+    from genesis.codegen.cuda import lower as lower_cuda
+    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
     from genesis.runtime.fake_cuda.driver import HostDriver
     from tests.gpu.conftest import images_of_sources
     lower_cuda.compile_sources = images_of_sources

