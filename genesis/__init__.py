@@ -5,9 +5,12 @@ from importlib import import_module
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any, Final
 
+import genesis.autograd.methods
+import genesis.ops.methods  # tensors have all methods from here on
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
 from genesis.engine.flushing import materialize as eval
+from genesis.frontend.default_dtypes import get_default_dtype, set_default_dtype
 from genesis.frontend.generator import (
     Generator,
     default_generator,
@@ -25,7 +28,7 @@ from genesis.frontend.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
-from genesis.frontend.tensor import Size, Tensor
+from genesis.frontend.tensor import Size, Tensor, install_later
 from genesis.ir.types import Device as device
 from genesis.ir.types import DType as dtype
 from genesis.ir.types import (
@@ -71,7 +74,7 @@ from genesis.ops.arithmetic import (
     subtract,
     true_divide,
 )
-from genesis.ops.common import broadcast_shapes, get_default_dtype, result_type, set_default_dtype
+from genesis.ops.common import broadcast_shapes, result_type
 from genesis.ops.comparison import (
     allclose,
     eq,
@@ -171,6 +174,7 @@ from genesis.ops.logic import (
     logical_xor,
 )
 from genesis.ops.mantissa import frexp
+from genesis.ops.norms import norm
 from genesis.ops.products import (
     addbmm,
     addmv,
@@ -325,17 +329,7 @@ from genesis.ops.special import (
     relu,
     sigmoid,
 )
-from genesis.ops.statistics import (
-    cumulative_trapezoid,
-    diff,
-    norm,
-    std,
-    std_mean,
-    trapezoid,
-    trapz,
-    var,
-    var_mean,
-)
+from genesis.ops.statistics import cumulative_trapezoid, diff, std, std_mean, trapezoid, trapz, var, var_mean
 from genesis.ops.strided import empty_permuted, empty_strided, frombuffer
 from genesis.ops.trigonometry import (
     acos,
@@ -566,6 +560,11 @@ LATER: Final[dict[str, str]] = {
     **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
 }
 """Name → the module that it is from, which is imported when the name is first asked for: not every program needs it."""
+
+install_later("genesis.linalg.methods", "MatrixMethods", (
+    "det", "slogdet", "logdet", "inverse", "matrix_exp", "pinverse", "cholesky", "cholesky_solve", "cholesky_inverse",
+    "qr", "svd", "lu", "lu_solve", "triangular_solve"))
+install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
 
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import networkx
 import pytest
 
 import genesis
@@ -21,43 +22,43 @@ from genesis.engine import plans
 
 PACKAGE = Path(__file__).resolve().parent.parent / "genesis"
 
-TENSORS = ("genesis.tensor", "genesis.ops", "genesis.autograd", "genesis.frontend.recording", "genesis.storage",
-           "genesis.frontend.layouts", "genesis.frontend.grad_mode", "genesis.random", "genesis.frontend.printing", "genesis.frontend.session",
-           "genesis.frontend.transfer", "genesis.linalg", "genesis.frontend.patches")
-AUTOCAST = ("genesis.amp.autocast", "genesis.frontend.autocast_policy")  # asked by an op while it is recorded
 PLAN = ("genesis.runtime.plan", "genesis.runtime.plan_form")  # data only: what lowering makes and the runtime runs
+RECORDS = ("genesis.ir", "genesis.frontend")
 
-# Layer → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
+# Room → what it may import besides itself and `genesis.config`. The row with the longest matching name counts.
 LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.config": (),
     "genesis.ir": (),
+    "genesis.frontend": ("genesis.ir",),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
-    "genesis.engine.capture": ("genesis.ir", "genesis.storage"),
-    "genesis.engine.short_read": ("genesis.ir", "genesis.storage", "genesis.engine.capture"),
-    "genesis.structure": ("genesis.ir",),
-    "genesis.engine.symbolic.plan_template": ("genesis.ir", "genesis.engine.symbolic.symbolic_batch", "genesis.engine.compilation", "genesis.passes", "genesis.codegen",
-                       "genesis.runtime"),
-    "genesis.engine.plans": ("genesis.ir", "genesis.engine.capture", "genesis.engine.symbolic.symbolic_batch", "genesis.structure", "genesis.engine.compilation",
-                      "genesis.engine.symbolic.plan_template", "genesis.codegen", "genesis.runtime", "genesis.frontend.recording"),
-    "genesis.engine.symbolic.symbolic_batch": ("genesis.ir", "genesis.engine.capture"),
-    "genesis.engine.saved_values": ("genesis.ir", "genesis.storage", "genesis.engine.capture", "genesis.passes"),
-    "genesis.engine.compilation": ("genesis.ir", "genesis.passes", "genesis.codegen", "genesis.runtime"),
-    "genesis.engine": ("genesis.ir", "genesis.engine.compilation", "genesis.engine.plans", "genesis.runtime", "genesis.engine.capture",
-                       "genesis.engine.short_read", "genesis.engine.saved_values", "genesis.frontend.threads", *TENSORS),
-    "genesis.frontend.threads": (),
-    # autograd and transfer ask capture what a tensor was computed from and whether it is in memory
-    **dict.fromkeys(TENSORS, ("genesis.ir", "genesis.engine", "genesis.runtime", *AUTOCAST, *TENSORS)),
-    **dict.fromkeys(("genesis.autograd", "genesis.frontend.transfer"),
-                    ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.engine.capture", *AUTOCAST, *TENSORS)),
-    "genesis.tensor": ("genesis.ir", "genesis.engine", "genesis.runtime", "genesis.array_api", *AUTOCAST, *TENSORS),
-    "genesis.autograd.anomaly": ("genesis.ir", "genesis.engine", "genesis.passes", *TENSORS),  # writes gradients out
-    "genesis.autograd.backward_engine": ("genesis.ir", "genesis.engine.capture", "genesis.passes", *TENSORS),  # and so does this
-    "genesis.amp": ("genesis.ir",),
-    "genesis.amp.grad_scaler": ("genesis.ir", *TENSORS),  # `genesis.amp` imports it when it is asked for
+    # tensors over memory of other libraries, and the GPU that "cuda" means: the runtime knows both
+    "genesis.ops": (*RECORDS, "genesis.runtime"),
+    "genesis.autograd": (*RECORDS, "genesis.ops"),
+    # gradients between boundaries, and those whose NaN is looked for, are written out as nodes
+    **dict.fromkeys(("genesis.autograd.anomaly", "genesis.autograd.backward_engine"),
+                    (*RECORDS, "genesis.autograd", "genesis.ops", "genesis.passes.graph.autodiff")),
+    "genesis.engine": (*RECORDS, "genesis.passes", "genesis.codegen", "genesis.runtime"),
+    "genesis.random": RECORDS,
+    **dict.fromkeys(("genesis.linalg", "genesis.signal", "genesis.special", "genesis.amp"), (*RECORDS, "genesis.ops")),
 }
-# Everything else (nn, optim, models, cli, ...) stands on top: it may see all of the above and its equals.
+# Everything else (nn, optim, tracing, models, cli, ...) stands on top: it may see all of the above, and no circle.
+
+CIRCLES = {
+    ("genesis.ir.graph", "genesis.ir.ops.control", "genesis.ir.printer"):
+        "a graph prints itself, and a call of a compiled function holds a graph",
+    ("genesis.runtime.plan", "genesis.runtime.plan_edges"): "a plan knows its edges, worked out when asked for",
+    ("genesis.codegen.cuda.templates.convolution", "genesis.codegen.cuda.templates.convolution_weight"):
+        "the gradient by the weight walks the forward's coordinates, and the forward's table names it",
+    ("genesis.ir.ops.indexing", "genesis.ir.ops.movement", "genesis.ir.ops.reduction", "genesis.ir.ops.scan",
+     "genesis.ir.ops.searching", "genesis.ir.ops.segments", "genesis.ir.ops.sorting"):
+        "the derivative of an op of one family is made of ops of the others",
+    ("genesis.ops.comparison", "genesis.ops.indexing", "genesis.ops.searching", "genesis.ops.writing"):
+        "torch's names fall back on each other: where(x) is nonzero(x), x[mask] is nonzero and gather",
+    ("genesis.ops.creation", "genesis.ops.interop"): "as_tensor takes arrays, from_dlpack takes a device",
+}
+"""Circles of imports between files of one room, and why each stays."""
 
 
 def modules() -> dict[str, Path]:
@@ -125,13 +126,14 @@ def test_imports_go_one_way(module: str) -> None:
 
 
 @pytest.mark.parametrize("module, text", [
-    ("genesis.ir.node", "from genesis.passes import fuse"),
+    ("genesis.ir.node", "from genesis.passes.fusion import fuse"),
     ("genesis.ir.node", "def late():\n    import genesis.engine"),
     ("genesis.passes.fusion.fuse", "import genesis"),
-    ("genesis.passes.fusion.fuse", "from genesis.codegen.index_map import Index"),
-    ("genesis.codegen.emitter", "from genesis.runtime.cuda.memory_pool import Pool"),
+    ("genesis.passes.fusion.fuse", "from genesis.codegen.cuda.blocks import Blocks"),
+    ("genesis.codegen.cuda.emitter", "from genesis.runtime.cuda.memory_pool import Pool"),
     ("genesis.runtime.plan", "from genesis.ir.node import Node"),
-    ("genesis.tensor", "from genesis.nn import Module"),
+    ("genesis.frontend.tensor", "from genesis.ops.creation import tensor"),
+    ("genesis.frontend.storage", "def late():\n    from genesis.engine import flush"),
     ("genesis.ir.node", "from ..engine import materialize"),
 ])
 def test_a_wrong_arrow_is_noticed(module: str, text: str) -> None:
@@ -141,18 +143,60 @@ def test_a_wrong_arrow_is_noticed(module: str, text: str) -> None:
 @pytest.mark.parametrize("module, text", [
     ("genesis.passes.fusion.fuse", "from genesis.ir.node import Node"),
     ("genesis.runtime.plan", "from genesis.ir.types import DType"),
-    ("genesis.storage", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from genesis.nn import Module"),
+    ("genesis.frontend.storage",
+     "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from genesis.nn import Module"),
     ("genesis.nn.linear", "import genesis"),
 ])
 def test_a_right_arrow_is_not(module: str, text: str) -> None:
     assert arrows_outside(module, text) == []
 
 
-def test_a_plan_on_disk_is_told_from_those_of_all_that_makes_plans() -> None:
-    makers = ("genesis.engine.plans", "genesis.engine.compilation", "genesis.engine.symbolic.plan_template")
-    seen = {name.split(".")[1] for maker in makers for name in (maker, *LAYERS[maker])}
-    told = {*plans.MAKING_FOLDERS, *(name.removesuffix(".py") for name in plans.MAKING_MODULES)}
-    assert seen - {"recording"} == told - {"config"}  # of recording it asks which tensors are parameters
+def all_arrows() -> list[tuple[str, str]]:
+    """(importing module, imported module) of the whole package, functions' own imports included."""
+    return [(module, target) for module, path in MODULES.items()
+            for target, _ in imports(ast.parse(path.read_text()), module, path.name == "__init__.py")
+            if target in MODULES and target != module]
+
+
+def circles(arrows: list[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """The groups of names that reach each other along the arrows."""
+    found = networkx.strongly_connected_components(networkx.DiGraph(arrows))
+    return sorted(tuple(sorted(group)) for group in found if len(group) > 1)
+
+
+def room_of(module: str) -> str:
+    """The folder beside `genesis/__init__.py` that a module is in."""
+    return ".".join(module.split(".")[:2])
+
+
+def test_no_circle_between_rooms() -> None:
+    """The root brings all names together, and what stands on top uses it as a user would: it is no room."""
+    between = [(room_of(a), room_of(b)) for a, b in all_arrows() if "genesis" not in (a, b)]
+    assert circles([(a, b) for a, b in between if a != b]) == []
+
+
+def test_circles_inside_a_room_have_a_reason() -> None:
+    assert circles(all_arrows()) == sorted(CIRCLES)
+
+
+def test_a_circle_is_noticed() -> None:
+    assert circles([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]) == [("a", "b", "c")]
+
+
+def test_three_modules_lie_loose() -> None:
+    assert sorted(path.name for path in PACKAGE.glob("*.py")) == ["__init__.py", "__main__.py", "config.py"]
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    silent = [module for module, path in MODULES.items()
+              if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_what_makes_plans_is_part_of_a_plan_on_disk() -> None:
+    """A plan on disk is found by the files of the engine's room and of all rooms below it."""
+    below = {room_of(name).removeprefix("genesis.") for name in LAYERS["genesis.engine"]}
+    assert {*plans.MAKING_FOLDERS} == {"engine", *below} - {"frontend"}  # which says what a program is, not its plan
 
 
 def in_fresh_python(code: str, **environment: str) -> str:
@@ -169,9 +213,9 @@ def test_import_loads_nothing_heavy() -> None:
 
 def test_import_loads_only_what_recording_needs() -> None:
     loaded = json.loads(in_fresh_python("import sys, json, genesis; print(json.dumps(sorted(sys.modules)))"))
-    later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.engine.compilation", "genesis.engine.plans", "genesis.runtime.plan",
-             "genesis.runtime.cuda.driver", "genesis.codegen", "genesis.linalg", "genesis.func", "genesis.array_api",
-             "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
+    later = {"genesis.cuda", "genesis.tracing.compiled", "genesis.engine.compilation", "genesis.engine.plans",
+             "genesis.runtime.plan", "genesis.runtime.cuda.driver", "genesis.codegen", "genesis.linalg", "genesis.func",
+             "genesis.array_api", "genesis.models", "genesis.cli", "hashlib", "json", "tempfile", "ctypes"}
     assert later.intersection(loaded) == {"json"}  # which this test's own line imports
 
 

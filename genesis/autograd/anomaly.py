@@ -89,7 +89,7 @@ def _looked_at(node: Node) -> bool:
 
 
 def _values(nodes: Sequence[Node]) -> list[Any]:
-    from genesis.engine import flushing as engine
+    from genesis.frontend.engine_protocol import engine
     from genesis.frontend.grad_mode import no_grad
     from genesis.frontend.recording import wrap
     from genesis.ir.node import make

@@ -15,7 +15,6 @@ from itertools import chain, islice
 from operator import add
 from typing import Any
 
-from genesis.engine.capture import computed
 from genesis.frontend import session
 from genesis.frontend.boundaries import Border
 from genesis.frontend.grad_mode import enable_grad, set_grad_enabled
@@ -25,6 +24,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.ops.control import gradient_inputs
+from genesis.ir.walk import computed
 
 Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.engine import flushing as engine
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.storage import live_pending
 from genesis.ir.types import Device
 from genesis.runtime.cuda import cuda_python_driver as cuda_driver

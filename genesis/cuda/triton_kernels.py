@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from genesis.cuda.devices import current_device, get_device_capability
-from genesis.engine import flushing as engine
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import Device, DType, float32, tensor_type

@@ -19,6 +19,7 @@ from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.ops.checked import CHECKED, line_of, with_check
 from genesis.ir.types import TensorType
+from genesis.ir.walk import computed, walk
 
 NUMBERED: Final = {control.watch: "leaf", control.alias: "alias", recompute.enter: "region",
                    recompute.leave: "region"}
@@ -65,12 +66,6 @@ class Captured:
         return dict(zip(nodes, [at for at, item in enumerate(self.key) if item.__class__ is Op], strict=True))
 
 
-def computed(node: Node) -> bool:
-    """True if the node's value is in memory."""
-    cell = node.buffer
-    return cell is not None and cell.memory is not None
-
-
 def constants(order: Iterable[Node]) -> set[Node]:
     """Those of these nodes, operands before users, whose values are the same in every program: no memory, number or
     computed value is behind them."""
@@ -80,43 +75,6 @@ def constants(order: Iterable[Node]) -> set[Node]:
         if found.issuperset(node.inputs) and node.op not in varying and not computed(node):
             found.add(node)
     return found
-
-
-def walk(roots: Iterable[Node], through: set[Node] | None = None,
-         order: dict[Node, None] | None = None) -> dict[Node, None]:
-    """The nodes that the roots need, operands before users, stopping at computed ones.
-
-    Computed nodes in `through` are not stopped at. With `order`, an earlier walk goes on.
-    """
-    order = {} if order is None else order
-    for root in roots:
-        if root in order:
-            continue
-        stack: list[Node | None] = [root]
-        while stack:
-            node = stack.pop()
-            if node is None:  # what the node below it needs is there
-                order[stack.pop()] = None  # type: ignore[index]
-                continue
-            if node in order:
-                continue
-            inputs = node.inputs
-            if inputs:
-                cell = node.buffer
-                if cell is None or cell.memory is None or (through is not None and node in through):
-                    if len(inputs) == 1:  # most have one, and need no list
-                        if inputs[0] not in order:
-                            stack += (node, None, inputs[0])
-                            continue
-                    else:
-                        waiting = [x for x in inputs if x not in order]
-                        if waiting:
-                            stack += (node, None)
-                            waiting.reverse()
-                            stack += waiting
-                            continue
-            order[node] = None
-    return order
 
 
 def differentiated(order: Collection[Node]) -> set[Node]:

@@ -15,12 +15,13 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config
-from genesis.engine.capture import Captured, capture, computed, constants, program, walk
+from genesis.engine.capture import Captured, capture, constants, program
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.short_read import reading_of
 from genesis.frontend import session
-from genesis.frontend.recording import TensorBase, over, read, wrap_laid_out
-from genesis.frontend.storage import Cell, Layout, Storage, live_differentiable, live_pending, lock, pending
+from genesis.frontend.engine_protocol import connect
+from genesis.frontend.recording import TensorBase
+from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending, lock, pending
 from genesis.frontend.threads import Job, handled, others, others_record
 from genesis.ir.errors import Overwritten
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
@@ -28,6 +29,7 @@ from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
+from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
@@ -597,46 +599,4 @@ def memory_of(tensor: Any) -> Any:
         return storage.cell.memory
 
 
-def host_copy(tensor: Any) -> Any:
-    """The tensor's elements as a new numpy array. Waits for the GPU."""
-    with lock:
-        return _host_copy(tensor)
-
-
-def _host_copy(tensor: Any) -> Any:
-    import numpy as np
-
-    from genesis.ops.shape import is_contiguous
-    if tensor.part is not None and not (is_contiguous(tensor) and tensor.storage_offset() == 0
-                                        and tensor.type.numel == tensor.storage.type.numel):
-        if isinstance(tensor.part, Layout):  # all of the memory, turned
-            order, = tensor.part.steps[0][1]
-            return np.ascontiguousarray(host_copy(over(tensor.storage, tensor.storage.type, None)).transpose(order))
-        tensor = wrap_laid_out(read(tensor.detach()), None)
-    memory = memory_of(tensor)
-    result = np.empty(tensor.type.shape, tensor.type.dtype.numpy)
-    if tensor.type.nbytes:
-        memory.copy_to_host(result)
-    return result
-
-
-def export_numpy(tensor: Any) -> Any:
-    """A numpy array over a CPU tensor's memory; the storage counts as exported while it lives."""
-    with lock:
-        array = _export_numpy(tensor)
-        if not tensor.storage.settled:  # written to by another thread meanwhile
-            flush([tensor.storage])
-    return array
-
-
-def _export_numpy(tensor: Any) -> Any:
-    import numpy as np
-    memory = memory_of(tensor)
-    whole = memory.numpy(tensor.storage.type).reshape(-1)
-    root = np.frombuffer(memoryview(whole.view(np.uint8)), np.uint8) if whole.nbytes else whole
-    size = tensor.type.dtype.itemsize
-    array = np.lib.stride_tricks.as_strided(
-        root.view(tensor.type.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.type.shape,
-        tuple(stride * size for stride in tensor.strides))
-    tensor.storage.share(root)
-    return array
+connect(flush=flush, materialize=materialize, end_step=end_step, allocate=allocate, memory_of=memory_of)

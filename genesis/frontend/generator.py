@@ -70,8 +70,8 @@ class Generator:
         _refuse("a generator's state was read")
         import numpy as np
 
+        from genesis.frontend.host_values import from_host
         from genesis.ir.types import cpu
-        from genesis.ops.creation import from_host
         with self._lock:
             return from_host(np.array([self._seed, self._draws], "<u8").view(np.uint8), cpu)
 

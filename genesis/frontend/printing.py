@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.ir.errors import failure
 
 PREFIX: Final = "tensor("
@@ -93,8 +94,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 def tensor_text(tensor: Any) -> str:
     """The text of `repr(tensor)`. Computes the tensor."""
-    from genesis.engine.flushing import host_copy
-    from genesis.ops.common import get_default_dtype
+    from genesis.frontend.host_values import host_copy
     array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
     notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []
     if not array.size:

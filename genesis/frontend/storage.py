@@ -19,6 +19,7 @@ from operator import lt
 from typing import Any, Final
 
 from genesis.frontend import session
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
@@ -313,7 +314,6 @@ volatile: list[Node] = []
 def compute_now(*storages: Storage) -> None:
     """Compute the contents, in one plan, before the call returns: they were read from memory that may change, or
     others see the memory that they go to."""
-    from genesis.engine import flushing as engine
     shared = [storage._outside for storage in storages if storage._outside is not None]
     for outside in shared:
         outside.join()
@@ -367,7 +367,8 @@ class View:
     movement ops that select it from the whole.
 
     `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
-    `turned`: the elements may lie in another order than row-major, so that results may, too (`genesis.frontend.layouts`).
+    `turned`: the elements may lie in another order than row-major, so that results may, too
+    (`genesis.frontend.layouts`).
     """
 
     __slots__ = ("leaf_steps", "offset", "steps", "strides", "turned")

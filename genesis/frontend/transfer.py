@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.engine import flushing as engine
-from genesis.engine.capture import computed, walk
+from genesis.frontend.boundaries import Moved, stand_before
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.host_values import host_copy
 from genesis.frontend.recording import wrap, wrap_memory
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, TensorType, cpu, tensor_type
+from genesis.ir.walk import computed, walk
 
 
 def transfer(tensor: Any, device: Device) -> Any:
@@ -28,7 +30,7 @@ def transfer(tensor: Any, device: Device) -> Any:
         node = relocated(storage.node, device)
         if node is not None:
             return wrap(node if tensor.part is None else tensor.part.read(node))
-    source = engine.host_copy(tensor)
+    source = host_copy(tensor)
     kind = tensor_type(tensor.type.shape, tensor.type.dtype, device)
     memory = engine.allocate(kind.nbytes, device)
     if kind.nbytes:
@@ -39,7 +41,6 @@ def transfer(tensor: Any, device: Device) -> Any:
 
 def _connected(moved: Any, origin: Any) -> Any:
     """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
-    from genesis.frontend.boundaries import Moved, stand_before
     stand_before(moved, Moved(origin))
     return moved
 

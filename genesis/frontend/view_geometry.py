@@ -7,6 +7,7 @@ what it found: a view that was taken before costs a look-up.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -32,6 +33,24 @@ def strides_in(kind: TensorType, part: View | None) -> tuple[int, ...]:
     (3, 1)
     """
     return row_major(kind.shape) if part is None else part.strides
+
+
+def is_row_major(kind: TensorType, part: View | None, order: Sequence[int] = ()) -> bool:
+    """True if the elements lie in row-major order, or in the given order of dimensions, without gaps.
+
+    >>> from genesis.ir.types import float32
+    >>> is_row_major(tensor_type((2, 3), float32), None)
+    True
+    """
+    if part is None and not order:
+        return True
+    shape, strides, step = kind.shape, strides_in(kind, part), 1
+    for dim in reversed(order or range(len(shape))):
+        size, stride = shape[dim], strides[dim]
+        if size != 1 and stride != step:
+            return kind.numel == 0
+        step *= size
+    return True
 
 
 def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: tuple[int, ...],

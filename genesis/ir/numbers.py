@@ -31,7 +31,7 @@ def as_number(x: Any) -> Number | None:
     (2, 0.5, None)
     """
     if x.__class__ in PLAIN:
-        return x
+        return x  # type: ignore[return-value]
     numpy = sys.modules.get("numpy")  # who has a numpy scalar has loaded it
     if numpy is not None and isinstance(x, numpy.generic):
         if isinstance(x, numpy.floating):

@@ -36,7 +36,8 @@ class MissingName(AttributeError):
         self._known = known
 
     def __str__(self) -> str:
-        return super().__str__() + ("" if self.name.startswith("_") else did_you_mean(self.name, self._known()))
+        name = self.name or ""
+        return super().__str__() + ("" if name.startswith("_") else did_you_mean(name, self._known()))
 
 
 def suggesting(module: str) -> Callable[[str], Any]:

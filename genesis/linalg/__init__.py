@@ -4,9 +4,11 @@ Norms and products run on the tensor's device. Decompositions are LAPACK's, on t
 host and back, which is said once.
 """
 
-from genesis.linalg.decompositions import (
+from genesis.linalg.lu_factors import lu, lu_factor, lu_solve, matrix_exp
+from genesis.linalg.norms import cross, diagonal, matmul, matrix_norm, norm, vecdot, vector_norm
+from genesis.linalg.tensors import tensorinv, tensorsolve, vander
+from genesis.ops.decompositions import (
     cholesky,
-    cond,
     det,
     eigh,
     eigvalsh,
@@ -21,11 +23,9 @@ from genesis.linalg.decompositions import (
     svd,
     svdvals,
 )
-from genesis.linalg.lu_factors import lu, lu_factor, lu_solve, matrix_exp
-from genesis.linalg.norms import cross, diagonal, matmul, matrix_norm, norm, vecdot, vector_norm
-from genesis.linalg.tensors import tensorinv, tensorsolve, vander
 from genesis.ops.diagonals import trace
 from genesis.ops.linalg import outer
+from genesis.ops.norms import cond
 from genesis.ops.products import matrix_power, matrix_transpose, multi_dot, tensordot
 
 __all__ = [

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.ir.errors import failure
-from genesis.linalg import decompositions as d
 from genesis.linalg import lu_factors
-from genesis.linalg.decompositions import QR, det, inv, slogdet, solve_triangular
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
+from genesis.ops import decompositions as d
 from genesis.ops.comparison import where
+from genesis.ops.decompositions import QR, det, inv, slogdet, solve_triangular
 from genesis.ops.linalg import matmul
 from genesis.ops.out import into
 from genesis.ops.random import randn

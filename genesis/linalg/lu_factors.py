@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.ir.errors import failure
 from genesis.ir.ops import lu as ops
 from genesis.ir.types import float32
-from genesis.linalg.decompositions import computed, solve_triangular
 from genesis.ops.common import broadcast_shapes, to_dtype
 from genesis.ops.creation import empty
+from genesis.ops.decompositions import computed, solve_triangular
 from genesis.ops.indexing import gather
 from genesis.ops.out import into
 from genesis.ops.ranges import arange, eye

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from genesis.ir.errors import failure
-from genesis.linalg.decompositions import inv, solve
+from genesis.ops.decompositions import inv, solve
 from genesis.ops.out import into
 from genesis.ops.ranges import arange
 from genesis.ops.shape import movedim, reshape

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.default_dtypes import defaults
 from genesis.frontend.recording import TensorBase, emit, operand, read, wrap
 from genesis.frontend.storage import Cell
 from genesis.ir.errors import failure, not_an_operand
@@ -15,7 +16,7 @@ from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
-from genesis.ir.types import Device, DType, TensorType, bool_, cpu, float32, int64, promote_types, tensor_type
+from genesis.ir.types import Device, DType, TensorType, cpu, promote_types, tensor_type
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _RANK = {"bool": 0, "int": 1, "float": 2}
 _KIND = {bool: "bool", int: "int", float: "float"}
 _RANKS = {bool: 0, int: 1, float: 2}
-_defaults = {"bool": bool_, "int": int64, "float": float32}
 
 _TENSOR_FIRST = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmod", "copysign", "clamp", "clamp_min", "clamp_max"})
 """Ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
@@ -36,23 +36,6 @@ class ValuesIndices(NamedTuple):
 
     values: Tensor
     indices: Tensor
-
-
-def set_default_dtype(dtype: DType) -> None:
-    """The dtype of floating-point data given without one. Initially float32."""
-    if not dtype.is_floating_point:
-        raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
-    _defaults["float"] = dtype
-
-
-def get_default_dtype() -> DType:
-    """The dtype of floating-point data given without one."""
-    return _defaults["float"]
-
-
-def default_dtype(kind: str) -> DType:
-    """The dtype of Python data of this kind ("bool", "int" or "float")."""
-    return _defaults[kind]
 
 
 def cast(node: Node, dtype: DType) -> Node:
@@ -81,7 +64,7 @@ def result_type(*values: Any) -> DType:
         elif isinstance(value, Node):
             level, dtype = (0 if value.type.ndim else 1), value.type.dtype
         else:
-            level, dtype = 2, _defaults[_KIND.get(type(value)) or number_kind(value)]
+            level, dtype = 2, defaults[_KIND.get(type(value)) or number_kind(value)]
         before = found[level]
         found[level] = dtype if before is None else promote_types(before, dtype)
     best: DType | None = None
@@ -126,7 +109,7 @@ def operands(op: str, values: Sequence[Any], floating: bool = False, dtype: DTyp
                           hint="make one of the number with genesis.tensor", error=TypeError)
         dtype = result_type(*values)
         if floating and dtype.kind != "float":
-            dtype = _defaults["float"]
+            dtype = defaults["float"]
     tensors = [v for v in values if isinstance(v, TensorBase)]
     nodes = []
     home = home or device_of(op, tensors)

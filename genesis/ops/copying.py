@@ -5,7 +5,8 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
-from genesis.engine import flushing as engine
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.host_values import host_copy
 from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.storage import Cell, Storage, View
 from genesis.ir.errors import failure
@@ -38,7 +39,7 @@ def _reduce_storage(storage: Storage) -> tuple[Any, ...]:
 
 
 def _content(storage: Storage) -> Any:
-    return engine.host_copy(over(storage, storage.type, None)).reshape(-1).view("uint8")
+    return host_copy(over(storage, storage.type, None)).reshape(-1).view("uint8")
 
 
 def _storage_of(type: TensorType, content: Any) -> Storage:

@@ -9,8 +9,8 @@ from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
 from genesis.ops.inplace import write_back
+from genesis.ops.norms import norm
 from genesis.ops.out import into
-from genesis.ops.statistics import norm
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

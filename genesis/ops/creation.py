@@ -6,13 +6,15 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out, wrap_memory
+from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.host_values import from_host
+from genesis.frontend.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
 from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, promote_types, tensor_type
-from genesis.ops.common import default_dtype, number_kind, shape_of
+from genesis.ops.common import number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.interop import from_numpy
 from genesis.ops.out import into, made_like
@@ -143,18 +145,6 @@ def _plain(data: Any) -> Any:
     if isinstance(data, TensorBase):
         return data.tolist()  # type: ignore[attr-defined]
     return [_plain(x) for x in data] if isinstance(data, (list, tuple)) else data
-
-
-def from_host(array: Any, place: Device) -> Tensor:
-    """A tensor on `place` with a copy of a numpy array."""
-    import numpy as np
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    kind = tensor_type(tuple(array.shape), dtype_of_numpy(array.dtype), place)
-    from genesis.engine.flushing import allocate
-    memory = allocate(kind.nbytes, place)
-    if kind.nbytes:
-        memory.copy_from_host(array)
-    return wrap_memory(memory, kind)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:

@@ -176,7 +176,7 @@ def _received(ext_tensor: Any, copy: bool | None) -> Tensor:
     if given.device is not cpu:
         raise failure("from_dlpack", f"the GPU memory is read-only or has negative strides {given.strides}",
                       error=BufferError, hint="hand over a copy")
-    from genesis.ops.creation import from_host
+    from genesis.frontend.host_values import from_host
     return from_host(_array_over(given)[0].copy(), cpu)
 
 

@@ -12,9 +12,9 @@ from genesis.ir.ops.cross import cross as cross_op
 from genesis.ops.common import axis_in, broadcast_shapes, operands
 from genesis.ops.inplace import write_back
 from genesis.ops.linalg import bmm, dot, matmul, mm, mv, outer
+from genesis.ops.norms import norm
 from genesis.ops.out import into
 from genesis.ops.shape import permute, reshape, transpose, unsqueeze
-from genesis.ops.statistics import norm
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -183,7 +183,7 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     if input.type.ndim < 2 or input.type.shape[-1] != input.type.shape[-2]:
         raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
     if n < 0:
-        from genesis.linalg import inv
+        from genesis.ops.decompositions import inv
         input, n = inv(input), -n
     result, given = None, input
     while n:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import uint8
+from genesis.ops.common import axis_in
+from genesis.ops.formats import MemoryFormat, strided
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -106,6 +108,15 @@ class QueryMethods(TensorBase):
     numel = numel
     nelement = numel
     get_device = get_device
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        """Sizes, or the size of one dimension."""
+        return self.shape if dim is None else self.type.shape[axis_in("size", dim, self.type.ndim)]
+
+    @property
+    def layout(self) -> MemoryFormat:
+        """`genesis.strided`: there are no other layouts."""
+        return strided
 
     is_sparse = is_sparse_csr = is_quantized = is_nested = is_meta = is_mkldnn = False
     is_mps = is_xpu = is_xla = is_ipu = is_maia = is_mtia = is_vulkan = False

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.generator import Generator, draw_numbers
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
-from genesis.ops.common import default_dtype, shape_of
+from genesis.ops.common import shape_of
 from genesis.ops.creation import DeviceLike, as_laid_out, device_from, finish, overwrite
 from genesis.ops.formats import MemoryFormat
 from genesis.ops.out import into, made_like

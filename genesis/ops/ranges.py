@@ -6,6 +6,8 @@ import math
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
@@ -14,8 +16,7 @@ from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
 from genesis.ir.types import DType, bool_, float64, int64
-from genesis.ops.common import default_dtype
-from genesis.ops.creation import DeviceLike, device_from, finish, from_host
+from genesis.ops.creation import DeviceLike, device_from, finish
 from genesis.ops.out import into, made_like
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import bool_
 from genesis.ops.arithmetic import sign
-from genesis.ops.common import default_dtype
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones_like
 from genesis.ops.out import into

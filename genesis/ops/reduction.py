@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all
 from genesis.ir.errors import failure
 from genesis.ir.node import make
@@ -17,7 +18,7 @@ from genesis.ir.ops import indexing, movement
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType, int64, uint8
-from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast, default_dtype
+from genesis.ops.common import Axis, ValuesIndices, axes_in, axis_in, both_tensors, cast
 from genesis.ops.out import into
 
 if TYPE_CHECKING:

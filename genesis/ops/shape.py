@@ -29,19 +29,9 @@ def strides_of(tensor: TensorBase) -> tuple[int, ...]:
 def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = None) -> bool:
     """True if the elements lie in row-major order (or in the format's) without gaps."""
     order = ORDERS.get(memory_format, ()) if memory_format is not None else ()
-    if order:
-        if len(order) != input.type.ndim:
-            return False
-    elif input.part is None:
-        return True
-    shape, strides = input.type.shape, strides_of(input)
-    step = 1
-    for dim in reversed(order or range(len(shape))):
-        size, stride = shape[dim], strides[dim]
-        if size != 1 and stride != step:
-            return input.type.numel == 0
-        step *= size
-    return True
+    if order and len(order) != input.type.ndim:
+        return False
+    return parts.is_row_major(input.type, input.part, order)
 
 
 def shown(input: Any, found: parts.Shown) -> Any:

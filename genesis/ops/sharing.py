@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.engine import flushing as engine
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.host_values import export_numpy
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType, cpu
@@ -119,7 +120,7 @@ class SharingMethods(TensorBase):
         if self.is_cuda:
             raise failure("numpy", f"can't convert a {self.device} tensor to numpy", [("tensor", self)],
                           hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
-        return engine.export_numpy(self)
+        return export_numpy(self)
 
     __array_priority__ = 1000
     """numpy leaves an operator with one of its scalars or arrays and a tensor to the tensor."""

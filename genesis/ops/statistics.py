@@ -1,4 +1,4 @@
-"""Variance, standard deviation, norms, and differences along a dimension."""
+"""Variance, standard deviation, and differences along a dimension."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
-from genesis.ir.types import DType, bool_
+from genesis.ir.types import bool_
 from genesis.ops.common import Axis, axis_in
 from genesis.ops.out import into
 from genesis.ops.reduction import mean, reduce
@@ -69,29 +69,6 @@ def std_mean(input: Tensor, dim: Axis = None, unbiased: bool | None = None, keep
     over, correction = _how(dim, unbiased, correction, axis)
     keep = keepdim or keepdims
     return _spread("std_mean", s.std, input, over, keep, correction), mean(input, over, keep)
-
-
-def norm(input: Tensor, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: DType | None = None, *,
-         axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:
-    """Vector norm over `dim` (all dimensions by default): (Σ |x|^p)^(1/p); p may be ±inf, 0 or "fro" (2).
-
-    >>> import genesis
-    >>> genesis.norm(genesis.tensor([3.0, 4.0]))
-    tensor(5.)
-    """
-    dim = dim if axis is None else axis
-    if p == "nuc":
-        return into(out, _nuclear(input, dim, keepdim or keepdims))
-    if p in ("fro", None):
-        p = 2.0
-    if isinstance(p, str):
-        raise failure("norm", f"p must be a number, 'fro' or 'nuc', not {p!r}", [("input", input)])
-    return into(out, reduce(s.vector_norm, input, dim, keepdim or keepdims, dtype, float(p)))
-
-
-def _nuclear(input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
-    from genesis.linalg.norms import matrix_norm
-    return matrix_norm(input, "nuc", (-2, -1) if dim is None else tuple(dim), keepdim)  # type: ignore[arg-type]
 
 
 def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None, *,
@@ -170,11 +147,10 @@ trapz = trapezoid
 
 
 class StatisticsMethods(TensorBase):
-    """Variance, norms and differences as methods."""
+    """Variance and differences as methods."""
 
     __slots__ = ()
 
     var = var
     std = std
-    norm = norm
     diff = diff

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from itertools import chain
 from typing import Any
 
-from genesis.engine import flushing as engine
 from genesis.frontend import session
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import assign_all, emit, read
 from genesis.frontend.session import live_numbers

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, float32, float64
-from genesis.ops.common import default_dtype
 from genesis.ops.creation import DeviceLike, finish
 from genesis.ops.ranges import arange
 from genesis.ops.special import i0

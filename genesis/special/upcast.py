@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.tensor import Tensor
 from genesis.ir.types import float64
-from genesis.ops.common import default_dtype, result_type, to_dtype
+from genesis.ops.common import result_type, to_dtype
 from genesis.ops.creation import full
 
 Value = Tensor | bool | int | float

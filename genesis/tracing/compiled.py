@@ -25,6 +25,7 @@ from genesis.config import config
 from genesis.engine import flushing as engine
 from genesis.frontend import patches, session
 from genesis.frontend.autocast_policy import state as autocast_state
+from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import FREED, TensorBase
@@ -33,7 +34,6 @@ from genesis.frontend.storage import Layout, lock
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
-from genesis.ops.common import default_dtype
 from genesis.tracing.code_reads import place_of
 from genesis.tracing.guards import Guards
 from genesis.tracing.replay import Replay, make_replay

@@ -225,5 +225,5 @@ def _overwritten(storage: Storage) -> list[tuple[Cell, Any]]:
     if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
         new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
         memory, new.owner, cell.memory = cell.memory, storage._reference, None  # type: ignore[union-attr]
-        return [(cell, memory)]
+        return [(cell, memory)]  # type: ignore[list-item]
     return []

@@ -13,10 +13,11 @@ import stat
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
+from genesis.frontend.host_values import from_host
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu
-from genesis.ops.creation import DeviceLike, from_host
+from genesis.ops.creation import DeviceLike
 from genesis.utils.atomic_file import replace_file
 from genesis.utils.safetensors_file import Damaged, parse, read, write
 

@@ -10,6 +10,7 @@ import pytest
 
 import genesis
 from genesis.engine import flushing as engine
+from genesis.frontend.host_values import host_copy
 from genesis.runtime.plan import Launch
 
 Program = Callable[..., Any]
@@ -25,7 +26,7 @@ a kernel low-precision values stay float32 while the CPU rounds each result."""
 def array(tensor: Any) -> np.ndarray:
     """The values; computed where the tensor is, then copied."""
     genesis.eval(tensor)
-    return engine.host_copy(tensor)
+    return host_copy(tensor)
 
 
 def tensors(arrays: Sequence[Any], device: str, grad: bool = False) -> list[Any]:
@@ -46,7 +47,7 @@ def check(program: Program, *arrays: Any, tolerance: float | None = None) -> lis
     genesis.manual_seed(0)
     here = parts(program(*tensors(arrays, "cpu")))
     genesis.eval(here)
-    wanted = list(map(engine.host_copy, here))
+    wanted = list(map(host_copy, here))
     genesis.manual_seed(0)
     there = parts(program(*tensors(arrays, "cuda")))
     genesis.eval(there)

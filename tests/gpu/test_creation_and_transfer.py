@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing as engine
+from genesis.frontend.host_values import host_copy
 from genesis.ir.types import DTYPES
 
 from .compare import array, numbers, same
@@ -132,4 +132,4 @@ def test_a_device_that_does_not_exist(host_cuda):
 def test_pending_values_of_both_devices_are_computed_where_they_are(cuda):
     here, there = genesis.ones(2) * 3, genesis.ones(2, device="cuda") * 4
     genesis.eval(here, there)
-    assert engine.host_copy(here).tolist() == [3, 3] and array(there).tolist() == [4, 4]
+    assert host_copy(here).tolist() == [3, 3] and array(there).tolist() == [4, 4]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import genesis
+from genesis.frontend.host_values import host_copy
 from genesis.ir.types import DTYPES
 
 DTYPE = {getattr(torch, d.name): d for d in DTYPES}
@@ -30,7 +31,7 @@ def array(x: torch.Tensor) -> np.ndarray:
 
 def host(x: Any) -> np.ndarray:
     """A Genesis tensor's values."""
-    return np.asarray(genesis.engine.host_copy(x.detach()))
+    return np.asarray(host_copy(x.detach()))
 
 
 class Translation:

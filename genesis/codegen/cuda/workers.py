@@ -1,8 +1,8 @@
 """The processes that compile kernels: started when needed, kept for the next kernel, replaced when they die.
 
-A worker is `python -P -m genesis.codegen.cuda.worker`, which reads and writes JSON lines. It is neither forked nor spawned
-by multiprocessing, because a user's script may have no `__main__` guard and its process holds a CUDA context. It has
-a session of its own, so that Ctrl-C at a terminal reaches only the program that was started there.
+A worker is `python -P -m genesis.codegen.cuda.worker`, which reads and writes JSON lines. It is neither forked nor
+spawned by multiprocessing, because a user's script may have no `__main__` guard and its process holds a CUDA context.
+It has a session of its own, so that Ctrl-C at a terminal reaches only the program that was started there.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _environment() -> dict[str, str]:
     An installed Genesis is found anyway. Its folder would come before the standard library's, so it is not named then.
     An empty entry of PYTHONPATH would be the current directory.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     there = [*site.getsitepackages(), site.getusersitepackages()]
     installed = any(os.path.realpath(folder) == root for folder in there)
     named = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]

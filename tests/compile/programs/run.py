@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import genesis
-from genesis.ops.common import get_default_dtype, set_default_dtype
+from genesis.frontend.default_dtypes import get_default_dtype, set_default_dtype
 from tests.compile.programs.draw import Program
 from tests.compile.programs.tables import WATCHED
 

@@ -255,16 +255,6 @@ def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *,
     return into(out, (values > unsqueeze(limit, -1)).sum(-1))
 
 
-def cond(A: Tensor, p: Any = None, *, out: Tensor | None = None) -> Tensor:
-    """Condition number: the norm times the inverse's norm, by default the ratio of extreme singular values."""
-    from genesis.linalg.norms import matrix_norm
-    if p in (None, 2, -2):
-        values = svdvals(A)
-        first, last = values[..., 0], values[..., -1]
-        return into(out, last / first if p == -2 else first / last)
-    return into(out, matrix_norm(A, p) * matrix_norm(inv(A), p))
-
-
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:
     """X with the least ‖A @ X - B‖, of several the shortest.
 

@@ -1,15 +1,16 @@
-"""torch's methods for matrix functions. `genesis.linalg.legacy` has them, and is imported by the first call."""
+"""torch's methods for matrix functions: `legacy.py`'s. Tensors find them here when first asked for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase
+from genesis.linalg import legacy
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
-    from genesis.linalg.decompositions import QR, SlogDet
     from genesis.linalg.legacy import SVD, Solution
+    from genesis.ops.decompositions import QR, SlogDet
 
 
 class MatrixMethods(TensorBase):
@@ -19,71 +20,57 @@ class MatrixMethods(TensorBase):
 
     def det(self: Any) -> Tensor:
         """Determinants."""
-        from genesis.linalg import legacy as older
-        return older.det(self)
+        return legacy.det(self)
 
     def slogdet(self: Any) -> SlogDet:
         """Sign and logarithm of the absolute value of determinants."""
-        from genesis.linalg import legacy as older
-        return older.slogdet(self)
+        return legacy.slogdet(self)
 
     def logdet(self: Any) -> Tensor:
         """Logarithms of determinants."""
-        from genesis.linalg import legacy as older
-        return older.logdet(self)
+        return legacy.logdet(self)
 
     def inverse(self: Any) -> Tensor:
         """Inverse matrices."""
-        from genesis.linalg import legacy as older
-        return older.inverse(self)
+        return legacy.inverse(self)
 
     def matrix_exp(self: Any) -> Tensor:
         """Σ Aᵏ / k!."""
-        from genesis.linalg import legacy as older
-        return older.matrix_exp(self)
+        return legacy.matrix_exp(self)
 
     def pinverse(self: Any, rcond: float = 1e-15) -> Tensor:
         """Moore and Penrose's inverse."""
-        from genesis.linalg import legacy as older
-        return older.pinverse(self, rcond)
+        return legacy.pinverse(self, rcond)
 
     def cholesky(self: Any, upper: bool = False) -> Tensor:
         """The lower (or upper) triangular factor."""
-        from genesis.linalg import legacy as older
-        return older.cholesky(self, upper)
+        return legacy.cholesky(self, upper)
 
     def cholesky_solve(self: Any, L: Tensor, upper: bool = False) -> Tensor:
         """X with A @ X = this, of A's Cholesky factor."""
-        from genesis.linalg import legacy as older
-        return older.cholesky_solve(self, L, upper)
+        return legacy.cholesky_solve(self, L, upper)
 
     def cholesky_inverse(self: Any, upper: bool = False) -> Tensor:
         """A's inverse, of its Cholesky factor."""
-        from genesis.linalg import legacy as older
-        return older.cholesky_inverse(self, upper)
+        return legacy.cholesky_inverse(self, upper)
 
     def qr(self: Any, some: bool = True) -> QR:
         """Orthonormal columns, and an upper triangle."""
-        from genesis.linalg import legacy as older
-        return older.qr(self, some)
+        return legacy.qr(self, some)
 
     def svd(self: Any, some: bool = True, compute_uv: bool = True) -> SVD:
         """U, S and V."""
-        from genesis.linalg import legacy as older
-        return older.svd(self, some, compute_uv)
+        return legacy.svd(self, some, compute_uv)
 
     def lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
         """LU factors in one matrix, and row exchanges."""
-        from genesis.linalg import legacy as older
-        return older.lu(self, pivot, get_infos)
+        return legacy.lu(self, pivot, get_infos)
 
     def lu_solve(self: Any, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
         """X with A @ X = this, of A's LU factors."""
-        from genesis.linalg import legacy as older
-        return older.lu_solve(self, LU_data, LU_pivots)
+        return legacy.lu_solve(self, LU_data, LU_pivots)
 
     def triangular_solve(self: Any, A: Tensor, upper: bool = True, transpose: bool = False,
                          unitriangular: bool = False) -> Solution:
         """(X with A @ X = this, a copy of A), for triangular A."""
-        from genesis.linalg import legacy as older
-        return older.triangular_solve(self, A, upper, transpose, unitriangular)
+        return legacy.triangular_solve(self, A, upper, transpose, unitriangular)

@@ -1,0 +1,27 @@
+"""The dtypes of data that is given without one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from genesis.ir.types import DType, bool_, float32, int64
+
+defaults: Final[dict[str, DType]] = {"bool": bool_, "int": int64, "float": float32}
+"""Kind of Python data → its dtype."""
+
+
+def set_default_dtype(dtype: DType) -> None:
+    """The dtype of floating-point data given without one. Initially float32."""
+    if not dtype.is_floating_point:
+        raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
+    defaults["float"] = dtype
+
+
+def get_default_dtype() -> DType:
+    """The dtype of floating-point data given without one."""
+    return defaults["float"]
+
+
+def default_dtype(kind: str) -> DType:
+    """The dtype of Python data of this kind ("bool", "int" or "float")."""
+    return defaults[kind]

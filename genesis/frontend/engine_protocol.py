@@ -1,0 +1,41 @@
+"""What the frontend asks of the engine, which hands itself in when it is imported (`genesis/engine/flushing.py`).
+
+So tensors, ops and autograd can have values computed without importing what computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genesis.frontend.storage import Storage
+    from genesis.ir.types import Device
+
+
+class Engine:
+    """The engine as the frontend sees it.
+
+    Attributes:
+        flush: compute these storages and every pending write, in one plan a device.
+        materialize: compute these tensors, and all in lists of them.
+        end_step: a training step ends: run what is pending, without waiting for a GPU.
+        allocate: memory of so many bytes on a device.
+        memory_of: the computed memory of a tensor's storage.
+    """
+
+    flush: Callable[[Sequence[Storage]], None]
+    materialize: Callable[..., None]
+    end_step: Callable[[], None]
+    allocate: Callable[[int, Device], Any]
+    memory_of: Callable[[Any], Any]
+
+
+engine = Engine()
+"""The process's engine; its attributes are there once `genesis` is imported."""
+
+
+def connect(**functions: Callable[..., Any]) -> None:
+    """The engine hands in its functions, by the names of `Engine`'s attributes."""
+    for name, function in functions.items():
+        setattr(engine, name, function)

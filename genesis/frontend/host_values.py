@@ -1,0 +1,65 @@
+"""A tensor's elements on the host: copied out, copied in, or shared with numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.recording import over, read, wrap_laid_out, wrap_memory
+from genesis.frontend.storage import Layout, lock
+from genesis.frontend.view_geometry import is_row_major
+from genesis.ir.types import Device, dtype_of_numpy, tensor_type
+
+
+def host_copy(tensor: Any) -> Any:
+    """The tensor's elements as a new numpy array. Waits for the GPU."""
+    with lock:
+        return _host_copy(tensor)
+
+
+def _host_copy(tensor: Any) -> Any:
+    import numpy as np
+    if tensor.part is not None and not (is_row_major(tensor.type, tensor.part) and tensor.storage_offset() == 0
+                                        and tensor.type.numel == tensor.storage.type.numel):
+        if isinstance(tensor.part, Layout):  # all of the memory, turned
+            order, = tensor.part.steps[0][1]
+            return np.ascontiguousarray(host_copy(over(tensor.storage, tensor.storage.type, None)).transpose(order))
+        tensor = wrap_laid_out(read(tensor.detach()), None)
+    memory = engine.memory_of(tensor)
+    result = np.empty(tensor.type.shape, tensor.type.dtype.numpy)
+    if tensor.type.nbytes:
+        memory.copy_to_host(result)
+    return result
+
+
+def export_numpy(tensor: Any) -> Any:
+    """A numpy array over a CPU tensor's memory; the storage counts as exported while it lives."""
+    with lock:
+        array = _export_numpy(tensor)
+        if not tensor.storage.settled:  # written to by another thread meanwhile
+            engine.flush([tensor.storage])
+    return array
+
+
+def _export_numpy(tensor: Any) -> Any:
+    import numpy as np
+    memory = engine.memory_of(tensor)
+    whole = memory.numpy(tensor.storage.type).reshape(-1)
+    root = np.frombuffer(memoryview(whole.view(np.uint8)), np.uint8) if whole.nbytes else whole
+    size = tensor.type.dtype.itemsize
+    array = np.lib.stride_tricks.as_strided(
+        root.view(tensor.type.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.type.shape,
+        tuple(stride * size for stride in tensor.strides))
+    tensor.storage.share(root)
+    return array
+
+
+def from_host(array: Any, place: Device) -> Any:
+    """A tensor on `place` with a copy of a numpy array."""
+    import numpy as np
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    kind = tensor_type(tuple(array.shape), dtype_of_numpy(array.dtype), place)
+    memory = engine.allocate(kind.nbytes, place)
+    if kind.nbytes:
+        memory.copy_from_host(array)
+    return wrap_memory(memory, kind)

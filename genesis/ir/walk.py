@@ -1,0 +1,50 @@
+"""Which nodes a value needs: a walk over what was recorded that stops at what is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from genesis.ir.node import Node
+
+
+def computed(node: Node) -> bool:
+    """True if the node's value is in memory."""
+    cell = node.buffer
+    return cell is not None and cell.memory is not None
+
+
+def walk(roots: Iterable[Node], through: set[Node] | None = None,
+         order: dict[Node, None] | None = None) -> dict[Node, None]:
+    """The nodes that the roots need, operands before users, stopping at computed ones.
+
+    Computed nodes in `through` are not stopped at. With `order`, an earlier walk goes on.
+    """
+    order = {} if order is None else order
+    for root in roots:
+        if root in order:
+            continue
+        stack: list[Node | None] = [root]
+        while stack:
+            node = stack.pop()
+            if node is None:  # what the node below it needs is there
+                order[stack.pop()] = None  # type: ignore[index]
+                continue
+            if node in order:
+                continue
+            inputs = node.inputs
+            if inputs:
+                cell = node.buffer
+                if cell is None or cell.memory is None or (through is not None and node in through):
+                    if len(inputs) == 1:  # most have one, and need no list
+                        if inputs[0] not in order:
+                            stack += (node, None, inputs[0])
+                            continue
+                    else:
+                        waiting = [x for x in inputs if x not in order]
+                        if waiting:
+                            stack += (node, None)
+                            waiting.reverse()
+                            stack += waiting
+                            continue
+            order[node] = None
+    return order

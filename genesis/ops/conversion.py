@@ -1,0 +1,129 @@
+"""Tensors made by calling the class, and tensors with another dtype or on another device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.recording import TensorBase
+from genesis.frontend.transfer import transfer
+from genesis.ir.types import (
+    Device,
+    DType,
+    bfloat16,
+    bool_,
+    cpu,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from genesis.ops.common import to_dtype
+from genesis.ops.creation import DeviceLike, device_from, empty, tensor
+from genesis.ops.formats import MemoryFormat, format_of, preserve_format
+from genesis.ops.indexing import write_value
+
+if TYPE_CHECKING:
+    from genesis.frontend.tensor import Tensor
+
+
+class ConversionMethods(TensorBase):
+    """Making, casting and moving tensors."""
+
+    __slots__ = ()
+
+    def __new__(cls, *data: Any, dtype: DType | None = None, device: DeviceLike = None,
+                requires_grad: bool = False) -> Tensor:
+        if data and all(isinstance(size, int) for size in data):
+            made = empty(*data, dtype=dtype, device=device)
+        else:
+            made = tensor(data[0] if data else [], dtype=dtype or default_dtype("float"), device=device)
+        return made.requires_grad_(requires_grad)
+
+    def to(self: Any, *args: Any, device: DeviceLike = None, dtype: DType | None = None, copy: bool = False,
+           non_blocking: bool = False, memory_format: MemoryFormat | None = None) -> Any:
+        """This tensor with another dtype, on another device, or like another tensor; itself when it is so already."""
+        if len(args) == 1 and args[0].__class__ is DType and device is memory_format is None and not copy:
+            return to_dtype(self, args[0])
+        for arg in args:
+            if isinstance(arg, DType):
+                dtype = arg
+            elif isinstance(arg, TensorBase):
+                dtype, device = arg.type.dtype, arg.type.device
+            elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
+                device = arg
+        result = self if dtype is None else to_dtype(self, dtype)
+        ordered = memory_format is not None and memory_format is not preserve_format
+        if ordered and (copy or result is not self or format_of(self) is not memory_format):
+            result = result.clone(memory_format=memory_format)
+        place = self.device if device is None else device_from(device)
+        if place is not self.device:
+            return transfer(result, place)
+        return result.clone() if copy and result is self else result
+
+    def cpu(self: Any) -> Any:
+        """On the CPU."""
+        return self.to(cpu)
+
+    def cuda(self: Any, device: Any = None) -> Any:
+        """On the GPU."""
+        return self.to("cuda" if device is None else device)
+
+    def type_as(self: Any, other: Tensor) -> Any:
+        """In the other tensor's dtype."""
+        return self.to(other.dtype)
+
+    def float(self: Any) -> Any:
+        """In float32."""
+        return self.to(float32)
+
+    def double(self: Any) -> Any:
+        """In float64."""
+        return self.to(float64)
+
+    def half(self: Any) -> Any:
+        """In float16."""
+        return self.to(float16)
+
+    def bfloat16(self: Any) -> Any:
+        """In bfloat16."""
+        return self.to(bfloat16)
+
+    def long(self: Any) -> Any:
+        """In int64."""
+        return self.to(int64)
+
+    def int(self: Any) -> Any:
+        """In int32."""
+        return self.to(int32)
+
+    def short(self: Any) -> Any:
+        """In int16."""
+        return self.to(int16)
+
+    def char(self: Any) -> Any:
+        """In int8."""
+        return self.to(int8)
+
+    def byte(self: Any) -> Any:
+        """In uint8."""
+        return self.to(uint8)
+
+    def bool(self: Any) -> Any:
+        """In bool."""
+        return self.to(bool_)
+
+    def copy_(self: Any, source: Any, non_blocking: Any = False) -> Any:
+        """Write the source's elements, cast, broadcast and moved here."""
+        if isinstance(source, TensorBase) and source.type.device is not self.device:
+            source = transfer(source, self.device)
+        write_value(self, source)
+        return self
+
+    def to_device(self: Any, device: DeviceLike, /, *, stream: Any = None) -> Any:
+        """This tensor on another device."""
+        return self.to(device=device)
