@@ -89,10 +89,10 @@ def program_for(compiled: Any, target: str) -> Program:
     Args:
         target: as `compiler.backend_of` takes it.
     """
-    from genesis.engine.compilation import backend_of
+    from genesis.engine.backends import backend_named
     from genesis.passes.pipeline import run_passes
-    backend = backend_of(target)
-    stages, _, _ = run_passes(on_device(compiled.stages["capture"], Device(backend.name)), backend)
+    backend = backend_named(target)
+    stages, *_ = run_passes(on_device(compiled.stages["capture"], Device(backend.name)), backend)
     return _program(backend, stages)
 
 

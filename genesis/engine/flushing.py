@@ -27,7 +27,6 @@ from genesis.ir.errors import Overwritten
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
-from genesis.ir.source import here
 from genesis.ir.types import Device, cpu
 from genesis.ir.walk import computed, walk
 
@@ -372,7 +371,7 @@ def finish(flush: Flush) -> None:
     _generation += 1
     outputs, results, content = flush.outputs, flush.results, flush.content
     saved, usage = flush.saved
-    if flush.device is not cpu:
+    if flush.device.type == "cuda":
         for node, memory in zip([*(content[storage] for storage in outputs), *saved], results, strict=False):
             memory.source = node.source
     for node, memory in zip(saved, results[len(outputs):], strict=False):
@@ -583,8 +582,8 @@ def allocate(nbytes: int, device: Device) -> Any:
     if device is cpu:
         from genesis.runtime.cpu.storage import CPUStorage
         return CPUStorage(nbytes)
-    from genesis.runtime.cuda.storage import CUDAStorage
-    return CUDAStorage(nbytes, device, here())
+    from genesis.engine.backends import backend_of
+    return backend_of(device).allocate(nbytes, device)
 
 
 def memory_of(tensor: Any) -> Any:

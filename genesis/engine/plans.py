@@ -16,8 +16,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config
+from genesis.engine.backends import backend_of, gpu_at_hand
 from genesis.engine.capture import Captured, build_graph
-from genesis.engine.compilation import Compiled, compile_graph, gpu_at_hand, ready
+from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
 from genesis.engine.symbolic.symbolic_batch import NoLeadingSize, OpenProgram, leading_size
 from genesis.frontend.recording import watched
@@ -71,8 +72,8 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
     """
     start = perf_counter()
     try:
-        if device.type != "cuda":
-            raise Unknown("only plans for CUDA are kept")
+        if not backend_of(device).keeps_plans:
+            raise Unknown(f"plans for {device} are not kept")
         structure, numbers = structure_of(captured.key)
     except Unknown:
         return compile_graph(build_graph(captured), device)

@@ -16,7 +16,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node, Op, literal, make
 from genesis.ir.printer import type_text
 from genesis.ir.source import TextSource
-from genesis.ir.types import Device, TensorType, dtype_named, parse_type
+from genesis.ir.types import Device, TensorType, dtype_named, is_device, parse_type
 
 _TOKEN = re.compile(r"""
     (?P<space>[ \t\n]+)
@@ -254,7 +254,7 @@ def _value(reader: _Reader) -> Any:
     if word in _WORDS:
         return _WORDS[word]
     try:
-        return Device(word) if word.startswith(("cpu", "cuda")) else dtype_named(word)
+        return Device(word) if is_device(word) else dtype_named(word)
     except (TypeError, RuntimeError):
         reader.fail(f"{word} is no value", at)
 

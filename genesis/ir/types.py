@@ -6,7 +6,7 @@ comparing or hashing them costs a pointer comparison. That is what makes recordi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,8 +106,33 @@ def promote_types(a: DType, b: DType) -> DType:
     return b
 
 
+class DeviceKind(NamedTuple):
+    """A type of device, as a backend registers it.
+
+    Attributes:
+        name: "cpu", "cuda".
+        numbered: there may be several: "cuda:1".
+    """
+
+    name: str
+    numbered: bool
+
+
+_kinds: dict[str, DeviceKind] = {"cpu": DeviceKind("cpu", False), "cuda": DeviceKind("cuda", True)}
+
+
+def add_device_kind(kind: DeviceKind) -> None:
+    """Let `Device(kind.name)` be a device."""
+    _kinds[kind.name] = kind
+
+
+def is_device(word: str) -> bool:
+    """Does the word name a device: "cpu", "cuda:1"?"""
+    return word.partition(":")[0] in _kinds
+
+
 class Device:
-    """Where memory is: `type` is "cpu" or "cuda", `index` the GPU's number (0 for the CPU)."""
+    """Where memory is: `type` is a backend's name ("cpu", "cuda"), `index` the device's number (0 if it has none)."""
 
     __slots__ = ("index", "type")
     _all: dict[tuple[str, int], Device] = {}
@@ -117,9 +142,9 @@ class Device:
 
     def __new__(cls, type: str, index: int | None = None) -> Device:
         name, _, number = type.partition(":")
-        if name not in ("cpu", "cuda") or (number and not number.isdigit()):
+        if name not in _kinds or (number and not number.isdigit()):
             from genesis.ir.suggest import did_you_mean
-            near = did_you_mean(name, ("cpu", "cuda")) if name not in ("cpu", "cuda") else ""
+            near = did_you_mean(name, _kinds) if name not in _kinds else ""
             raise RuntimeError(f"invalid device {type!r}{near or ';'} use 'cpu', 'cuda' or 'cuda:N'")
         position = int(number) if number else (index or 0)
         self = cls._all.get((name, position))
@@ -130,10 +155,10 @@ class Device:
         return self
 
     def __str__(self) -> str:
-        return "cpu" if self.type == "cpu" else f"cuda:{self.index}"
+        return f"{self.type}:{self.index}" if _kinds[self.type].numbered else self.type
 
     def __repr__(self) -> str:
-        index = "" if self.type == "cpu" else f", index={self.index}"
+        index = f", index={self.index}" if _kinds[self.type].numbered else ""
         return f"device(type='{self.type}'{index})"
 
     def __reduce__(self) -> tuple:

@@ -37,8 +37,10 @@ def device_from(device: DeviceLike) -> Device:
             named = Device(str(device))  # a wrong name is one whether or not there is a GPU
         except RuntimeError as error:
             raise failure("device", str(error)) from None
-        if named.type == "cpu":
-            return cpu
+        if named.type != "cuda":
+            return named
+    if isinstance(device, Device) and device.type != "cuda":
+        return device
     try:
         return _gpu_from(device)
     except RuntimeError as error:

@@ -121,9 +121,9 @@ class CallReplay:
             fixed[at] = make(control.watch, (node,), (leaf if own is None else tensors[own].leaf,))
         if regions:
             fixed = list(map(entered, self._fixed, fixed))
-        for at, argument, watched in self._given:
+        for at, argument, own_leaf in self._given:
             storage = tensors[argument].storage
-            node = storage.node if watched is None else self._watch(storage.node, watched, tensors)
+            node = storage.node if own_leaf is None else self._watch(storage.node, own_leaf, tensors)
             fixed.insert(at, node if not regions else entered(storage, node))
         return fixed
 

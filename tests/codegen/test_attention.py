@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.lower import BACKEND
 from genesis.codegen.cuda.templates import attention
+from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops.attention import sdpa, sdpa_backward
@@ -31,7 +31,7 @@ TOLERANCE = {bfloat16: 1.5e-2, float16: 2e-3, float32: 1e-5}
 
 def compiled(*outputs: Node, operands: tuple[Node, ...]) -> Schedule:
     """The groups after all passes, each stage verified."""
-    stages, schedule, _ = run_passes(Graph(operands, outputs), BACKEND)
+    stages, schedule, *_ = run_passes(Graph(operands, outputs), backend_named("h200"))
     for name in ("matched", "legal", "prepared"):
         verify(stages[name])
     return schedule
@@ -177,7 +177,7 @@ def test_what_nobody_reads_is_not_computed() -> None:
 def test_unfused_programs_keep_one_kernel_for_several_results() -> None:
     from genesis.passes.fusion.fuse import fuse
     operands, outputs = program((), 20, 20, 16, 16, True, 0.25)
-    stages, _, _ = run_passes(Graph(operands, outputs), BACKEND)
+    stages, *_ = run_passes(Graph(operands, outputs), backend_named("h200"))
     assert kinds(fuse(stages["prepared"], merge=False)).count("attention_backward") == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.lower import BACKEND
+from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Graph, Node
 from genesis.ir.ops.convolution import convolution, convolution_input, convolution_weight, result_sizes
 from genesis.ir.ops.convolution_last import convolution_weight_last
@@ -53,7 +53,7 @@ def program(case: tuple[Any, ...], dtype: DType, bias: bool) -> tuple[tuple[Node
 
 def compiled(operands: tuple[Node, ...], outputs: tuple[Node, ...]) -> Schedule:
     """The groups after all passes, each stage verified."""
-    stages, schedule, _ = run_passes(Graph(operands, outputs), BACKEND)
+    stages, schedule, *_ = run_passes(Graph(operands, outputs), backend_named("h200"))
     for name in ("matched", "legal", "prepared"):
         verify(stages[name])
     return schedule

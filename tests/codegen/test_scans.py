@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.lower import BACKEND
 from genesis.codegen.cuda.templates import scan as template
+from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement, scan
 from genesis.ir.ops import pointwise as p
@@ -22,7 +22,7 @@ from tests.codegen.run_interpreted import compile_cubin, run_schedule
 def results(node: Node, operands: list[Node], data: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
     """An op's results, and the names of its kernels."""
     outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
-    schedule = run_passes(Graph(tuple(operands), outputs), BACKEND)[1]
+    schedule = run_passes(Graph(tuple(operands), outputs), backend_named("h200"))[1]
     return run_schedule(schedule, data, most_programs=512), [emit(group).name for group in schedule.groups]
 
 
@@ -95,7 +95,7 @@ def test_what_leads_to_a_scan_is_computed_in_it() -> None:
     x = an_input(0, (4, 9), bool_)
     flat = movement.reshape(x, shape=(36,))
     node = scan.cumsum(p.cast(flat, dtype=int32), axis=0)
-    schedule = run_passes(Graph((x,), (node,)), BACKEND)[1]
+    schedule = run_passes(Graph((x,), (node,)), backend_named("h200"))[1]
     assert kinds(schedule) == ["scan"] and schedule.groups[0].inputs == (x,)
     data = some(x)
     assert torch.equal(run_schedule(schedule, [data])[0], data.flatten().cumsum(0).int())
@@ -107,5 +107,5 @@ def test_scans_compile_for_hopper(name: str, axis: int) -> None:
     x = an_input(0, (8192, 8192), dtype_named("bfloat16"))
     node = getattr(scan, name)(x, axis=axis)
     outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
-    for group in run_passes(Graph((x,), outputs), BACKEND)[1].groups:
+    for group in run_passes(Graph((x,), outputs), backend_named("h200"))[1].groups:
         assert compile_cubin(emit(group))

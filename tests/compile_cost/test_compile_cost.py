@@ -14,7 +14,8 @@ import pytest
 
 import genesis
 from genesis.codegen.cuda.emit import emit
-from genesis.engine.compilation import backend_of, compile_graph
+from genesis.engine.backends import backend_named
+from genesis.engine.compilation import compile_graph
 from genesis.ir import Device, Graph
 from genesis.ir.parser import parse
 from genesis.ir.printer import print_graph
@@ -59,7 +60,7 @@ def on_cpu(graph: Graph) -> None:
 
 def for_cuda(graph: Graph) -> None:
     """Passes and the text of the kernels; no binaries."""
-    _, schedule, _ = run_passes(graph, backend_of("cuda"))
+    _, schedule, *_ = run_passes(graph, backend_named("cuda"))
     for group in schedule.groups:
         emit(group)
 
@@ -103,7 +104,7 @@ def test_compiling_binaries() -> None:
     from genesis.codegen.cuda.compile import compile_sources
 
     def seconds(size: int) -> float:
-        _, schedule, _ = run_passes(chains.pointwise(size, CUDA), backend_of("cuda"))
+        _, schedule, *_ = run_passes(chains.pointwise(size, CUDA), backend_named("cuda"))
         sources = [emit(group) for group in schedule.groups]
         start = time.perf_counter()
         compile_sources(sources)

@@ -42,9 +42,9 @@ def test_a_layer_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[Group] = []
     real = emitting._emitted
 
-    def counted(group: Group):  # type: ignore[no-untyped-def]
+    def counted(group: Group, gpu: object):  # type: ignore[no-untyped-def]
         emitted.append(group)
-        return real(group)
+        return real(group, gpu)
     monkeypatch.setattr(emitting, "_emitted", counted)
     counts = []
     for layers in (5, 10):

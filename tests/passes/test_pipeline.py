@@ -12,13 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genesis.engine.compilation import Compiled, backend_of, compile_graph
+from genesis.engine.backends import backend_named
+from genesis.engine.compilation import Compiled, compile_graph
 from genesis.ir import OPS, Graph, Node, tensor_type
 from genesis.ir.ops import leaves
 from genesis.ir.parser import parse
 from genesis.ir.types import Device, bfloat16, cpu, float32
 from genesis.ir.verify import VerifyError, verify
-from genesis.passes.pipeline import PASSES, Backend, run_passes
+from genesis.passes import pipeline
+from genesis.passes.pipeline import PASSES, Pass, Work, on_graph, run_passes
 from genesis.runtime.cpu import executor as executor_cpu
 from genesis.runtime.cpu.executor import CPUExecutor
 from genesis.runtime.cpu.storage import CPUStorage
@@ -68,16 +70,19 @@ def test_a_plan_gives_the_evaluators_numbers(graph: Graph, runs: int) -> None:
 @given(graph=graphs())
 def test_every_pass_keeps_the_rules_of_the_ir(graph: Graph) -> None:
     for name in ("cpu", "cuda"):
-        backend = backend_of(name)
-        for _, _, transform in PASSES:
-            graph = verify(transform(graph, backend))
+        backend = backend_named(name)
+        work = Work(graph)
+        for row in PASSES[:-1]:
+            if row.runs_for(backend):
+                work = row.run(work, backend)
+                verify(work.graph)
 
 
 def test_stages() -> None:
     graph = parse("graph(%x: f32[4]) { %y: f32[4] = silu(%x) %l: f32[] = sum(%y, axes=(0,)) %g: (f32[4],) = grad(%l, "
                   "1.0, %x, outputs=1, create_graph=False) %r: f32[4] = item(%g, index=0) return %r }")
-    stages, schedule, memory = run_passes(graph, backend_of("cpu"))
-    assert list(stages) == ["input", *(stage for _, stage, _ in PASSES), "recomputed", "groups", "memory"]
+    stages, schedule, memory, _ = run_passes(graph, backend_named("cpu"))
+    assert list(stages) == ["input", *(row.stage for row in PASSES[:-1]), "groups"]
     assert stages["input"] is graph and stages["groups"] is schedule and stages["memory"] is memory
     assert " grad(" in str(stages["capture"]) and " grad(" not in str(stages["grad"])
     assert schedule.graph is stages["prepared"]
@@ -85,14 +90,34 @@ def test_stages() -> None:
 
 def test_a_pass_that_breaks_a_rule_is_named_under_genesis_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     x = leaves.input(index=0, type=tensor_type((4,), float32))
-    real = backend_of("cpu")
-    broken = Backend("cpu", real.supports, lambda graph: Graph((), graph.outputs), real.group, real.may_overwrite)
+    broken = Pass("breaks", "broken", on_graph(lambda graph: Graph((), graph.outputs)))
+    monkeypatch.setattr(pipeline, "PASSES", (*PASSES[:3], broken, *PASSES[3:]))
     graph = Graph((x,), (OPS["exp"](x),))
     monkeypatch.setenv("GENESIS_VERIFY", "1")
-    with pytest.raises(VerifyError, match="none of the graph's inputs"):
-        run_passes(graph, broken)
+    with pytest.raises(VerifyError, match=r"after the pass breaks: .*none of the graph's inputs"):
+        run_passes(graph, backend_named("cpu"))
     monkeypatch.setenv("GENESIS_VERIFY", "0")
-    run_passes(graph, Backend("cpu", real.supports, lambda graph: graph, real.group, real.may_overwrite))
+    run_passes(graph, backend_named("cpu"))
+
+
+def test_every_row_has_a_name_and_a_stage_of_its_own() -> None:
+    assert len({row.name for row in PASSES}) == len({row.stage for row in PASSES}) == len(PASSES)
+
+
+def test_what_a_backend_asks_for_are_optional_rows() -> None:
+    optional = {row.name for row in PASSES if row.optional}
+    asked = [backend_named(name).passes for name in ("cpu", "cuda")]
+    assert frozenset().union(*asked) == optional and all(passes <= optional for passes in asked)
+
+
+def test_each_pass_that_ran_says_what_it_did() -> None:
+    x = leaves.input(index=0, type=tensor_type((4,), float32))
+    graph = Graph((x,), (OPS["silu"](x),))
+    reports = run_passes(graph, backend_named("h200")).reports
+    assert [report.name for report in reports][:2] == ["inline", "autodiff"] and reports[-1].name == "plan_memory"
+    legalized = next(report for report in reports if report.name == "legalize")
+    assert legalized.before == 2 < legalized.after and legalized.seconds > 0
+    assert next(report for report in reports if report.name == "group").after == 1
 
 
 # Special programs

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from genesis.codegen.cpu import lower as lower_cpu
-from genesis.engine.compilation import backend_of
+from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import single_nodes
@@ -233,7 +233,7 @@ def test_the_cuda_schedule_gets_a_plan_too() -> None:
         return %d, %t, %e
     }"""
     from genesis.passes.pipeline import run_passes
-    backend = backend_of("cuda")
-    _, schedule, plan = run_passes(parse(text), backend)
+    backend = backend_named("cuda")
+    _, schedule, plan, _ = run_passes(parse(text), backend)
     check_plan(schedule, plan, backend.may_overwrite)
     assert plan.max_live_bytes <= plan.arena_bytes

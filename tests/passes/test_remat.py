@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genesis.engine.compilation import backend_of
+from genesis.engine.backends import backend_named
 from genesis.ir import OPS, Device, DType, Graph, Node
 from genesis.ir.node import make, number
 from genesis.ir.ops import control, leaves, movement, reduction
@@ -42,7 +42,7 @@ from tests.passes.texts import assert_text
 
 def scheduled(graph: Graph) -> Schedule:
     """The CUDA schedule of a program, gradients and composites expanded, before the pass."""
-    return lower_peak(fuse(canonicalize(legalize(canonicalize(autodiff(graph)), backend_of("cuda").supports))))
+    return lower_peak(fuse(canonicalize(legalize(canonicalize(autodiff(graph)), backend_named("cuda").supports))))
 
 
 def gradient(loss: Node, *wrt: Node) -> tuple[Node, ...]:
@@ -263,7 +263,7 @@ def test_random_programs_cut_anywhere(seed: int) -> None:
 def test_its_cost_grows_about_linearly() -> None:
     def seconds(size: int) -> float:
         graph = chains.training_step(size, Device("cuda"))
-        for transform in (autodiff, canonicalize, lambda g: legalize(g, backend_of("cuda").supports)):
+        for transform in (autodiff, canonicalize, lambda g: legalize(g, backend_named("cuda").supports)):
             graph = transform(graph)
         schedule = fuse(graph)
         return cost(lambda: remat(schedule, fuse, least=0, sparing=True))

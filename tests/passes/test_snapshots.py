@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.engine.compilation import backend_of
+from genesis.engine.backends import backend_named
 from genesis.ir import Graph
 from genesis.ir.ops import pointwise as p
 from genesis.ir.parser import parse
@@ -12,7 +12,7 @@ from genesis.passes.memory.plan_memory import plan_memory
 from tests.codegen.programs import inputs
 from tests.passes.texts import assert_text
 
-MAY_OVERWRITE = backend_of("cuda").may_overwrite
+MAY_OVERWRITE = backend_named("cuda").may_overwrite
 
 
 def test_an_output_that_is_overwritten_is_a_copy() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_runs, swap_last
@@ -25,7 +26,7 @@ def gradient(rows: int, columns: int, depth: int, dtype: DType = bfloat16) -> Gr
 
 def runs_of(graph: Graph) -> int:
     """How many parts the one product has."""
-    found = [node["runs"] for node in split_products(graph).nodes if node.op is matmul_runs]
+    found = [node["runs"] for node in split_products(graph, H200).nodes if node.op is matmul_runs]
     return found[0] if found else 1
 
 
@@ -38,11 +39,11 @@ def test_few_tiles_are_spread_over_the_gpu() -> None:
                                    gradient(768, 768, 16384, float32)],
                          ids=["overlaps", "many tiles", "short", "float32"])
 def test_what_gains_little_is_left(graph: Graph) -> None:
-    assert runs_of(graph) == 1 and split_products(graph).outputs == graph.outputs
+    assert runs_of(graph) == 1 and split_products(graph, H200).outputs == graph.outputs
 
 
 def test_the_sum_of_the_parts_is_rounded_once() -> None:
-    node, = split_products(gradient(512, 512, 16384)).outputs
+    node, = split_products(gradient(512, 512, 16384), H200).outputs
     assert node.dtype is bfloat16 and node.op.name == "cast" and node.inputs[0].dtype is float32
 
 
@@ -62,7 +63,7 @@ def test_parts_are_the_products_of_their_runs(depth: int, runs: int, dtype: DTyp
 
 def test_parts_add_up_to_the_product() -> None:
     graph = gradient(64, 64, 16384)
-    split = split_products(graph)
+    split = split_products(graph, H200)
     assert runs_of(graph) > 1
     g, x = (some(node) * 0.1 for node in graph.inputs)
     schedule = check(list(split.inputs), *split.outputs, data=[g, x])
@@ -70,7 +71,7 @@ def test_parts_add_up_to_the_product() -> None:
 
 
 def test_products_of_runs_are_not_serialized(tmp_path: Path) -> None:
-    graph = split_products(gradient(768, 768, 16384))
+    graph = split_products(gradient(768, 768, 16384), H200)
     kernel = next(emit(group) for group in fuse(graph).groups if group.kind == "matmul")
     said = remarks(ptx_of(kernel), tmp_path)
     assert "registers" in said and "serialized" not in said, said

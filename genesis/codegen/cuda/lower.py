@@ -10,8 +10,6 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import KernelSource, TensorTable
-from genesis.config import config
-from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
@@ -19,18 +17,11 @@ from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.types import float32, int64, tensor_type
-from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.materialize import OPAQUE
-from genesis.passes.fusion.shadow_weights import keep_copies
 from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
-from genesis.passes.graph.snapshots import copy_while_updating
-from genesis.passes.graph.split_k import split_products
-from genesis.passes.graph.split_reductions import split_reductions
-from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
-from genesis.passes.pipeline import Backend
 from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
@@ -80,32 +71,6 @@ FLASH = {"flash_attention": 0, "flash_attention_dq": 1, "flash_attention_dkv": 1
 def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     """True if the kernel can write this output over this operand's memory."""
     return (output, operand) in group.in_place
-
-
-def prepare(graph: Graph, gpu: GpuModel) -> Graph:
-    """The last rewrites before grouping."""
-    prepared = copy_while_updating(split_reductions(split_scans(split_products(graph, gpu), gpu), gpu))
-    return keep_copies(prepared) if config.fuse and config.keep_copies else prepared
-
-
-def group(graph: Graph) -> Schedule:
-    """The kernels, in order."""
-    return fuse(graph, merge=config.fuse)
-
-
-PATTERNS: Final = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
-                   "convolution_weight_last")
-"""The rules that there are kernels for."""
-
-
-def backend_for(gpu: GpuModel) -> Backend:
-    """What the passes ask about compiling for a GPU."""
-    return Backend("cuda", supports, lambda graph: prepare(graph, gpu), group, may_overwrite, PATTERNS, gpu,
-                   recomputes=True)
-
-
-BACKEND: Final = backend_for(H200)
-"""The one that needs no GPU to be there."""
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,

@@ -12,7 +12,8 @@ from dataclasses import replace
 from operator import le
 from typing import TYPE_CHECKING, Any
 
-from genesis.engine.compilation import plan_of, target_of
+from genesis.engine.backends import backend_of
+from genesis.engine.compilation import plan_of
 from genesis.engine.symbolic.symbolic_batch import closed
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_open
@@ -47,10 +48,10 @@ class Family:
         self.form: PlanForm
         try:
             with trace:
-                target = target_of(device)
-                stages, schedule, memory = run_passes(graph, target.backend)
+                passed = run_passes(graph, backend_of(device), last="lower")
+                memory = passed.memory
                 moving = _moving(memory)
-                plan = plan_of(graph, device, stages["prepared"], schedule, memory, target)
+                plan = plan_of(graph, device, passed)
                 self.form, moved, self._bytes = write_form(
                     plan, numbers, trace, tuple(trace.guards), moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])

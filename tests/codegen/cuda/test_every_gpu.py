@@ -10,7 +10,7 @@ import pytest
 
 from genesis.codegen.cuda.compile import compile_sources
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.lower import backend_for
+from genesis.engine.backends import cuda_backend
 from genesis.ir import OPS, DType, Graph, Node, literal
 from genesis.ir.ops import control, leaves, movement, sorting
 from genesis.ir.ops import pointwise as p
@@ -130,7 +130,7 @@ PROGRAMS = {
 def groups_of(program: Program, architecture: int) -> tuple[Group, ...]:
     """What becomes a kernel each."""
     operands, outputs = program
-    return run_passes(Graph(operands, outputs, (), NUMBERS), backend_for(GPUS[architecture]))[1].groups
+    return run_passes(Graph(operands, outputs, (), NUMBERS), cuda_backend(GPUS[architecture]))[1].groups
 
 
 def compiles(program: Program, architecture: int) -> None:

@@ -16,12 +16,10 @@ from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
 from genesis.codegen.cuda.kernel_ir import build
-from genesis.codegen.cuda.lower import backend_for
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import compilation as compiler
+from genesis.engine import backends, plans
 from genesis.engine import flushing as engine
-from genesis.engine import plans
-from genesis.engine.compilation import backend_of
+from genesis.engine.backends import backend_named, cuda_backend
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
@@ -67,21 +65,21 @@ def test_cuda_means_an_h200_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatc
     def none() -> None:
         raise RuntimeError("CUDA is not available")
     monkeypatch.setattr(cuda_driver, "driver", none)
-    assert backend_of("cuda").gpu == H200
+    assert backend_named("cuda").gpu == H200
 
 
 def test_cuda_means_the_gpu_at_hand() -> None:
     cuda_driver.install(HostDriver(capability=(8, 9)))
     try:
-        gpu = backend_of("cuda").gpu
-        assert gpu == compiler.gpu_at_hand(0) and isinstance(gpu, GpuModel) and gpu.capability == (8, 9)
+        gpu = backend_named("cuda").gpu
+        assert gpu == backends.gpu_at_hand(0) and isinstance(gpu, GpuModel) and gpu.capability == (8, 9)
     finally:
         cuda_driver.install(None)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_named_gpu_is_a_target(name: str) -> None:
-    assert backend_of(name).gpu == MODELS[name] and backend_of(name).name == "cuda"
+    assert backend_named(name).gpu == MODELS[name] and backend_named(name).name == "cuda"
 
 
 def test_no_other_file_knows_a_gpu_by_its_numbers() -> None:
@@ -102,7 +100,7 @@ def test_no_other_file_knows_a_gpu_by_its_numbers() -> None:
 def kernels(gpu: GpuModel, *outputs: Node) -> list[KernelSource]:
     """The kernels of a program on a GPU."""
     graph = Graph(tuple(dict.fromkeys(x for x in Graph((), outputs).nodes if x.op.name == "input")), outputs)
-    return [emit(group, gpu) for group in run_passes(graph, backend_for(gpu))[1].groups]
+    return [emit(group, gpu) for group in run_passes(graph, cuda_backend(gpu))[1].groups]
 
 
 @pytest.mark.parametrize("architecture", GPUS)
@@ -148,7 +146,7 @@ def test_tiles_of_attention_fit_shared_memory(gpu: GpuModel, head: int) -> None:
     """q and g of a tile stay, a tile of k and v is there and another on its way: all in 16 bits."""
     from tests.codegen.test_attention import program
     operands, outputs = program((4,), 1024, 1024, head, head, True, 0.1)
-    schedule = run_passes(Graph(operands, outputs), backend_for(gpu))[1]
+    schedule = run_passes(Graph(operands, outputs), cuda_backend(gpu))[1]
     found = next(s for s in (emit(group, gpu) for group in schedule.groups) if s.name == "attention_dq")
     i, j = found.constexprs["I"], found.constexprs["J"]
     assert 2 * 2 * head * (i + (found.num_stages - 1) * j) <= gpu.block_shared_memory

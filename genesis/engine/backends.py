@@ -1,0 +1,204 @@
+"""The backends that there are: code generation and runtime of each kind of device, joined in one `Backend`.
+
+Each imports what it needs when it is asked: making a tensor on the CPU needs no torch, a plan from disk no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.codegen.base import Backend, Executor
+from genesis.config import config
+from genesis.ir.source import here
+from genesis.ir.types import Device, DeviceKind, add_device_kind
+
+if TYPE_CHECKING:
+    from genesis.codegen.cuda.gpu_model import GpuModel
+    from genesis.ir.graph import Graph
+    from genesis.ir.node import Node
+    from genesis.passes.groups import Group, Schedule
+    from genesis.passes.memory.plan_memory import MemoryPlan
+    from genesis.runtime.cuda.driver import Driver
+    from genesis.runtime.plan import Plan
+
+_makers: Final[dict[str, Callable[[int], Backend]]] = {}
+"""Device type → what makes the backend of the device with this number."""
+
+
+def register(name: str, make: Callable[[int], Backend], *, numbered: bool = False) -> None:
+    """Let programs run on devices of this type. Registering a name again replaces its backend.
+
+    Args:
+        name: the device type: `genesis.ones(2, device=name)`.
+        make: the device's number → its backend. Called often: it returns the same object for the same device.
+        numbered: there may be several, "name:0", "name:1".
+    """
+    _makers[name] = make
+    add_device_kind(DeviceKind(name, numbered))
+
+
+def backend_of(device: Device) -> Backend:
+    """The backend of a device."""
+    return _makers[device.type](device.index)
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of a device type, or CUDA's for a GPU by its name ("a100", "h200", …). No device has to be there.
+
+    >>> backend_named("l4").gpu.multiprocessors
+    58
+    """
+    if name in _makers:
+        return _makers[name](0)
+    from genesis.codegen.cuda.gpu_model import MODELS
+    return cuda_backend(MODELS[name])
+
+
+class CPUBackend(Backend):
+    """torch calls over planned memory, one op or composite a group."""
+
+    name = "cpu"
+    passes = frozenset({"make_contiguous"})
+
+    @cached_property
+    def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
+        from genesis.codegen.cpu.lower import supports
+        return supports
+
+    @cached_property
+    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]
+        from genesis.codegen.cpu.lower import may_overwrite
+        return may_overwrite
+
+    def group(self, graph: Graph) -> Schedule:
+        from genesis.codegen.cpu.lower import is_view
+        from genesis.passes.fusion.group_per_op import single_nodes
+        return single_nodes(graph, is_view)
+
+    def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
+        from genesis.codegen.cpu.lower import lower
+        return lower(schedule, memory)
+
+    def executor(self, plan: Plan) -> Executor:
+        from genesis.runtime.cpu.one_call import OneCall, is_one_call
+        if is_one_call(plan):
+            return OneCall(plan)
+        from genesis.runtime.cpu.executor import CPUExecutor
+        return CPUExecutor(plan)
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        from genesis.runtime.cpu.storage import CPUStorage
+        return CPUStorage(nbytes)
+
+    def device_count(self) -> int:
+        return 1
+
+
+class CUDABackend(Backend):
+    """Triton kernels for a model of a GPU, launched through cuda-python."""
+
+    name = "cuda"
+    passes = frozenset({"split_k", "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat"})
+    patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
+                "convolution_weight_last")
+    checks_indices = True
+    keeps_plans = True
+    notes_sources = True
+
+    def __init__(self, gpu: GpuModel):
+        self.gpu: GpuModel = gpu
+
+    @cached_property
+    def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
+        from genesis.codegen.cuda.lower import supports
+        return supports
+
+    @cached_property
+    def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]
+        from genesis.codegen.cuda.lower import may_overwrite
+        return may_overwrite
+
+    def group(self, graph: Graph) -> Schedule:
+        from genesis.passes.fusion.fuse import fuse
+        return fuse(graph, merge=config.fuse)
+
+    def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
+        from genesis.codegen.cuda.lower import lower
+        from genesis.runtime.cuda.kernel_cache import KernelCache
+        return lower(schedule, memory, KernelCache(), gpu=self.gpu), ()
+
+    def executor(self, plan: Plan) -> Executor:
+        if plan.kept:
+            from genesis.runtime.cuda.shadow_executor import KeepingExecutor
+            return KeepingExecutor(plan)
+        from genesis.runtime.cuda.executor import CudaExecutor
+        return CudaExecutor(plan)
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        from genesis.runtime.cuda.storage import CUDAStorage
+        return CUDAStorage(nbytes, device, here())
+
+    def device_count(self) -> int:
+        from genesis.runtime.cuda.cuda_python_driver import driver
+        try:
+            return driver().device_count()
+        except RuntimeError:
+            return 0
+
+
+class FakeCUDABackend(CUDABackend):
+    """CUDA without a GPU: the same plans and kernels, run by Triton's interpreter on host memory. Slow; for tests.
+
+    >>> from genesis.runtime.fake_cuda.driver import HostDriver
+    >>> with FakeCUDABackend(HostDriver(memory_bytes=1 << 20)):
+    ...     backend_named("cuda").device_count()
+    1
+    """
+
+    def __init__(self, driver: Driver):
+        from genesis.codegen.cuda.gpu_model import model_of
+        super().__init__(model_of(driver.properties(0)))
+        self.driver = driver
+
+    def __enter__(self) -> FakeCUDABackend:
+        """From here on "cuda" is the fake GPU."""
+        from genesis.runtime.cuda.cuda_python_driver import install
+        install(self.driver)
+        register("cuda", lambda index: self, numbered=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from genesis.runtime.cuda.cuda_python_driver import install
+        install(None)
+        register("cuda", lambda index: cuda_backend(gpu_at_hand(index)), numbered=True)
+
+
+@cache
+def cuda_backend(gpu: GpuModel) -> CUDABackend:
+    """CUDA's backend for a model of a GPU."""
+    return CUDABackend(gpu)
+
+
+def gpu_at_hand(index: int) -> GpuModel:
+    """What GPU number `index` is. Where there is no GPU, programs can still be compiled: for an H200.
+
+    Raises:
+        RuntimeError: kernels are not built for such a GPU.
+    """
+    from genesis.codegen.cuda.gpu_model import H200, model_of
+    from genesis.runtime.cuda.cuda_python_driver import driver
+    from genesis.runtime.cuda.driver import require_capability
+    try:
+        gpus = driver()
+    except RuntimeError:
+        return H200
+    properties = gpus.properties(index)
+    require_capability(properties)
+    return model_of(properties)
+
+
+_cpu: Final = CPUBackend()
+register("cpu", lambda index: _cpu)
+register("cuda", lambda index: cuda_backend(gpu_at_hand(index)), numbered=True)
