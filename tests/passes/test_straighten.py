@@ -63,8 +63,8 @@ def test_values_and_steps() -> None:
     data = np.random.default_rng(0).standard_normal((LARGE, LARGE)).astype(np.float32)
     engine.flush([])  # what other tests left to be written is not part of this program
     a = genesis.tensor(data)
-    result = a.t() * 2 + a.t()
-    np.testing.assert_array_equal(result.numpy(), data.T * 2 + data.T)
+    result = a + a.t()  # of two orders: turned operands alone give a turned result, nothing to copy
+    np.testing.assert_array_equal(result.numpy(), data + data.T)
     plan = engine.last_plan()
     assert plan is not None
-    assert [group.nodes[0].op.name for group in plan.schedule.groups if group.kind != "view"] == ["cast", "mul", "add"]
+    assert [group.nodes[0].op.name for group in plan.schedule.groups if group.kind != "view"] == ["cast", "add"]
