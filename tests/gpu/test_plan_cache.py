@@ -26,7 +26,7 @@ from genesis.engine import plans
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
-from tests.gpu.test_kept_copies import train
+from tests.gpu.test_shadow_weights import train
 
 ROOT = Path(__file__).resolve().parents[2]
 

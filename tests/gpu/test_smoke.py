@@ -136,7 +136,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {f.__name__: f for f in (
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_smoke(cuda, name):
     if name == "long_sorts" and not cuda.real:
-        pytest.skip("takes a minute in the interpreter; tests/codegen/test_sorting.py has its kernels")
+        pytest.skip("takes a minute in the interpreter; tests/codegen/cuda/test_sorting.py has its kernels")
     for _ in range(3 if cuda.real else 1):
         PROGRAMS[name]()
 

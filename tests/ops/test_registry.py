@@ -30,7 +30,7 @@ from tests.evaluate import evaluate
 LEAVES = {name for name, op in OPS.items() if op.kind == "leaf"} - {"const", "iota"}
 CONTROL = {name for name, op in OPS.items() if op.kind == "control"}
 RANDOM = {"random_bits", "uniform", "normal", "integers", "dropout"}
-"""Their values are tested in tests/codegen_cpu/test_random.py: no formula gives the expected ones."""
+"""Their values are tested in tests/codegen/cpu/test_random.py: no formula gives the expected ones."""
 
 THROUGH_FORWARD = {"sdpa_backward", "max_pool_backward", "adaptive_max_pool_backward"}
 """One of its operands is the forward's result, so it is tested as sdpa's gradient."""

@@ -3,8 +3,8 @@
 The GPU's library has them too, but some are more than two units in the last place (ulp) off, and some divide and take
 roots approximately under Triton. These are made of operations that IEEE 754 rounds (+, ·, fma, `div_rn`, `sqrt_rn`), so
 they give the same results in Triton's interpreter as on a GPU, and their errors are measured on the host
-(tests/codegen/test_float32_functions.py). An approximate reciprocal is taken where one step of Newton's follows: what
-is left of its error is 2^-44. For tan and pow float64 is used: its errors vanish in the rounding to float32.
+(tests/codegen/cuda/test_float32_functions.py). An approximate reciprocal is taken where one step of Newton's follows:
+what is left of its error is 2^-44. For tan and pow float64 is used: its errors vanish in the rounding to float32.
 
 The largest errors found, in ulp, and instructions an element on sm_90 (without the rare paths of a division or root):
 exp2 0.85, 17; sigmoid 0.82, 41; log10 0.85, 36; asin 1.15, 33; acos 1.11, 31; atan 1.21, 25; atan2 1.47, 47; sinh 1.20,

@@ -20,9 +20,9 @@ from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import bfloat16, float16, float32, float64, int8, int64
 from genesis.passes.groups import Group
 from genesis.passes.pipeline import run_passes
-from tests.codegen import test_attention, test_convolution
+from tests.codegen.cuda import test_attention, test_convolution
 from tests.codegen.cuda.gpus import GPUS
-from tests.codegen.programs import an_input, inputs
+from tests.codegen.cuda.programs import an_input, inputs
 
 Program = tuple[tuple[Node, ...], tuple[Node, ...]]
 """Operands and results."""

@@ -31,7 +31,7 @@ from genesis.runtime.cuda import cuda_python_driver as cuda_driver
 from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.gpus import GPUS, SAID_BY_AN_H200
-from tests.codegen.programs import an_input, inputs
+from tests.codegen.cuda.programs import an_input, inputs
 from tests.gpu.conftest import forget_plans, images_of_sources
 
 # Where a model comes from
@@ -144,7 +144,7 @@ def test_a_product_with_few_tiles_is_cut_only_where_multiprocessors_would_be_idl
 @pytest.mark.parametrize("gpu", [MODELS["l4"], H200], ids=lambda gpu: gpu.name)
 def test_tiles_of_attention_fit_shared_memory(gpu: GpuModel, head: int) -> None:
     """q and g of a tile stay, a tile of k and v is there and another on its way: all in 16 bits."""
-    from tests.codegen.test_attention import program
+    from tests.codegen.cuda.test_attention import program
     operands, outputs = program((4,), 1024, 1024, head, head, True, 0.1)
     schedule = run_passes(Graph(operands, outputs), cuda_backend(gpu))[1]
     found = next(s for s in (emit(group, gpu) for group in schedule.groups) if s.name == "attention_dq")

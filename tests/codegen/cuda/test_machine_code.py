@@ -1,0 +1,87 @@
+"""What becomes of a kernel behind Triton: products on tensor cores do not wait for each other, small numbers stay,
+accesses are wide."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.source import KernelSource, define
+from genesis.codegen.cuda.worker import options_of
+from genesis.ir import OPS, Graph
+from genesis.ir.node import Node
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.types import DType, bfloat16, float32
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.programs import an_input
+
+DEEP, WIDE = (4096, 3072), (768, 3072)
+
+
+def ptx_of(kernel: KernelSource) -> str:
+    """What Triton makes of a kernel for sm_90, before ptxas."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    parts = kernel.key_parts()
+    names = [name for name, _ in parts["signature"]]
+    attributes: dict[Any, Any] = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
+    source = ASTSource(fn=define(parts["source"])[parts["name"]], signature=dict(parts["signature"]),
+                       constexprs=dict(parts["constexprs"]), attrs=attributes)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options_of(parts)).asm["ptx"]
+
+
+def remarks(ptx: str, folder: Path) -> str:
+    """What ptxas says about it."""
+    from triton.backends.nvidia.compiler import get_ptxas
+    (folder / "kernel.ptx").write_text(ptx)
+    done = subprocess.run([get_ptxas(90).path, "-arch=sm_90a", "-v", str(folder / "kernel.ptx"), "-o",
+                           str(folder / "kernel.cubin")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_products_are_not_serialized(layout: str, tmp_path: Path) -> None:
+    def operand(position: int, shape: tuple[int, int], transposed: bool) -> tuple[Node, Node]:
+        x = an_input(position, shape[::-1] if transposed else shape, bfloat16)
+        return x, swap_last(x) if transposed else x
+    (x, a), (y, b) = operand(0, DEEP, layout[0] == "T"), operand(1, WIDE[::-1], layout[1] == "T")
+    kernel, = (emit(group) for group in fuse(Graph((x, y), (matmul(a, b),))).groups)
+    ptx = ptx_of(kernel)
+    said = remarks(ptx, tmp_path)
+    assert "wgmma.mma_async" in ptx and "registers" in said
+    assert "serialized" not in said, said
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "expm1", "log1p", "sin", "log2", "exp2"])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_numbers_below_the_normal_range_are_not_flushed(name: str, dtype: DType) -> None:
+    """floor(-1e-40) is -1, and expm1(1e-40) is 1e-40."""
+    x = an_input(0, (256,), dtype)
+    kernel, = (emit(group) for group in fuse(Graph((x,), (OPS[name](x),))).groups)
+    assert ".ftz" not in ptx_of(kernel)
+
+
+def test_functions_in_float32_are_made_of_rounded_instructions() -> None:
+    """Of approximate ones only reciprocals, after which comes a step of Newton's."""
+    x, y = an_input(0, (256,), float32), an_input(1, (256,), float32)
+    unary = ("exp2", "log10", "sigmoid", "asin", "acos", "atan", "sinh", "cosh", "acosh", "atanh", "erfc")
+    outputs = [OPS[name](x) for name in unary]
+    outputs += [OPS[name](x, y) for name in ("pow", "atan2", "hypot", "logaddexp", "logaddexp2")]
+    kernels = [emit(group) for group in fuse(Graph((x, y), tuple(outputs))).groups]
+    ptx = "".join(map(ptx_of, kernels)).replace("rcp.approx.ftz.f32", "")
+    assert "fma.rn.f32" in ptx and "sqrt.rn.f32" in ptx and "div.rn.f32" in ptx and "fma.rn.f64" in ptx
+    assert ".approx" not in ptx and ".full" not in ptx and ".ftz" not in ptx
+
+
+def test_a_transpose_reads_and_writes_vectors() -> None:
+    x = an_input(0, (1024, 2048), bfloat16)
+    kernel, = (emit(group) for group in fuse(Graph((x,), (swap_last(x),))).groups)
+    ptx = ptx_of(kernel)
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
+    assert "global.b16" not in ptx

@@ -1,0 +1,177 @@
+"""Reductions and what fuses with them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.ir import OPS, Graph
+from genesis.ir.ops import composite, leaves, movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.types import bfloat16, bool_, dtype_named, float32, int64
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.programs import GPU, an_input, check, inputs, kinds, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
+
+AXES = [((7,), (0,)), ((3, 5), (1,)), ((3, 5), (0,)), ((3, 5), (0, 1)), ((2, 3, 5), (0, 2)), ((2, 3, 5), (1,)),
+        ((1, 5, 1), (0, 2)), ((4, 1), (1,)), ((1, 1), (0, 1)), ((3, 5), ())]
+
+
+@pytest.mark.parametrize(("shape", "axes"), AXES)
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "any", "all"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "uint8", "bool"])
+def test_every_reduction_over_any_axes(name: str, shape: tuple[int, ...], axes: tuple[int, ...], dtype: str) -> None:
+    if (dtype == "bool" and name in ("sum", "prod", "max", "min")) or (not axes and name in ("max", "min")):
+        pytest.skip("no such op in torch")
+    x = an_input(0, shape, dtype_named(dtype))
+    outputs = (OPS[name](x, axes=axes), OPS[name](x, axes=axes, keepdims=True))
+    check([x], *outputs, tolerance=2e-2 if dtype == "bfloat16" else 1e-5)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "any", "all"])
+@pytest.mark.parametrize(("shape", "axes"), [((0,), (0,)), ((3, 0), (1,)), ((3, 0), (0,)), ((0, 3), (0,))])
+def test_reductions_of_nothing(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x, = inputs(shape)
+    check([x], OPS[name](x, axes=axes))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_extremum_and_the_first_nan_win(name: str, axis: int) -> None:
+    x, = inputs((4, 6))
+    data = torch.tensor([[1.0, 3, 3, 2, -5, -5], [math.nan, 1, math.nan, 9, -9, 0], [-math.inf] * 6, [math.inf] * 6])
+    check([x], OPS[name](x, axis=axis), data=[data], tolerance=0)
+    check([x], OPS[name](x, axis=axis), data=[torch.zeros(4, 6)], tolerance=0)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extrema_keep_nan(name: str) -> None:
+    x, = inputs((3, 5))
+    data = torch.tensor([[1.0, 2, math.nan, 0, 1], [1, 2, 3, 4, 5], [-math.inf] * 5])
+    check([x], OPS[name](x, axes=(1,)), OPS[name](x, axes=(0,)), data=[data])
+
+
+def _softmax(x):
+    return (composite.softmax(x, axis=x.type.ndim - 1),)
+
+
+def _norm(x):
+    weight, bias = inputs(x.shape, x.shape[-1:], x.shape[-1:], dtype=x.dtype)[1:]
+    return (composite.layer_norm(x, weight, bias, ndim=1, eps=1e-5),)
+
+
+def _rms(x):
+    return (composite.rms_norm(x, inputs(x.shape, x.shape[-1:], dtype=x.dtype)[1], ndim=1, eps=1e-5),)
+
+
+def _entropy(x):
+    return (composite.cross_entropy(x, an_input(1, x.shape[:1], int64)),)
+
+
+def _entropy_backward(x):
+    return (composite.cross_entropy_backward(an_input(2, x.shape[:1]), x, an_input(1, x.shape[:1], int64)),)
+
+
+def _log_softmax(x):
+    return (composite.log_softmax(x, axis=1),)
+
+
+def _operands(*outputs) -> list:
+    nodes = Graph((), tuple(outputs)).nodes
+    return sorted((n for n in nodes if n.op.name == "input"), key=lambda n: n["index"])
+
+
+@pytest.mark.parametrize("program", [_softmax, _norm, _rms, _entropy, _entropy_backward, _log_softmax])
+@pytest.mark.parametrize("dtype", [float32, bfloat16])
+def test_a_composite_over_rows_is_one_kernel(program, dtype) -> None:
+    outputs = program(an_input(0, (5, 37), dtype))
+    if program is _entropy_backward and dtype is bfloat16:
+        pytest.skip("its gradient operand is float32 here")
+    schedule = check(_operands(*outputs), *outputs)
+    assert kinds(schedule) == ["loop"]
+
+
+@pytest.mark.parametrize("program", [_softmax, _norm, _entropy])
+@pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4), Blocks(4, 64, False, 4),
+                                    Blocks(1, 16, True, 4, stages=3), Blocks(1, 8, True, 4, held=1 << 16),
+                                    Blocks(2, 16, True, 4, held=37 * 4)])
+def test_rows_longer_than_a_block_are_walked_over(program, blocks: Blocks) -> None:
+    outputs = program(an_input(0, (5, 37)))
+    graph = decomposed(Graph(tuple(_operands(*outputs)), outputs))
+    group, = fuse(graph).groups
+    data = {x: some(x) for x in graph.inputs}
+    memory = data | {node: empty(node) for node in group.outputs}
+    run_source(emit_loop(group, blocks), memory)
+    want, = evaluate(graph, list(data.values()))
+    torch.testing.assert_close(memory[group.outputs[0]], want, rtol=1e-5, atol=1e-5)
+
+
+def test_argmax_over_a_walk() -> None:
+    x, = inputs((3, 50))
+    group, = fuse(Graph((x,), (r.argmax(x, axis=1),))).groups
+    data = torch.zeros(3, 50)
+    data[0, 40], data[1, 7], data[1, 30], data[2] = 1.0, math.nan, math.nan, -math.inf
+    memory = {x: data, group.outputs[0]: empty(group.outputs[0])}
+    run_source(emit_loop(group, Blocks(1, 8, True, 4)), memory)
+    assert memory[group.outputs[0]].tolist() == [40, 7, 0]
+
+
+def test_reductions_of_one_input_share_a_kernel() -> None:
+    x, = inputs((6, 9))
+    schedule = check([x], r.sum(x, axes=(1,)), r.max(x, axes=(1,)), r.sum(x * x, axes=(1,)))
+    assert kinds(schedule) == ["loop"]
+
+
+def test_a_reduction_of_another_axis_does_not() -> None:
+    x, = inputs((6, 9))
+    y = p.exp(x)
+    schedule = check([x], r.sum(y, axes=(1,)), r.sum(y, axes=(0,)))
+    assert len(schedule.groups) == 2
+    assert any("different spaces" in refusal.why for refusal in schedule.refusals)
+
+
+def test_a_result_of_another_row_is_never_read() -> None:
+    """flip(sum over rows) mixes rows: fusing it would read what is not yet computed."""
+    x, = inputs((6, 9))
+    total = r.sum(x, axes=(1,), keepdims=True)
+    schedule = check([x], x * movement.expand(movement.flip(total, axes=(0,)), shape=(6, 9)))
+    assert len(schedule.groups) == 2
+    assert any("another row" in refusal.why for refusal in schedule.refusals)
+
+
+@pytest.mark.parametrize("program", [_softmax, _norm, _entropy])
+@pytest.mark.parametrize("shape", [(64, 768), (64, 50257)])
+def test_kernels_compile_for_hopper(program, shape) -> None:
+    outputs = program(an_input(0, shape, bfloat16))
+    group, = fuse(decomposed(Graph(tuple(_operands(*outputs)), outputs))).groups
+    assert compile_cubin(emit_loop(group))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_sum_that_is_stored_and_computed_with_compiles_for_hopper(steps: int) -> None:
+    """Of what no memory gives: Triton 3.6 has it in another layout than its store and the sums of what is loaded."""
+    x, = inputs((1, 100))
+    places = leaves.iota(shape=(1, 100), axis=1, dtype=int64, device=GPU)
+    found = [r.sum(p.exp(p.cast(places, dtype=float32)), axes=(1,))]
+    for _ in range(steps):
+        found.append(r.sum(x, axes=(1,)) / found[-1])
+    group, = fuse(Graph((x,), tuple(found))).groups
+    assert compile_cubin(emit_loop(group))
+
+
+def test_column_sums_have_x_fastest() -> None:
+    x, = inputs((40, 12))
+    schedule = check([x], r.sum(x, axes=(0,)))
+    assert schedule.groups[0].space == ((40, "r"), (12, "x"))
+
+
+def test_bool_reduction_of_comparison() -> None:
+    x, = inputs((4, 5))
+    check([x], r.any(p.gt(x, OPS["const"](value=1.0, type=x.type)), axes=(1,)))
+    assert OPS["any"](an_input(0, (2, 2), bool_), axes=(0,)).dtype is bool_

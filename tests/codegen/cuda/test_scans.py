@@ -1,0 +1,111 @@
+"""Scan kernels: rows and columns, in one piece, walked along, and in chunks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.templates import scan as template
+from genesis.engine.backends import backend_named
+from genesis.ir import Graph, Node
+from genesis.ir.ops import movement, scan
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops.control import item
+from genesis.ir.types import bool_, dtype_named, int32
+from genesis.passes.graph import split_scans
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.programs import an_input, kinds, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+
+def results(node: Node, operands: list[Node], data: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
+    """An op's results, and the names of its kernels."""
+    outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
+    schedule = run_passes(Graph(tuple(operands), outputs), backend_named("h200"))[1]
+    return run_schedule(schedule, data, most_programs=512), [emit(group).name for group in schedule.groups]
+
+
+def expected(name: str, x: torch.Tensor, axis: int, reverse: bool) -> list[torch.Tensor]:
+    """torch's results in float64."""
+    wide = x.double() if x.is_floating_point() else x
+    found = getattr(torch, name)(wide.flip(axis) if reverse else wide, axis)
+    several = list(found) if isinstance(found, tuple) else [found]
+    return [y.flip(axis) if reverse else y for y in several]
+
+
+@pytest.mark.parametrize("walks", [False, True])
+@pytest.mark.parametrize(("name", "reverse"), [(name, reverse) for name in (
+    "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp") for reverse in (False, True)
+    if not reverse or name not in ("cummax", "cummin")])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 75), 1), ((2, 128), 1), ((2, 40, 35), 1)])
+def test_scans(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int, name: str, reverse: bool,
+               walks: bool) -> None:
+    if walks:
+        monkeypatch.setattr(template, "PERSISTENT", 16)
+        monkeypatch.setattr(template, "STEP", 32)
+    turns = name not in ("cummax", "cummin")
+    x = an_input(0, shape)
+    data = some(x)
+    got, _ = results(getattr(scan, name)(x, axis=axis, **({"reverse": reverse} if turns else {})), [x], [data])
+    for found, want in zip(got, expected(name, data, axis, reverse), strict=True):
+        torch.testing.assert_close(found, want.to(found.dtype), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("walks", [False, True])
+def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, walks: bool) -> None:
+    if walks:
+        monkeypatch.setattr(template, "PERSISTENT", 16)
+        monkeypatch.setattr(template, "STEP", 32)
+    a, b = an_input(0, (3, 50)), an_input(1, (3, 50))
+    data = [some(a), some(b)]
+    data[0][:, ::7] = 0
+    got, _ = results(scan.recurrence(a, b, axis=1, reverse=reverse), [a, b], data)
+    x, y = (v.double().flip(1) if reverse else v.double() for v in data)
+    want = [y[:, 0]]
+    for i in range(1, 50):
+        want.append(x[:, i] * want[-1] + y[:, i])
+    total = torch.stack(want, 1)
+    torch.testing.assert_close(got[0].double(), total.flip(1) if reverse else total, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "int8"])
+@pytest.mark.parametrize(("name", "shape", "axis"), [("cumsum", (2, 203), 1), ("cumsum", (203, 3), 0),
+                                                     ("cumprod", (2, 64), 1)])
+def test_few_long_rows_are_scanned_in_chunks(monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...],
+                                             axis: int, dtype: str, reverse: bool) -> None:
+    monkeypatch.setattr(split_scans, "SMALLEST", {True: 16, False: 16})
+    x = an_input(0, shape, dtype_named(dtype))
+    data = some(x) if name == "cumsum" else 1 + some(x) % 2 / 8 if data_is_float(dtype) else 1 - 2 * (some(x) % 2)
+    got, kernels = results(getattr(scan, name)(x, axis=axis, reverse=reverse), [x], [data.to(getattr(torch, dtype))])
+    want = expected(name, data.to(getattr(torch, dtype)), axis, reverse)[0]
+    assert len(kernels) == 3
+    loose = 2e-2 if dtype == "bfloat16" else 1e-5
+    torch.testing.assert_close(got[0], want.to(got[0].dtype), rtol=loose, atol=loose)
+
+
+def data_is_float(dtype: str) -> bool:
+    return getattr(torch, dtype).is_floating_point
+
+
+def test_what_leads_to_a_scan_is_computed_in_it() -> None:
+    """A mask's positions: the cast and the reshape are the scan's own."""
+    x = an_input(0, (4, 9), bool_)
+    flat = movement.reshape(x, shape=(36,))
+    node = scan.cumsum(p.cast(flat, dtype=int32), axis=0)
+    schedule = run_passes(Graph((x,), (node,)), backend_named("h200"))[1]
+    assert kinds(schedule) == ["scan"] and schedule.groups[0].inputs == (x,)
+    data = some(x)
+    assert torch.equal(run_schedule(schedule, [data])[0], data.flatten().cumsum(0).int())
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["cumsum", "cummax", "logcumsumexp"])
+def test_scans_compile_for_hopper(name: str, axis: int) -> None:
+    x = an_input(0, (8192, 8192), dtype_named("bfloat16"))
+    node = getattr(scan, name)(x, axis=axis)
+    outputs = tuple(item(node, index=i) for i in (0, 1)) if isinstance(node.type, tuple) else (node,)
+    for group in run_passes(Graph((x,), outputs), backend_named("h200"))[1].groups:
+        assert compile_cubin(emit(group))

@@ -1,0 +1,133 @@
+"""Writes through a long index: sorted, then each row of the result takes its segment."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.config import config
+from genesis.engine.backends import backend_named
+from genesis.ir import OPS, Graph
+from genesis.ir.ops import leaves, segments
+from genesis.ir.types import dtype_named, int64
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.programs import GPU, an_input, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+ROWS = [((7, 5), 0, (300,)), ((2, 40, 3), 1, (20, 15)), ((400,), 0, (600,)), ((1, 3), 0, (300,))]
+ELEMENTS = [((7, 5), 0, (40, 3)), ((3, 9, 2), 1, (3, 50, 2)), ((3, 70), 1, (2, 60)), ((30,), 0, (90,))]
+
+
+def scheduled(name: str, shape: tuple[int, ...], axis: int, where: tuple[int, ...], dtype: str,
+              constant: bool = False) -> Schedule:
+    """The kernels of a write, onto an input or onto zeros."""
+    source_shape = shape[:axis] + where + shape[axis + 1:] if name.startswith("index") else where
+    kind = dtype_named(dtype)
+    base, index, source = an_input(0, shape, kind), an_input(1, where, int64), an_input(2, source_shape, kind)
+    onto = leaves.full(shape, 0, kind, GPU) if constant else base
+    graph = Graph((base, index, source), (OPS[name](onto, index, source, axis=axis),))
+    return run_passes(graph, backend_named("h200"))[1]
+
+
+def names(schedule: Schedule) -> list[str]:
+    return [emit(group).name for group in schedule.groups]
+
+
+def check(schedule: Schedule, data: list[torch.Tensor], graph: Graph, tolerance: float) -> None:
+    """The kernels give what the ops say."""
+    found, = run_schedule(schedule, data, most_programs=4096)
+    want, = evaluate(graph, data)
+    torch.testing.assert_close(found.reshape(want.shape), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+@pytest.mark.parametrize(("name", "shape", "axis", "where"),
+                         [(name, *case) for name in ("index_add", "index_copy") for case in ROWS]
+                         + [(name, *case) for name in ("scatter_add", "scatter") for case in ELEMENTS])
+def test_long_indices(monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...], axis: int,
+                      where: tuple[int, ...], dtype: str, constant: bool) -> None:
+    monkeypatch.setattr(segments, "COARSE", 16)
+    schedule = scheduled(name, shape, axis, where, dtype, constant)
+    whole_sums = dtype == "int64" and name.endswith("add")
+    assert any(kernel.startswith("rows_added" if whole_sums else "sort") for kernel in names(schedule))
+    base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
+    data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
+    onto = leaves.full(shape, 0, base.dtype, GPU) if constant else base
+    graph = Graph((base, index, source), (OPS[name](onto, index, source, axis=axis),))
+    check(schedule, data, graph, {"bfloat16": 3e-2}.get(dtype, 1e-5))
+
+
+def test_a_row_that_is_hit_by_all_is_added_up_by_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And always in the same order: the sum of numbers that cancel is the same bits every time."""
+    monkeypatch.setattr(segments, "COARSE", 16)
+    schedule = scheduled("index_add", (5, 3), 0, (301,), "float32")
+    assert names(schedule).count("segment_parts") == 1
+    base, source = torch.zeros(5, 3), torch.randn(301, 3, generator=torch.Generator().manual_seed(1)) * 1e4
+    index = torch.full((301,), 3)
+    index[::50] = 1
+    found = [run_schedule(schedule, [base, index, source], most_programs=512)[0] for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+    want = base.double().index_add(0, index, source.double())
+    torch.testing.assert_close(found[0].double(), want, rtol=1e-5, atol=1e-1)
+
+
+def test_sums_in_any_order_where_the_user_allows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "deterministic", False)
+    schedule = scheduled("index_add", (7, 5), 0, (300,), "float32")
+    assert names(schedule) == ["rows_added"]
+    base, index, source = torch.zeros(7, 5), torch.arange(300) % 7, torch.ones(300, 5)
+    found, = run_schedule(schedule, [base, index, source], most_programs=512)
+    assert torch.equal(found, base.index_add(0, index, source))
+    assert "sort_rows" in names(scheduled("index_add", (7, 5), 0, (3000,), "bfloat16"))
+
+
+def test_of_equal_indices_the_last_wins() -> None:
+    schedule = scheduled("index_copy", (4, 2), 0, (300,), "float32")
+    index = torch.arange(300) % 3
+    source = torch.arange(600.0).reshape(300, 2)
+    found, = run_schedule(schedule, [torch.full((4, 2), -1.0), index, source], most_programs=512)
+    assert found.tolist() == [[594.0, 595.0], [596.0, 597.0], [598.0, 599.0], [-1.0, -1.0]]
+
+
+def test_the_gradient_of_an_embedding_compiles_for_hopper() -> None:
+    schedule = scheduled("index_add", (50304, 768), 0, (16, 1024), "bfloat16", constant=True)
+    assert {"fill", "merge_runs", "segment_add", "segment_parts", "sort_runs"} < set(names(schedule))
+    assert len(schedule.groups) == 6
+    for group in schedule.groups:
+        assert compile_cubin(emit(group)), group
+
+
+def test_short_indices_are_looked_through() -> None:
+    assert names(scheduled("index_add", (7, 5), 0, (20,), "float32")) == ["index_add"]
+    assert names(scheduled("scatter", (7, 50), 1, (7, 20), "float32")) == ["scatter"]
+
+
+def test_only_the_rows_that_are_hit_are_written() -> None:
+    """The base's memory is the result's where nobody needs the old content, and else it is copied first."""
+    for update in (True, False):
+        base, index, source = an_input(0, (4096, 8)), an_input(1, (500,), int64), an_input(2, (500, 8))
+        found = OPS["index_add"](base, index, source, axis=0)
+        graph = Graph((base, index, source), (), ((base, found),)) if update else Graph((base, index, source), (found,))
+        _, schedule, memory, _ = run_passes(graph, backend_named("h200"))
+        group = next(group for group in schedule.groups if group.kind == "segment" and group.starts_from)
+        assert group.in_place == group.starts_from
+        assert [place.where for _, place, _ in memory.starts] == ([] if update else ["input"])
+
+
+def test_a_source_that_is_the_base_is_read_before_it_is_written() -> None:
+    base, index = an_input(0, (300, 2)), an_input(1, (300,), int64)
+    graph = Graph((base, index), (), ((base, OPS["index_add"](base, index, base, axis=0)),))
+    _, schedule, memory, _ = run_passes(graph, backend_named("h200"))
+    assert next(group for group in schedule.groups if group.starts_from).in_place == ()
+    assert len(memory.starts) == len(memory.after) == 1
+
+
+def test_columns_waste_little() -> None:
+    from genesis.codegen.cuda.templates.segments import columns_of
+    assert all(-(-n // columns_of(n)) * columns_of(n) <= n * 1.125 or columns_of(n) <= 128 for n in range(1, 5000))
+
+

@@ -1,0 +1,131 @@
+"""Sorting kernels: rows in one tile, longer rows in runs that are merged, the largest few by groups."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.templates import long_sort
+from genesis.engine.backends import backend_named
+from genesis.ir import Graph, Node
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import sorting
+from genesis.ir.ops.control import item
+from genesis.ir.types import dtype_named, float32
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import run_passes
+from tests.codegen.cuda.programs import an_input, kinds, some
+from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+
+DTYPES = ["float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"]
+
+
+def compiled(operands: list[Node], node: Node) -> Schedule:
+    """The kernels of an op's two results."""
+    outputs = tuple(item(node, index=i) for i in (0, 1))
+    return run_passes(Graph(tuple(operands), outputs), backend_named("h200"))[1]
+
+
+def tied(shape: tuple[int, ...], dtype: str, seed: int = 0) -> torch.Tensor:
+    """Data with many equal elements; floats also have NaN, infinities and zeros of both signs."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-20, 20, shape, generator=generator)
+    if not getattr(torch, dtype).is_floating_point:
+        return x.abs().to(getattr(torch, dtype)) if dtype in ("uint8", "bool") else x.to(getattr(torch, dtype))
+    x = x.to(getattr(torch, dtype)) / 4
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], dtype=x.dtype)
+    where = torch.rand(shape, generator=generator) < 0.3
+    return torch.where(where, special[torch.randint(0, 5, shape, generator=generator)], x)
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> None:
+    """Equal, NaN and the signs of zeros included."""
+    if got.is_floating_point():
+        torch.testing.assert_close(torch.signbit(got) & (got == 0), torch.signbit(want) & (want == 0))
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 37), 1), ((2, 9, 3), 1), ((512,), 0)])
+def test_sort(shape: tuple[int, ...], axis: int, descending: bool, dtype: str) -> None:
+    assert sorts(an_input(0, shape, dtype_named(dtype)), tied(shape, dtype), axis, descending)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "float64"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dtype: str, descending: bool) -> None:
+    for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 16)):
+        monkeypatch.setattr(sorting, name, size)
+    x, data = an_input(0, (2, 203), dtype_named(dtype)), tied((2, 203), dtype)
+    kernels = sorts(x, data, 1, descending)
+    assert kernels.count("merge_runs") == kernels.count("sort_runs") == (1 if data.element_size() < 8 else 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "uint8", "float64"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyPatch, dtype: str,
+                                                     descending: bool) -> None:
+    for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 4)):
+        monkeypatch.setattr(sorting, name, size)
+    monkeypatch.setattr(sorting, "BLOCK", 64)
+    monkeypatch.setattr(long_sort, "BLOCK", 64)
+    x, data = an_input(0, (2, 203), dtype_named(dtype)), tied((2, 203), dtype)
+    kernels = sorts(x, data, 1, descending)
+    assert kernels.count("digit_counts") == kernels.count("digit_scatter") == data.element_size()
+
+
+def sorts(x: Node, data: torch.Tensor, axis: int, descending: bool) -> list[str]:
+    """Checks a sort beside torch's; returns the names of its kernels."""
+    schedule = compiled([x], sorting.sort(x, axis=axis, descending=descending))
+    values, indices = run_schedule(schedule, [data], most_programs=512)
+    want = torch.sort(data, dim=axis, descending=descending, stable=True)
+    same(values, want.values)
+    assert torch.equal(indices, want.indices)
+    return [emit(group).name for group in schedule.groups]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize(("length", "k"), [(400, 3), (403, 3), (403, 1), (70, 30), (40, 40)])
+def test_topk_is_the_first_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, length: int, k: int, largest: bool,
+                                            dtype: str) -> None:
+    for name in ("NARROW_TILE", "WIDE_TILE"):
+        monkeypatch.setattr(sorting, name, 64)
+    monkeypatch.setattr(sorting, "RUN", 32)
+    x, data = an_input(0, (2, length), dtype_named(dtype)), tied((2, length), dtype)
+    values, indices = run_schedule(compiled([x], sorting.topk(x, k=k, axis=1, largest=largest)), [data],
+                                   most_programs=512)
+    want = torch.sort(data, dim=1, descending=largest, stable=True)
+    same(values, want.values[:, :k])
+    assert torch.equal(indices, want.indices[:, :k])
+
+
+def test_views_and_casts_before_a_sort_cost_no_kernel() -> None:
+    x = an_input(0, (5, 6))
+    schedule = compiled([x], sorting.sort(p.cast(x, dtype=dtype_named("int32")), axis=0))
+    assert kinds(schedule) == ["sort"]
+    data = some(x) * 4
+    values, _ = run_schedule(schedule, [data])
+    assert torch.equal(values, torch.sort(data.int(), dim=0, stable=True).values)
+
+
+@pytest.mark.parametrize(("dtype", "length"), [("bfloat16", 4096), ("bfloat16", 8192), ("float32", 4096)])
+def test_tiles_compile_for_hopper(dtype: str, length: int) -> None:
+    x = an_input(0, (16384, length), dtype_named(dtype))
+    group, = compiled([x], sorting.sort(x, axis=1)).groups
+    assert compile_cubin(emit(group))
+
+
+@pytest.mark.parametrize("length", [16384, 1 << 20])
+def test_long_sorts_compile_for_hopper(length: int) -> None:
+    x = an_input(0, (1, length), float32)
+    kernels = [emit(group) for group in compiled([x], sorting.sort(x, axis=1)).groups]
+    assert all(compile_cubin(kernel) for kernel in {kernel.name: kernel for kernel in kernels}.values())
+
+
+def test_topk_of_a_vocabulary_is_six_kernels() -> None:
+    x = an_input(0, (4096, 50304), dtype_named("bfloat16"))
+    kernels = [emit(group).name for group in compiled([x], sorting.topk(x, k=50, axis=1)).groups]
+    assert len(kernels) == 6 and kernels.count("topk_rows") == 2

@@ -1,0 +1,245 @@
+"""Reductions of runs: by themselves, beside pointwise results, and in the kernel that computes the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.kernel_ir import build
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.codegen.cuda.rounded import rounded_values
+from genesis.ir import Graph, Node, make
+from genesis.ir.ops import composite, control, movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.types import bfloat16, bool_, float16, float32, int8
+from genesis.passes.fusion.fuse import TOGETHER, fuse
+from genesis.passes.graph import split_reductions as split
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.groups import Schedule
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.programs import an_input, check, inputs, kinds, some
+from tests.codegen.cuda.run_interpreted import empty, run_schedule, run_source
+
+
+def reduced(node: Node, data: torch.Tensor) -> np.ndarray:
+    """The op's meaning, in float64."""
+    assert node.op.reference is not None
+    wide = data.to(torch.float64).numpy() if data.is_floating_point() else data.numpy()
+    found = node.op.reference(wide, **node.attributes)
+    if node["how"] in ("max", "min") and not data.is_floating_point():
+        limits = np.iinfo(node.dtype.numpy)
+        found = np.clip(found, limits.min, limits.max)
+    return found
+
+
+@pytest.mark.parametrize(("shape", "axes", "runs", "multiple"), [
+    ((37, 5), (0,), 4, 1), ((37, 5), (0,), 40, 1), ((6, 70), (1,), 3, 16), ((4, 5, 6), (0, 1, 2), 3, 16),
+    ((4, 5, 6), (0, 2), 7, 1), ((4, 5, 6), (1,), 2, 1), ((9,), (0,), 2, 4)])
+@pytest.mark.parametrize(("how", "dtype"), [("sum", float32), ("sum", bfloat16), ("max", bfloat16), ("min", int8),
+                                            ("prod", float32), ("any", float32), ("all", bool_)])
+def test_each_run_is_reduced(shape, axes, runs: int, multiple: int, how: str, dtype) -> None:
+    x = an_input(0, shape, dtype)
+    node = reduce_runs(x, how=how, axes=axes, runs=runs, multiple=multiple)
+    data = some(x)
+    found, = run_schedule(fuse(Graph((x,), (node,))), [data])
+    assert found.dtype == {"sum": torch.float32, "any": torch.bool, "all": torch.bool}.get(how, data.dtype)
+    np.testing.assert_allclose(found.double().numpy(), reduced(node, data).astype(float), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", [Blocks(8, 4, True, 4, stages=3), Blocks(16, 64, True, 4), Blocks(2, 1, True, 4)])
+def test_a_kernel_writes_the_elements_besides(blocks: Blocks) -> None:
+    x, = inputs((37, 5))
+    whole = p.exp(x)
+    graph = Graph((x,), (whole, reduce_runs(whole, how="sum", axes=(0,), runs=4, multiple=1)))
+    group, = fuse(graph).groups
+    assert build(group).runs.over == "r"
+    memory = {x: some(x)} | {node: empty(node) for node in group.outputs}
+    run_source(emit_loop(group, blocks), memory)
+    torch.testing.assert_close(memory[whole], some(x).exp())
+    np.testing.assert_allclose(memory[graph.outputs[1]].numpy(), reduced(graph.outputs[1], some(x).exp()), rtol=1e-5)
+
+
+def standardized(x: Node, g: Node) -> tuple[Node, ...]:
+    """A value that each row's sum is needed for, and its sums over the rows, of two things."""
+    row = x - r.spread(r.mean(x, axes=(1,)), x, (1,))
+    return (row * g, *(reduce_runs(v, how="sum", axes=(0,), runs=3, multiple=1) for v in (row * g, g)),
+            reduce_runs(row, how="max", axes=(0,), runs=3, multiple=1))
+
+
+@pytest.mark.parametrize("blocks", [None, Blocks(1, 8, False, 4), Blocks(4, 8, False, 4, stages=3),
+                                    Blocks(16, 8, False, 4)])
+@pytest.mark.parametrize("rows", [37, 2, 9])
+def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks | None, rows: int) -> None:
+    x, g = inputs((rows, 5), (rows, 5))
+    outputs = standardized(x, g)
+    graph = decomposed(Graph((x, g), outputs))
+    group, = fuse(graph).groups
+    kernel = build(group)
+    assert kernel.runs.over == "x"
+    memory = {v: some(v) for v in graph.inputs} | {node: empty(node) for node in group.outputs}
+    run_source(emit_loop(group, blocks), memory)
+    row = some(x) - some(x).mean(1, keepdim=True)
+    for node, of in zip(graph.outputs[1:], (row * some(g), some(g), row), strict=True):
+        np.testing.assert_allclose(memory[node].numpy(), reduced(node, of), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(memory[graph.outputs[0]], row * some(g))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets reductions of a few rows be worth two kernels on a GPU of four multiprocessors."""
+    monkeypatch.setattr(split, "SMALLEST", 1)
+    monkeypatch.setattr(split, "ROW_RUNS", ((1, 1000),))
+    monkeypatch.setattr(split, "FEWEST_ROWS", 1)
+
+
+def prepared(*operands: Node, outputs: tuple[Node, ...]) -> tuple[Graph, Graph, Schedule]:
+    graph = decomposed(Graph(operands, outputs))
+    after = split.split_reductions(graph, replace(H200, multiprocessors=4))
+    return graph, after, fuse(after)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("dtype", [float32, bfloat16])
+def test_a_norms_backward_is_two_kernels_and_the_forward_goes_with_it(small, norm: str, forward: bool, dtype) -> None:
+    x, w, b, g = inputs((2, 19, 24), (24,), (24,), (2, 19, 24), dtype=dtype)
+    if norm == "layer":
+        back, y = composite.layer_norm_backward(g, x, w, ndim=1, eps=1e-5), composite.layer_norm(
+            x, w, b, ndim=1, eps=1e-5)
+    else:
+        back, y = composite.rms_norm_backward(g, x, w, ndim=1, eps=1e-5), composite.rms_norm(x, w, ndim=1, eps=1e-5)
+    outputs = tuple(back.op.decompose(*back.inputs, **back.attributes)) + ((y,) if forward else ())
+    graph, _, schedule = prepared(x, w, b, g, outputs=outputs)
+    assert kinds(schedule) == ["loop", "loop"]
+    assert {refusal.why for refusal in schedule.refusals} == {TOGETHER}
+    data = [some(v) for v in graph.inputs]
+    tolerance = 1e-4 if dtype is float32 else 3e-2
+    for got, want in zip(run_schedule(schedule, data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got.reshape(want.shape), want, rtol=tolerance, atol=tolerance)
+
+
+def test_rows_and_columns_of_broadcast_gradients_share_a_kernel(small) -> None:
+    x, row, column, g = inputs((21, 12), (12,), (21, 1), (21, 12))
+    marked = [control.watch(v, leaf=i) for i, v in enumerate((x, row, column))]
+    scaled = p.tanh(marked[0] * marked[1] + marked[2])
+    gradients = make(control.grad, (scaled, g, *marked), (1, False, 0))
+    results = tuple(control.item(gradients, index=i) for i in range(3))
+    graph = canonicalize(autodiff(Graph((x, row, column, g), results)))
+    graph, _, schedule = prepared(*graph.inputs, outputs=graph.outputs)
+    assert kinds(schedule) == ["loop", "loop"]
+    data = [some(v) for v in graph.inputs]
+    for got, want in zip(run_schedule(schedule, data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got.reshape(want.shape), want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_bias_gradient_is_taken_where_the_values_are_made(small) -> None:
+    x, g = inputs((30, 6), (30, 6))
+    value = p.exp(x) * g
+    _, _, schedule = prepared(x, g, outputs=(value, r.sum(value, axes=(0,))))
+    assert kinds(schedule) == ["loop", "loop"]
+    assert [len(group.outputs) for group in schedule.groups] == [2, 1]
+
+
+def test_sums_over_other_rows_do_not_join(small) -> None:
+    """A row's kernel has no program that knows a whole column, so what is spread over rows again waits for it."""
+    x, = inputs((30, 6))
+    centred = x - r.spread(r.mean(x, axes=(0,)), x, (0,))
+    graph, _, schedule = prepared(x, outputs=(composite.softmax(centred, axis=1),))
+    assert kinds(schedule) == ["loop"] * 3
+    data = [some(x)]
+    for got, want in zip(run_schedule(schedule, data), evaluate(graph, data), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_whole_columns_of_what_nobody_else_reads_are_not_cut() -> None:
+    x, y = inputs((4096, 8192), (4096, 8192), dtype=bfloat16)
+    alone = Graph((x,), (r.sum(p.exp(x), axes=(0,)),))
+    assert split.split_reductions(alone, H200).roots == alone.roots
+    shared = Graph((x,), (r.sum(x, axes=(0,)), p.exp(x)))
+    assert split.split_reductions(shared, H200).roots != shared.roots
+    few = Graph((y,), (r.sum(movement.reshape(y, shape=(8192, 4096)), axes=(0,)),))
+    assert split.split_reductions(few, H200).roots != few.roots
+
+
+def test_rows_with_infinities_in_one_walk() -> None:
+    x, = inputs((6, 40))
+    data = some(x)
+    inf = float("inf")
+    data[0, 3:] = -inf
+    data[1] = -inf
+    data[2, :24] = -inf
+    data[3, 5] = inf
+    data[4, 7] = float("nan")
+    graph = decomposed(Graph((x,), (composite.softmax(x, axis=1),)))
+    group, = fuse(graph).groups
+    memory = {x: data, group.outputs[0]: empty(group.outputs[0])}
+    source = emit_loop(group, Blocks(1, 16, True, 4))
+    assert "g_online(" in source.source and source.source.count("for r_start") == 2
+    run_source(source, memory)
+    torch.testing.assert_close(memory[group.outputs[0]], torch.softmax(data, 1), equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "rounded"), [(bfloat16, True), (float16, True), (float32, False)])
+def test_what_is_rounded_to_16_bits_is_computed_cheaply(dtype, rounded: bool) -> None:
+    x = an_input(0, (4, 300), dtype)
+    schedule = check([x], composite.softmax(x, axis=1))
+    text = emit_loop(schedule.groups[0]).source
+    assert ("g_low_exp(" in text) == rounded and ("libdevice.exp(" in text) == (not rounded)
+
+
+def test_what_somebody_sees_in_float32_is_exact() -> None:
+    x = an_input(0, (4, 30), bfloat16)
+    wide = p.exp(p.cast(x, dtype=float32))
+    kernel = build(fuse(Graph((x,), (p.cast(wide * 2.0, dtype=bfloat16), r.sum(wide, axes=(1,))))).groups[0])
+    assert not any(name.startswith("exp") for name in rounded_values(kernel))
+    kernel = build(fuse(Graph((x,), (p.cast(wide * 2.0, dtype=bfloat16),))).groups[0])
+    assert any(name.startswith("exp") for name in rounded_values(kernel))
+
+
+def test_long_rows_are_held_as_memory_has_them() -> None:
+    x = an_input(0, (264, 50304), bfloat16)
+    group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=1),)))).groups
+    blocks = choose_blocks(build(group), H200)
+    assert blocks.held and emit_loop(group).source.count("tl.load(in0") == 1
+    longer = an_input(0, (264, 131072), bfloat16)
+    group, = fuse(decomposed(Graph((longer,), (composite.softmax(longer, axis=1),)))).groups
+    assert emit_loop(group).source.count("tl.load(in0") == 2
+
+
+@pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4, stages=3), Blocks(4, 64, True, 4)])
+def test_the_variance_of_a_long_row_takes_one_walk(blocks: Blocks) -> None:
+    x, = inputs((5, 37))
+    mean = r.mean(x, axes=(1,))
+    centred = x - r.spread(mean, x, (1,))
+    graph = decomposed(Graph((x,), (r.sum(centred * centred, axes=(1,)), mean)))
+    group, = fuse(graph).groups
+    source = emit_loop(group, blocks)
+    assert source.source.count("in range(" if blocks.stages == 1 else "in tl.range(") == 1
+    data = some(x) * 1e-2 + 100
+    memory = {x: data} | {node: empty(node) for node in group.outputs}
+    run_source(source, memory)
+    squares, mean = (memory[node] for node in graph.outputs)
+    torch.testing.assert_close(mean.double(), data.double().mean(1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(squares.double(), data.double().var(1, correction=0) * 37, rtol=1e-3, atol=0)
+
+
+def test_squares_around_another_number_than_the_mean_take_two_walks() -> None:
+    x, = inputs((5, 37))
+    other = r.sum(x, axes=(1,)) / 7.0
+    off = x - r.spread(other, x, (1,))
+    graph = decomposed(Graph((x,), (r.sum(off * off, axes=(1,)),)))
+    group, = fuse(graph).groups
+    source = emit_loop(group, Blocks(1, 16, True, 4))
+    assert source.source.count("in range(") == 2
+    memory = {x: some(x), group.outputs[0]: empty(group.outputs[0])}
+    run_source(source, memory)
+    want, = evaluate(graph, [some(x)])
+    torch.testing.assert_close(memory[group.outputs[0]], want)

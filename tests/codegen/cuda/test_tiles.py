@@ -1,0 +1,58 @@
+"""Pointwise loops split at a row: what the text no longer has, and that every element is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from genesis.codegen.cuda.emit import emit
+from genesis.ir.ops import movement
+from genesis.ir.ops import pointwise as p
+from genesis.ir.types import bfloat16
+from tests.codegen.cuda.programs import check, inputs
+from tests.codegen.cuda.run_interpreted import compile_cubin
+
+
+def text(schedule) -> str:
+    """The one kernel's text."""
+    [group] = schedule.groups
+    return emit(group).source
+
+
+@pytest.mark.parametrize("columns", [16, 48, 64, 96, 100, 1024, 1040])
+def test_rows_and_columns_are_broadcast_without_a_division(columns: int) -> None:
+    x, row, column = inputs((3, columns), (columns,), (3, 1))
+    wide = movement.expand(movement.reshape(row, shape=(1, columns)), shape=(3, columns))
+    schedule = check([x, row, column], x * wide + movement.expand(column, shape=(3, columns)))
+    kernel = text(schedule).partition("gdc_wait")[2].replace("program //", "").replace("program %", "")
+    assert kernel and "//" not in kernel and "%" not in kernel
+
+
+def test_a_short_row_stays_flat() -> None:
+    x, row = inputs((40, 3), (3,))
+    schedule = check([x, row], x + movement.expand(movement.reshape(row, shape=(1, 3)), shape=(40, 3)))
+    assert "RBLOCK" not in text(schedule)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (100, 130), (8, 300), (300, 8), (65, 17)])
+def test_a_transpose_is_tiled(shape: tuple[int, int]) -> None:
+    x, = inputs(shape)
+    schedule = check([x], movement.permute(x, axes=(1, 0)) * 2.0)
+    assert "RBLOCK" in text(schedule)
+
+
+@pytest.mark.parametrize("axes", [(2, 1, 0), (1, 0, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1)])
+def test_every_order_of_three_axes(axes: tuple[int, ...]) -> None:
+    x, = inputs((9, 20, 33))
+    check([x], p.exp(movement.permute(x, axes=axes)))
+
+
+def test_a_transposed_operand_beside_a_straight_one() -> None:
+    x, y = inputs((48, 80), (80, 48), dtype=bfloat16)
+    check([x, y], movement.permute(x, axes=(1, 0)) + y)
+
+
+def test_tiles_compile_for_the_gpu() -> None:
+    x, row = inputs((256, 512), (256,), dtype=bfloat16)
+    turned = movement.permute(x, axes=(1, 0))
+    schedule = check([x, row], turned * movement.expand(movement.reshape(row, shape=(1, 256)), shape=(512, 256)))
+    assert compile_cubin(emit(schedule.groups[0]))

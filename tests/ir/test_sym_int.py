@@ -1,0 +1,132 @@
+"""Sizes that are not fixed: formulas, guards, pins."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genesis.ir.sym_int import Size, Trace, estimate, formula, gcd, is_size, tracing
+
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
+COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
+               ">=": operator.ge}
+
+leaf = st.one_of(st.integers(1, 40), st.sampled_from(["B", "T"]))
+expressions = st.recursive(leaf, lambda e: st.tuples(st.sampled_from(list(OPERATORS)), e, e), max_leaves=8)
+sizes = st.integers(2, 50)
+
+
+def evaluate(expression, values):
+    if isinstance(expression, tuple):
+        name, a, b = expression
+        a, b = evaluate(a, values), evaluate(b, values)
+        return OPERATORS[name](a, b)
+    return values[expression] if isinstance(expression, str) else expression
+
+
+def holds(trace: Trace, values: dict[str, int]) -> bool:
+    """Do the trace's guards hold for other values of its symbols?"""
+    return all(COMPARISONS[name](at(size, values), 0) for name, size in trace.guards)
+
+
+def at(size, values):
+    """A size's formula for other values of the symbols."""
+    if not isinstance(size, Size):
+        return size
+    total = 0
+    for atoms, k in size.terms:
+        for atom in atoms:
+            kind, a, b = size.trace.atoms[atom]
+            k = k * (values[a] if kind == "symbol" else OPERATORS[kind](at(a, values), at(b, values)))
+        total += k
+    return total
+
+
+@given(expressions, sizes, sizes, sizes, sizes)
+def test_a_size_computes_as_the_int_does_and_its_formula_as_long_as_the_guards_hold(expression, b, t, b2, t2) -> None:
+    with Trace(B=b, T=t) as trace:
+        try:
+            expected = evaluate(expression, {"B": b, "T": t})
+        except ZeroDivisionError:
+            return
+        found = evaluate(expression, {"B": trace.symbol("B"), "T": trace.symbol("T")})
+        assert at(found, {"B": b, "T": t}) == expected == estimate(found)
+        if holds(trace, {"B": b2, "T": t2}):
+            assert at(found, {"B": b2, "T": t2}) == evaluate(expression, {"B": b2, "T": t2})
+
+
+@given(expressions, expressions, st.sampled_from(list(COMPARISONS)), sizes, sizes, sizes, sizes)
+def test_an_answer_holds_wherever_the_guards_do(one, other, name, b, t, b2, t2) -> None:
+    compare = COMPARISONS[name]
+    with Trace(B=b, T=t) as trace:
+        symbols = {"B": trace.symbol("B"), "T": trace.symbol("T")}
+        try:
+            expected = compare(evaluate(one, {"B": b, "T": t}), evaluate(other, {"B": b, "T": t}))
+        except ZeroDivisionError:
+            return
+        answer = compare(evaluate(one, symbols), evaluate(other, symbols))
+        assert answer == expected
+        if holds(trace, {"B": b2, "T": t2}):
+            second = {"B": b2, "T": t2}
+            assert compare(evaluate(one, second), evaluate(other, second)) == answer
+
+
+def test_what_holds_for_every_size_is_no_guard() -> None:
+    with Trace(B=8) as trace:
+        rows = trace.symbol("B") * 1024
+        assert rows % 16 == 0 and rows > 0 and rows != 1 and rows // 64 * 64 == rows and rows - 1 < rows
+        assert (rows - 1) // 1024 == trace.symbol("B") - 1
+        assert not trace.guards
+
+
+def test_a_quotient_rounded_up_may_be_any_number() -> None:
+    """-(-B // 128) is made of a negative quotient, of which nothing is known."""
+    with Trace(B=256) as trace:
+        blocks = -(-trace.symbol("B") // 128)
+        assert blocks.value == 2 and blocks > 1 and not blocks > 2
+        assert len(trace.guards) == 2
+
+
+def test_equal_formulas_are_one_object() -> None:
+    with Trace(B=8) as trace:
+        size = trace.symbol("B")
+        assert (size + 1) * 4 is 4 + size * 4
+        assert {(size * 2, 3): "found"}[2 * size, 3] == "found"
+
+
+@pytest.mark.parametrize("ask", [range, int, float, operator.index, lambda n: [0] * n, lambda n: math.gcd(n, 4)])
+def test_asking_for_the_number_pins_it(ask) -> None:
+    with Trace(B=8) as trace:
+        ask(trace.symbol("B"))
+        assert holds(trace, {"B": 8}) and not holds(trace, {"B": 9})
+        assert "test_sym_int.py" in trace.pins[0]
+
+
+def test_a_common_divisor_needs_no_guard() -> None:
+    with Trace(B=8) as trace:
+        size = trace.symbol("B")
+        assert gcd(size * 96, 64) == 32 and gcd(size * 6, size * 4) is size * 2 and gcd(12, 18) == 6
+        assert gcd(size * size * 3, size + 0) is size
+        assert not trace.guards
+
+
+def test_a_size_in_text_is_a_word_and_for_people_a_formula() -> None:
+    with Trace(B=8) as trace:
+        size = trace.symbol("B") * 4
+        assert f"x * {size}" == f"x * size_{size.number}_" and formula(size) == "B*4" and "32" in repr(size)
+
+
+def test_only_active_inside() -> None:
+    assert tracing() is None
+    with Trace(B=2) as trace:
+        assert tracing() is trace and is_size(trace.symbol("B")) and is_size(2) and not is_size(2.0)
+    assert tracing() is None
+
+
+def test_zero_and_one_are_classes_of_their_own() -> None:
+    with pytest.raises(ValueError, match="class of its own"):
+        Trace(B=1)

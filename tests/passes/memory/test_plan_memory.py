@@ -1,0 +1,239 @@
+"""plan_memory: a place for every value, checked by running plans symbolically."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from genesis.codegen.cpu import lower as lower_cpu
+from genesis.engine.backends import backend_named
+from genesis.ir import Graph, Node
+from genesis.ir.parser import parse
+from genesis.passes.fusion.group_per_op import single_nodes
+from genesis.passes.groups import Group, Schedule
+from genesis.passes.memory.arena import ALIGNMENT, arranged
+from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan, plan_memory
+from tests.passes.memory.simulate import arena_places, check_plan, most_live_bytes
+from tests.passes.random_graphs import graphs
+
+KILOBYTE = 1024  # f32[256]
+
+
+def anywhere(group: Group, output: Node, operand: Node) -> bool:
+    """A backend that writes any result over any operand of its type."""
+    return output.type is operand.type
+
+
+def nowhere(group: Group, output: Node, operand: Node) -> bool:
+    """A backend that writes over nothing."""
+    return False
+
+
+def planned(graph: Graph, may_overwrite: MayOverwrite = lower_cpu.may_overwrite) -> tuple[Schedule, MemoryPlan]:
+    """The CPU's schedule of a graph, and its plan, checked."""
+    schedule = single_nodes(graph, lower_cpu.is_view)
+    plan = plan_memory(schedule, may_overwrite)
+    check_plan(schedule, plan, may_overwrite)
+    assert plan.max_live_bytes == most_live_bytes(schedule, plan) <= plan.arena_bytes
+    again = arranged(plan.requests)
+    assert (again.size, again.peak) == (plan.arena_bytes, plan.max_live_bytes)
+    assert all(again.offsets[plan.value_at[id(place)]] == place.offset for place in arena_places(plan))
+    return schedule, plan
+
+
+def plan_of(text: str, may_overwrite: MayOverwrite = lower_cpu.may_overwrite) -> MemoryPlan:
+    """The checked plan of a program."""
+    return planned(parse(text), may_overwrite)[1]
+
+
+def where(plan: MemoryPlan, node: Node) -> tuple[str, int]:
+    """Kind and index of a value's place."""
+    return plan.places[node].where, plan.places[node].index
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs(), may=st.sampled_from([anywhere, nowhere, lower_cpu.may_overwrite]))
+def test_every_read_finds_its_value(graph: Graph, may: MayOverwrite) -> None:
+    planned(graph, may)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs(), data=st.data())
+def test_any_order_of_the_groups_gets_a_plan(graph: Graph, data: st.DataObject) -> None:
+    """The planner takes the order as it is: here random ones, in which values live long."""
+    schedule = single_nodes(graph, lower_cpu.is_view)
+    waiting, ready, order = list(schedule.groups), set(graph.inputs), []
+    while waiting:
+        group = data.draw(st.sampled_from([g for g in waiting if ready.issuperset(g.inputs)]))
+        waiting.remove(group)
+        ready.update(group.outputs)
+        order.append(group)
+    shuffled = Schedule(graph, tuple(order))
+    check_plan(shuffled, plan_memory(shuffled, anywhere), anywhere)
+
+
+# Where things go
+
+def test_an_output_is_written_where_the_caller_gets_it() -> None:
+    graph = parse("graph(%x: f32[256]) { %y: f32[256] = exp(%x) return %y }")
+    _, plan = planned(graph)
+    assert where(plan, graph.outputs[0]) == ("output", 0)
+    assert plan.arena_bytes == 0 and not plan.before and not plan.after and not plan.copies
+
+
+def test_a_chain_is_computed_in_one_place() -> None:
+    plan = plan_of("graph(%x: f32[256]) { %a: f32[256] = exp(%x) %b: f32[256] = sin(%a) %c: f32[256] = tanh(%b) "
+                   "%d: f32[256] = exp(%c) return %d }")
+    assert plan.arena_bytes == plan.max_live_bytes == KILOBYTE
+
+
+def test_without_in_place_a_chain_takes_two() -> None:
+    plan = plan_of("graph(%x: f32[256]) { %a: f32[256] = exp(%x) %b: f32[256] = sin(%a) %c: f32[256] = tanh(%b) "
+                   "%d: f32[256] = exp(%c) return %d }", nowhere)
+    assert plan.arena_bytes == 2 * KILOBYTE
+
+
+def test_a_value_that_is_read_later_is_not_written_over() -> None:
+    plan = plan_of("graph(%x: f32[256]) { %a: f32[256] = exp(%x) %b: f32[256] = sin(%a) %c: f32[256] = add(%a, %b) "
+                   "%d: f32[256] = exp(%c) return %d }")
+    assert plan.arena_bytes == 2 * KILOBYTE
+
+
+def test_a_value_that_is_read_through_a_view_as_well_is_not_written_over() -> None:
+    """y + y.T in y's memory would read elements that it has written."""
+    plan = plan_of("graph(%x: f32[16,16]) { %y: f32[16,16] = exp(%x) %t: f32[16,16] = permute(%y, axes=(1,0)) "
+                   "%z: f32[16,16] = add(%y, %t) %w: f32[16,16] = sin(%z) return %w }")
+    assert plan.arena_bytes == 2 * KILOBYTE
+
+
+def test_the_smallest_gap_that_fits_is_taken() -> None:
+    """a (4 KB) and c (1 KB) are free when e (1 KB) comes; b and d stay."""
+    graph = parse("""graph(%x: f32[1024], %y: f32[256]) {
+        %a: f32[1024] = exp(%x)
+        %b: f32[256] = exp(%y)
+        %c: f32[256] = sin(%y)
+        %d: f32[256] = tanh(%y)
+        %l: f32[] = sum(%a, axes=(0,))
+        %m: f32[] = sum(%c, axes=(0,))
+        %e: f32[256] = cos(%y)
+        %f: f32[256] = add(%b, %d)
+        %g: f32[256] = add(%f, %e)
+        return %g, %l, %m
+    }""")
+    schedule, plan = planned(Graph(graph.inputs, graph.outputs), nowhere)
+    by_name = {group.nodes[0].op.name: group.outputs[0] for group in schedule.groups}
+    assert plan.places[by_name["cos"]].offset in (plan.places[n].offset for n in schedule.graph.nodes
+                                                  if n.op.name == "sin")
+
+
+def test_places_are_aligned_and_zero_bytes_have_one() -> None:
+    plan = plan_of("graph(%x: f32[3], %e: f32[0]) { %a: f32[3] = exp(%x) %b: f32[0] = exp(%e) %c: f32[0] = sin(%b) "
+                   "%d: f32[3] = sin(%a) return %d, %c }")
+    assert {place.offset % ALIGNMENT for place in arena_places(plan)} == {0}
+
+
+# Updates
+
+def test_an_update_is_computed_over_the_old_value() -> None:
+    graph = parse("graph(%p: f32[256], %g: f32[256]) { %n: f32[256] = sub(%p, %g) update %p = %n return }")
+    _, plan = planned(graph)
+    assert where(plan, graph.updates[0][1]) == ("input", 0)
+    assert plan.arena_bytes == 0 and not plan.after
+
+
+def test_an_update_waits_for_readers_of_the_old_value() -> None:
+    graph = parse("graph(%p: f32[256], %g: f32[256]) { %n: f32[256] = sub(%p, %g) %l: f32[256] = mul(%p, %n) "
+                  "update %p = %n return %l }")
+    _, plan = planned(graph)
+    assert where(plan, graph.updates[0][1]) == ("arena", 0)
+    assert [(source.where, target.where, target.index) for source, target in plan.after] == [("arena", "input", 0)]
+
+
+def test_readers_of_the_new_value_find_it_in_the_updated_memory() -> None:
+    graph = parse("graph(%p: f32[256], %g: f32[256]) { %n: f32[256] = sub(%p, %g) %l: f32[256] = mul(%g, %n) "
+                  "update %p = %n return %l }")
+    _, plan = planned(graph)
+    assert where(plan, graph.updates[0][1]) == ("input", 0) and not plan.after
+
+
+def test_an_update_that_reads_its_memory_through_a_view_is_copied_at_the_end() -> None:
+    plan = plan_of("graph(%p: f32[16,16]) { %t: f32[16,16] = permute(%p, axes=(1,0)) %n: f32[16,16] = add(%p, %t) "
+                   "update %p = %n return }")
+    assert len(plan.after) == 1 and plan.arena_bytes == KILOBYTE
+
+
+def test_an_update_by_a_kernel_that_may_not_write_over_its_operand_is_copied() -> None:
+    plan = plan_of("graph(%p: f32[16,16]) { %n: f32[16,16] = matmul(%p, %p) update %p = %n return }")
+    assert len(plan.after) == 1
+
+
+def test_two_inputs_are_swapped() -> None:
+    plan = plan_of("graph(%a: f32[256], %b: f32[256]) { update %a = %b update %b = %a return }")
+    assert len(plan.before) == len(plan.after) == 2 and plan.arena_bytes == 2 * KILOBYTE
+
+
+def test_an_update_with_itself_is_nothing() -> None:
+    plan = plan_of("graph(%a: f32[256]) { update %a = %a return }")
+    assert not plan.before and not plan.after and plan.arena_bytes == 0
+
+
+def test_crossed_updates() -> None:
+    """a ← b + 1 and b ← a + 1: one waits in the arena, the other goes in place."""
+    plan = plan_of("graph(%a: f32[256], %b: f32[256]) { %c: f32[256] = add(%b, 1.0) %d: f32[256] = add(%a, 1.0) "
+                   "update %a = %c update %b = %d return }")
+    assert len(plan.after) == 1 and plan.arena_bytes == KILOBYTE
+
+
+def test_two_updates_with_one_value() -> None:
+    plan = plan_of("graph(%a: f32[256], %b: f32[256]) { %c: f32[256] = add(%b, %a) update %a = %c update %b = %c "
+                   "return }")
+    assert len(plan.after) == 1
+
+
+@pytest.mark.parametrize("value", ["%a", "%v", "%y"])
+def test_a_value_that_is_output_and_update(value: str) -> None:
+    plan_of("graph(%a: f32[16,16], %b: f32[16,16]) { %y: f32[16,16] = exp(%b) %v: f32[16,16] = permute(%a, axes=(1,0)) "
+            f"update %b = {value} return {value} }}")
+
+
+# Outputs
+
+def test_an_input_that_is_an_output_is_copied_before_anything_runs() -> None:
+    plan = plan_of("graph(%a: f32[256]) { %b: f32[256] = exp(%a) update %a = %b return %a }")
+    assert [(source.where, target.where) for source, target in plan.before] == [("input", "output")]
+    assert not plan.after
+
+
+def test_a_value_that_is_two_outputs_is_written_once_and_copied() -> None:
+    graph = parse("graph(%a: f32[256]) { %b: f32[256] = exp(%a) return %b, %b, %a, %a }")
+    _, plan = planned(graph)
+    assert [(at, place.index) for at, _, place in plan.copies] == [(0, 1)]
+    assert [target.index for _, target in plan.before] == [2, 3]
+
+
+def test_a_view_that_is_an_output_is_copied_while_its_memory_is_good() -> None:
+    graph = parse("graph(%a: f32[16,16]) { %b: f32[16,16] = exp(%a) %v: f32[16,16] = permute(%b, axes=(1,0)) "
+                  "%c: f32[16,16] = sin(%b) %d: f32[16,16] = exp(%c) return %v, %d }")
+    _, plan = planned(graph)
+    assert [place.index for _, _, place in plan.copies] == [0]
+    assert plan.arena_bytes == KILOBYTE
+
+
+def test_the_cuda_schedule_gets_a_plan_too() -> None:
+    """Groups of the fuser: several outputs, in place where the group says so."""
+    text = """graph(%x: f32[64,64]@cuda:0, %w: f32[64]@cuda:0, %p: f32[64,64]@cuda:0) {
+        %a: f32[64,64]@cuda:0 = layer_norm(%x, %w, %w, ndim=1, eps=1e-05)
+        %b: f32[64,64]@cuda:0 = matmul(%a, %p)
+        %c: f32[64,64]@cuda:0 = exp(%b)
+        %d: f32[64]@cuda:0 = sum(%c, axes=(0,))
+        %e: f32[64,64]@cuda:0 = add(%p, %c)
+        %t: f32[64,64]@cuda:0 = permute(%e, axes=(1,0))
+        update %p = %e
+        return %d, %t, %e
+    }"""
+    from genesis.passes.pipeline import run_passes
+    backend = backend_named("cuda")
+    _, schedule, plan, _ = run_passes(parse(text), backend)
+    check_plan(schedule, plan, backend.may_overwrite)
+    assert plan.max_live_bytes <= plan.arena_bytes

@@ -1,0 +1,104 @@
+"""The order in which groups run."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from genesis.codegen.cpu import lower as lower_cpu
+from genesis.ir import Graph
+from genesis.ir.parser import parse
+from genesis.passes.fusion.group_per_op import single_nodes
+from genesis.passes.groups import Schedule
+from genesis.passes.memory.plan_memory import plan_memory
+from genesis.passes.memory.schedule import lower_peak
+from tests.passes.memory.simulate import check_plan
+from tests.passes.random_graphs import graphs
+
+
+def ordered(graph: Graph) -> Schedule:
+    """The CPU's groups, in an order with a lower peak."""
+    return lower_peak(single_nodes(graph, lower_cpu.is_view))
+
+
+def ops(schedule: Schedule) -> list[str]:
+    """The op of each group."""
+    return [group.nodes[0].op.name for group in schedule.groups]
+
+
+def test_what_is_read_late_is_made_late() -> None:
+    """`exp` is read at the end alone; until then its 4 KB are not there, and x is there anyway."""
+    schedule = ordered(parse("""graph(%x: f32[1024]) {
+        %a: f32[1024] = exp(%x)
+        %b: f32[1024] = sin(%x)
+        %c: f32[1024] = mul(%b, %x)
+        %s: f32[] = sum(%c, axes=(0,))
+        %e: f32[1024] = expand(%s, shape=(1024,))
+        %r: f32[1024] = add(%a, %e)
+        return %r
+    }"""))
+    assert ops(schedule) == ["sin", "mul", "sum", "expand", "exp", "add"]
+
+
+def test_what_ends_lives_runs_early() -> None:
+    """The last layer's sum is asked for first: the sums of those before end the lives of their values meanwhile."""
+    schedule = ordered(parse("""graph(%x: f32[64,64], %w: f32[64,64]) {
+        %a: f32[64,64] = matmul(%x, %w)
+        %b: f32[64,64] = matmul(%a, %w)
+        %c: f32[64,64] = matmul(%b, %w)
+        %l: f32[64] = sum(%c, axes=(1,))
+        %k: f32[64] = sum(%b, axes=(1,))
+        %j: f32[64] = sum(%a, axes=(1,))
+        return %l, %k, %j
+    }"""))
+    assert ops(schedule) == ["matmul", "sum", "matmul", "sum", "matmul", "sum"]
+
+
+def test_an_order_that_gains_nothing_is_left_alone() -> None:
+    graph = parse("""graph(%x: f32[64]) {
+        %a: f32[64] = exp(%x)
+        %b: f32[64] = sin(%x)
+        %r: f32[64] = add(%a, %b)
+        return %r
+    }""")
+    schedule = single_nodes(graph, lower_cpu.is_view)
+    assert lower_peak(schedule) is schedule
+
+
+def test_old_content_is_read_before_it_is_overwritten() -> None:
+    """The sum reads p as it was; it is large and could come last, but p is updated then."""
+    graph = parse("""graph(%p: f32[1024]) {
+        %a: f32[1024] = exp(%p)
+        %q: f32[1024] = sin(%p)
+        %r: f32[1024] = add(%q, %q)
+        %t: f32[] = sum(%r, axes=(0,))
+        %e: f32[1024] = expand(%t, shape=(1024,))
+        %o: f32[1024] = add(%a, %e)
+        update %p = %q
+        return %o
+    }""")
+    schedule = ordered(graph)
+    plan = plan_memory(schedule, lower_cpu.may_overwrite)
+    check_plan(schedule, plan, lower_cpu.may_overwrite)
+    assert ops(schedule).index("exp") < ops(schedule).index("sin")
+
+
+def test_a_second_computation_waits_for_what_it_names() -> None:
+    graph = parse("""graph(%x: f32[64], %y: f32[64]) {
+        %a: f32[64] = recompute(%x, %y)
+        %b: f32[64] = sin(%y)
+        %c: f32[64] = recompute(%x, %b)
+        %d: f32[64] = exp(%c)
+        return %d, %b, %a
+    }""")
+    names = ops(ordered(graph))
+    assert names.index("sin") < names.index("exp")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graph=graphs())
+def test_any_program_keeps_its_meaning_and_its_peak_does_not_rise(graph: Graph) -> None:
+    before = single_nodes(graph, lower_cpu.is_view)
+    after = lower_peak(before)
+    assert set(after.groups) == set(before.groups)
+    plan = plan_memory(after, lower_cpu.may_overwrite)
+    check_plan(after, plan, lower_cpu.may_overwrite)

@@ -1,0 +1,280 @@
+"""remat: what is cheaper to compute again than to keep is computed again, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from genesis.engine.backends import backend_named
+from genesis.ir import OPS, Device, DType, Graph, Node
+from genesis.ir.node import make, number
+from genesis.ir.ops import control, leaves, movement, reduction
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import random as r
+from genesis.ir.ops.contraction import matmul
+from genesis.ir.parser import parse
+from genesis.ir.types import bfloat16, float32
+from genesis.ir.verify import verify
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.graph.legalize import legalize
+from genesis.passes.groups import Schedule
+from genesis.passes.memory.schedule import Lives, lower_peak
+from genesis.passes.remat.min_cut import FORBIDDEN, Choice, Value, cheapest, choice
+from genesis.passes.remat.network import Step
+from genesis.passes.remat.remat import NO_MORE, decide, moved_bytes, remat, turns
+from genesis.passes.remat.rewrite import recomputed
+from tests.codegen.cuda.evaluate import evaluate
+from tests.codegen.cuda.programs import an_input, inputs, some
+from tests.codegen.cuda.run_interpreted import run_schedule
+from tests.engine import chains
+from tests.engine.test_compile_cost import cost
+from tests.passes.fusion.test_fuse_random import Program
+from tests.passes.texts import assert_text
+
+
+def scheduled(graph: Graph) -> Schedule:
+    """The CUDA schedule of a program, gradients and composites expanded, before the pass."""
+    return lower_peak(fuse(canonicalize(legalize(canonicalize(autodiff(graph)), backend_named("cuda").supports))))
+
+
+def gradient(loss: Node, *wrt: Node) -> tuple[Node, ...]:
+    """Gradients of a scalar."""
+    seed = leaves.full((), 1.0, loss.dtype, loss.type.device)
+    request = make(control.grad, (loss, seed, *wrt), (1, False, 0))
+    return tuple(make(control.item, (request,), (i,)) for i in range(len(wrt)))
+
+
+def total(x: Node) -> Node:
+    """The sum of the squares, in float32."""
+    wide = p.cast(x, dtype=float32)
+    return reduction.sum(wide * wide, axes=tuple(range(x.type.ndim)))
+
+
+def assert_same_values(schedule: Schedule, other: Schedule, tolerance: float = 2e-5, **how: object) -> None:
+    """Both run in the interpreter, and the first graph in torch, give the same."""
+    data = [some(x) for x in schedule.graph.inputs]
+    wanted = evaluate(schedule.graph, data, how.get("numbers", ()))  # type: ignore[arg-type]
+    for found in (run_schedule(schedule, data, **how), run_schedule(other, data, **how)):  # type: ignore[arg-type]
+        for one, want in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one.reshape(want.shape), want, rtol=tolerance, atol=tolerance)
+
+
+# The programs that it is for
+
+DEPTH = 4
+
+
+def layers(parameters: tuple[tuple[int, ...], ...], x_shape: tuple[int, int],
+           layer: Callable[..., Node], dtype: DType = float32, numbers: int = 0) -> Graph:
+    """DEPTH layers with parameters of their own, and the gradients of all."""
+    x, *weights = (an_input(i, shape, dtype) for i, shape in enumerate((x_shape, *parameters * DEPTH)))
+    y = x
+    for i in range(DEPTH):
+        y = layer(y, *weights[i * len(parameters):(i + 1) * len(parameters)]) * 0.1
+    return Graph((x, *weights), gradient(total(y), *weights), numbers=numbers)
+
+
+def mlps(rows: int = 32, width: int = 64, dtype: DType = float32) -> Graph:
+    """down(gelu(up(x) + b)): without the pass gelu's derivative and its result are kept."""
+    def layer(x: Node, up: Node, down: Node, b: Node) -> Node:
+        hidden = matmul(x, up) * 0.1 + movement.expand(b, shape=(rows, width))
+        return matmul(OPS["gelu"](hidden, approximate="tanh"), down)
+    return layers(((16, width), (width, 16), (width,)), (rows, 16), layer, dtype)
+
+
+def layer_norms(rows: int = 32, width: int = 64) -> Graph:
+    """Products after layer norms: without the pass x̂ is kept for a norm's backward, and 1.5 x̂ for a product's."""
+    def layer(x: Node, w: Node) -> Node:
+        return matmul(OPS["layer_norm"](x, ndim=1, eps=1e-5) * 1.5, w)
+    return layers(((width, width),), (rows, width), layer)
+
+
+def dropouts() -> Graph:
+    """tanh of products, dropped out with masks that depend on two numbers."""
+    seed, draw = (leaves.scalar(index=i, type=number(7).type) for i in range(2))
+
+    def layer(x: Node, w: Node, b: Node) -> Node:
+        bits = r.random_bits(seed, draw, shape=(64, 32), word=0, device=x.type.device)
+        hidden = p.tanh(x + movement.expand(b, shape=(64, 32)))
+        return matmul(hidden * p.cast(p.gt(bits, 0), dtype=float32), w)
+    return layers(((32, 32), (32,)), (64, 32), layer, numbers=2)
+
+
+@pytest.mark.parametrize("program", [mlps, layer_norms])
+def test_it_moves_fewer_bytes_keeps_fewer_and_launches_no_more(program: Callable[[], Graph]) -> None:
+    before = scheduled(program())
+    after = remat(before, fuse, least=0, sparing=True)
+    assert after is not before
+    assert moved_bytes(after) <= NO_MORE * moved_bytes(before)
+    assert Lives(after).peak() < Lives(before).peak()
+    assert len(after.groups) <= len(before.groups)
+    assert_same_values(before, after, most_programs=256)
+
+
+@pytest.mark.parametrize("program", [mlps, layer_norms, dropouts])
+def test_where_memory_is_not_spared_fewer_bytes_move(program: Callable[[], Graph]) -> None:
+    before = scheduled(program())
+    after, spared = (remat(before, fuse, least=0, sparing=sparing) for sparing in (False, True))
+    assert moved_bytes(after) <= moved_bytes(before) and Lives(after).peak() <= Lives(before).peak()
+    assert moved_bytes(after) <= moved_bytes(spared)
+
+
+def test_what_is_made_again_is_made_by_the_kernel_that_reads_it() -> None:
+    """Each second computation stands beside the gradient that reads it: no kernel only repeats something."""
+    before = scheduled(mlps())
+    after = remat(before, fuse, least=0, sparing=True)
+    again = [group for group in after.groups if any(node.op.name == "recompute" for node in group.nodes)]
+    assert len(again) == DEPTH - 1 and len(after.groups) == len(before.groups)
+    assert all(sum(x.op.name == "matmul" for x in group.inputs) == 2 for group in again)  # up's result, and a gradient
+
+
+def test_a_dropout_mask_is_the_forwards() -> None:
+    """Its bits depend on seed, draw and place alone: the second computation has the same ones."""
+    before = scheduled(dropouts())
+    after = remat(before, fuse, least=0, sparing=True)
+    assert after is not before
+    assert_same_values(before, after, numbers=(7, 3))
+
+
+# What it leaves alone
+
+def test_few_bytes_are_not_worth_it() -> None:
+    schedule = scheduled(mlps())
+    assert remat(schedule, fuse) is schedule
+
+
+def test_a_program_without_a_turn_stays() -> None:
+    x, = inputs((64, 64))
+    schedule = scheduled(Graph((x,), (p.exp(p.sin(x)) * 2.0,)))
+    assert remat(schedule, fuse, least=0) is schedule
+
+
+def test_products_and_sums_are_kept() -> None:
+    """The far reader wants a row's sum and a product's result: both stay as they are."""
+    schedule = scheduled(layer_norms())
+    step = Step(schedule, turns(Lives(schedule).alive()))
+    assert all(node.op.kind in ("pointwise", "movement", "random") for node in decide(step, sparing=True))
+
+
+def test_values_that_the_next_kernel_reads_are_kept() -> None:
+    """A residual stream: x1 = x0 + f(x0), x2 = x1 + f(x1), … Making x9 again would take all that was ever added."""
+    x, w = inputs((32, 32), (32, 32))
+    stream = x
+    for _ in range(4):
+        stream = stream + matmul(OPS["layer_norm"](stream, ndim=1, eps=1e-5), w)
+    schedule = scheduled(Graph((x, w), (*gradient(total(stream), w),)))
+    step = Step(schedule, turns(Lives(schedule).alive()))
+    sums = {node for node in step.home if node.op.name == "add" and any(
+        y.op.name == "matmul" for y in node.inputs) and step.near(node)}
+    assert sums and sums.isdisjoint(decide(step, sparing=True))
+
+
+# Its parts
+
+def test_rewriting() -> None:
+    before = parse("""graph(%x: f32[4]) {
+        %a: f32[4] = exp(%x)
+        %b: f32[4] = sin(%a)
+        %c: f32[4] = cos(%b)
+        %d: f32[4] = mul(%c, %a)
+        return %d
+    }""")
+    _, a, b, c, d = before.nodes
+    found = recomputed(before, {a: 0, b: 0, c: 1, d: 1}, {a: c})
+    assert_text(found, """graph(%x: f32[4]) {
+        %a: f32[4] = exp(%x)
+        %b: f32[4] = sin(%a)
+        %c: f32[4] = cos(%b)
+        %x2: f32[4] = recompute(%x, %c)
+        %a2: f32[4] = exp(%x2)
+        %d: f32[4] = mul(%c, %a2)
+        return %d
+    }""")
+
+
+@pytest.mark.parametrize("alive, found", [
+    ([], []), ([0, 0], []), ([5], [0]), ([1, 2, 3, 2], [2]), ([9, 1, 5, 1], [0, 2]), ([4, 3, 4, 1, 3], [0])])
+def test_turns(alive: list[int], found: list[int]) -> None:
+    assert turns(alive) == found
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[Value, ...]:
+    """Small networks: what has no operands is given."""
+    found = []
+    for i in range(draw(st.integers(1, 6))):
+        operands = tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=3)))) if i else ()
+        again = draw(st.integers(0, 9)) if operands and draw(st.booleans()) else FORBIDDEN
+        keepable = again == FORBIDDEN or draw(st.booleans())
+        found.append(Value(operands, draw(st.integers(0, 9)), draw(st.integers(0, 9)), again, keepable,
+                           draw(st.booleans())))
+    return tuple(found)
+
+
+def possible(values: tuple[Value, ...], found: Choice) -> bool:
+    """Is all that is wanted there, and what it is made of?"""
+    there = {*found.kept, *found.again}
+    return (all(i in there for i, value in enumerate(values) if value.wanted)
+            and all(values[i].again != FORBIDDEN and there.issuperset(values[i].operands) for i in found.again)
+            and all(values[i].keepable for i in found.kept))
+
+
+@settings(max_examples=200, deadline=None)
+@given(values=networks(), worth=st.sampled_from([0.0, 1.0, 4.0]))
+def test_no_choice_is_cheaper_than_the_cut(values: tuple[Value, ...], worth: float) -> None:
+    """Against all 3^n ways to keep, to make again, or to do without."""
+    def cost(found: Choice) -> float:
+        return found.traffic + worth * found.held
+
+    found = cheapest(values, worth)
+    assert possible(values, found)
+    for ways in product("ka-", repeat=len(values)):
+        other = choice(values, *(tuple(i for i, way in enumerate(ways) if way == kind) for kind in "ka"))
+        assert not possible(values, other) or cost(found) <= cost(other) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 4))
+def test_random_programs_cut_anywhere(seed: int) -> None:
+    """Wherever a random program is cut in two, and whatever is made again, it means the same."""
+    program = Program(seed)
+    schedule = fuse(Graph(tuple(program.inputs), program.outputs()))
+    generator = random.Random(seed)
+    step = Step(schedule, [generator.randrange(len(schedule.groups))])
+    before = {at: node for node, at in step.home.items()}
+    after = {node: before[min(step.far(node)) - 1] for node, at in step.home.items()
+             if step.far(node) and node.op.kind == "pointwise" and min(step.far(node)) - 1 in before
+             and step.parts[before[min(step.far(node)) - 1]] > step.parts[node] and generator.random() < 0.7}
+    graph = recomputed(schedule.graph, step.parts, after)
+    verify(graph)
+    again = fuse(graph)
+    wanted = evaluate(schedule.graph, program.data)
+    for one, want in zip(run_schedule(again, program.data), wanted, strict=True):
+        torch.testing.assert_close(one.reshape(want.shape), want, rtol=1e-4, atol=1e-4)
+
+
+def test_its_cost_grows_about_linearly() -> None:
+    def seconds(size: int) -> float:
+        graph = chains.training_step(size, Device("cuda"))
+        for transform in (autodiff, canonicalize, lambda g: legalize(g, backend_named("cuda").supports)):
+            graph = transform(graph)
+        schedule = fuse(graph)
+        return cost(lambda: remat(schedule, fuse, least=0, sparing=True))
+
+    seconds(64)
+    assert min(seconds(1600) for _ in range(2)) < 8 * min(seconds(400) for _ in range(3))
+
+
+def test_low_precision_values_are_made_again_as_they_were() -> None:
+    """In bfloat16: what the gradients read again is what the forward had, within its rounding."""
+    before = scheduled(mlps(dtype=bfloat16))
+    after = remat(before, fuse, least=0, sparing=True)
+    assert after is not before
+    assert_same_values(before, after, tolerance=0.15, most_programs=256)  # torch rounds each of 40 ops and 32 terms

@@ -1,0 +1,48 @@
+"""Random programs (`programs/`): a compiled call is the plain call, whatever changes between calls.
+
+    pytest tests/tracing/test_random_programs.py -m sweep    # ten thousand programs
+    python -m tests.tracing.programs.sweep 0 1000            # these, with what differs made small
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from genesis.tracing.checks import Checks
+from tests.tracing.programs.draw import draw
+from tests.tracing.programs.run import run
+from tests.tracing.programs.sweep import sweep
+
+PROGRAMS, PARTS = 10_000, 20
+"""The sweep's programs, and the tests they are split into."""
+
+REPLAYED = 0.3
+"""The least share of calls that are replayed (39 % are, of many programs): recording all would prove nothing."""
+
+
+def test_programs_agree_and_most_calls_are_replayed() -> None:
+    _agree(range(150))
+
+
+def test_a_seed_is_one_program() -> None:
+    assert draw(7) == draw(7) != draw(8)
+    assert run(draw(7), True).seen == run(draw(7), True).seen
+
+
+def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checks, "hold", lambda self: True)  # a guard that nothing fails
+    found = sweep(range(10, 40))
+    assert found.differ and all(len(each.splitlines()) < 80 for each in found.differ)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ten_thousand_programs(part: int) -> None:
+    each = PROGRAMS // PARTS
+    _agree(range(part * each, (part + 1) * each))
+
+
+def _agree(seeds: range) -> None:
+    found = sweep(seeds)
+    assert not found.differ, "\n\n".join(found.differ)
+    assert found.hits >= REPLAYED * found.calls, f"{found.hits} of {found.calls} calls are replayed"
