@@ -155,8 +155,8 @@ def main() -> None:
     if options.pretend:
         from idle_gpu import IdleDriver
 
-        from genesis.runtime.cuda import cuda_python_driver as cuda_driver
-        cuda_driver.install(IdleDriver())
+        from genesis.runtime.cuda import cuda_python_driver
+        cuda_python_driver.install(IdleDriver())
     else:
         import torch
         makers["torch"] = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8, device="cuda")

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.engine import flushing as engine
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.engine import flushing
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.cuda_python_driver import CudaDriver
 from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.plan import KernelImage
@@ -124,11 +124,11 @@ def idle_gpu() -> Iterator[IdleDriver]:
     )
     compile_sources, driver = lower_cuda.compile_sources, IdleDriver()
     lower_cuda.compile_sources = _uncompiled  # type: ignore[assignment]
-    cuda_driver.install(driver)
+    cuda_python_driver.install(driver)
     try:
         yield driver
     finally:
         lower_cuda.compile_sources = compile_sources
-        engine._plans.clear()
-        engine._last = None
-        cuda_driver.install(None)
+        flushing._plans.clear()
+        flushing._last = None
+        cuda_python_driver.install(None)

@@ -27,7 +27,7 @@ import record
 from idle_gpu import idle_gpu
 
 import genesis
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.models import GPT, GPTConfig
 
 BAR: Final = 20.0
@@ -162,7 +162,7 @@ def measure(layers: int) -> dict[str, Any]:
 
 def last_plan() -> Any:
     """What ran last."""
-    found = engine.last_plan()
+    found = flushing.last_plan()
     assert found is not None
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.storage import live_pending
 from genesis.ir.types import Device
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda import stream as cuda_stream
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import raise_failed
@@ -32,7 +32,7 @@ def device_count() -> int:
 
 def is_initialized() -> bool:
     """Whether this process has started to use CUDA."""
-    return cuda_driver.is_started()
+    return cuda_python_driver.is_started()
 
 
 def init() -> None:

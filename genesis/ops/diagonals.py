@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend import view_geometry as parts
+from genesis.frontend import view_geometry
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, over, owned
 from genesis.frontend.storage import STRIDED, View
@@ -38,7 +38,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         raise failure("diagonal", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
     if (rows, columns) != (ndim - 2, ndim - 1):
         input = movedim(input, (rows, columns), (-2, -1))
-    return shown(input, parts.diagonal(input.type, input.part, operator.index(offset)))
+    return shown(input, view_geometry.diagonal(input.type, input.part, operator.index(offset)))
 
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:

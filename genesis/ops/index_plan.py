@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.frontend import view_geometry as parts
+from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
@@ -303,7 +303,7 @@ def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
     start, stop, step = item.indices(size)
     if (start, stop, step) == (0, size, 1):
         return view
-    return shown(view, parts.cut(view.type, view.part, axis, start, max(stop, start), step))
+    return shown(view, view_geometry.cut(view.type, view.part, axis, start, max(stop, start), step))
 
 
 def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:

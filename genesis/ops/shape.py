@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend import view_geometry as parts
+from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, emit, over, owned, read, update, wrap, wrap_laid_out
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     """Strides in elements, as torch reports them."""
-    return parts.strides_in(tensor.type, tensor.part)
+    return view_geometry.strides_in(tensor.type, tensor.part)
 
 
 def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = None) -> bool:
@@ -31,10 +31,10 @@ def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = Non
     order = ORDERS.get(memory_format, ()) if memory_format is not None else ()
     if order and len(order) != input.type.ndim:
         return False
-    return parts.is_row_major(input.type, input.part, order)
+    return view_geometry.is_row_major(input.type, input.part, order)
 
 
-def shown(input: Any, found: parts.Shown) -> Any:
+def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
@@ -60,7 +60,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    found = parts.reshaped(input.type, input.part, parts.filled("view", input.type, shape_of(shape)))
+    found = view_geometry.reshaped(input.type, input.part, view_geometry.filled("view", input.type, shape_of(shape)))
     if found is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
@@ -69,12 +69,12 @@ def view(input: Tensor, *shape: Any) -> Tensor:
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
-    return shaped(input, parts.filled("reshape", input.type, shape_of(shape)))
+    return shaped(input, view_geometry.filled("reshape", input.type, shape_of(shape)))
 
 
 def shaped(input: Any, new: tuple[int, ...]) -> Any:
     """`reshape` to a shape of as many elements, all sizes given."""
-    found = parts.reshaped(input.type, input.part, new)
+    found = view_geometry.reshaped(input.type, input.part, new)
     return wrap(emit(m.reshape, (read(input),), (new,))) if found is None else shown(input, found)
 
 
@@ -95,14 +95,14 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
         raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
-    return shown(input, parts.permuted(input.type, input.part, axes))
+    return shown(input, view_geometry.permuted(input.type, input.part, axes))
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
     ndim = input.type.ndim
     a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
-    return shown(input, parts.swapped(input.type, input.part, a, b))
+    return shown(input, view_geometry.swapped(input.type, input.part, a, b))
 
 
 def t(input: Tensor) -> Tensor:
@@ -110,16 +110,16 @@ def t(input: Tensor) -> Tensor:
     if input.type.ndim > 2:
         raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
     if input.type.ndim == 2:
-        return shown(input, parts.swapped(input.type, input.part, 0, 1))
-    return shown(input, parts.same(input.type, input.part))
+        return shown(input, view_geometry.swapped(input.type, input.part, 0, 1))
+    return shown(input, view_geometry.same(input.type, input.part))
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to new places, the others in order."""
     ndim = input.type.ndim
     if source.__class__ is int and destination.__class__ is int:
-        order = parts.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
-        return shown(input, parts.permuted(input.type, input.part, order))
+        order = view_geometry.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
+        return shown(input, view_geometry.permuted(input.type, input.part, order))
     sources = [axis_in("movedim", d, ndim) for d in ([source] if isinstance(source, int) else source)]
     places = [axis_in("movedim", d, ndim) for d in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places):
@@ -128,13 +128,14 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     for name, listed, given in (("source", sources, source), ("destination", places, destination)):
         if len(set(listed)) < len(listed):
             raise failure("movedim", f"repeated dim in `{name}` ({list(given)})", [("input", input)])
-    return shown(input, parts.permuted(input.type, input.part, parts.moved(ndim, tuple(sources), tuple(places))))
+    order = view_geometry.moved(ndim, tuple(sources), tuple(places))
+    return shown(input, view_geometry.permuted(input.type, input.part, order))
 
 
 def expand(input: Tensor, *sizes: Any) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
     given = shape_of(sizes)
-    found = parts.expanded(input.type, input.part, given)
+    found = view_geometry.expanded(input.type, input.part, given)
     if found is None:
         raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.type.shape)}",
                       [("input", input)], hint="only dimensions of size 1 can be expanded")
@@ -164,12 +165,12 @@ def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
         chosen: frozenset[int] = frozenset()
     else:
         chosen = frozenset(axes_in("squeeze", dim, len(shape)) if dim is not None else range(len(shape)))
-    return shown(input, parts.without(input.type, input.part, chosen))
+    return shown(input, view_geometry.without(input.type, input.part, chosen))
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    return shown(input, parts.with_one(input.type, input.part, axis_in("unsqueeze", dim, input.type.ndim + 1)))
+    return shown(input, view_geometry.with_one(input.type, input.part, axis_in("unsqueeze", dim, input.type.ndim + 1)))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -198,7 +199,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Any:
     """A view of x[start:stop:step, ...], all in range."""
-    return shown(input, parts.sliced(input.type, input.part, starts, stops, steps))
+    return shown(input, view_geometry.sliced(input.type, input.part, starts, stops, steps))
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
@@ -218,7 +219,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     if not 0 <= begin <= begin + length <= shape[axis]:
         raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
                       [("input", input)])
-    return shown(input, parts.cut(input.type, input.part, axis, begin, begin + length, 1))
+    return shown(input, view_geometry.cut(input.type, input.part, axis, begin, begin + length, 1))
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
@@ -229,7 +230,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
                       error=IndexError)
     at = index % shape[axis]
-    return shown(input, parts.selected(input.type, input.part, axis, at if at.__class__ is int else operator.index(at)))
+    index = at if at.__class__ is int else operator.index(at)
+    return shown(input, view_geometry.selected(input.type, input.part, axis, index))
 
 
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
@@ -330,7 +332,7 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
     times = shape_of(repeats)
     if len(times) < input.type.ndim:
         raise failure("repeat", "the number of repeats must be at least the number of dimensions", [("input", input)])
-    single, spread, whole = parts.repeated(input.type.shape, times)
+    single, spread, whole = view_geometry.repeated(input.type.shape, times)
     node = make(m.expand, (make(m.reshape, (read(input),), (single,)),), (spread,))
     return wrap(emit(m.reshape, (node,), (whole,)))
 

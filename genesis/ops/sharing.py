@@ -15,7 +15,7 @@ from genesis.ir.types import Device, DType, cpu
 from genesis.ops.foreign import wrapped
 from genesis.ops.interop import our_stream
 from genesis.ops.shape import strides_of
-from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime import shadow_weights
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -53,7 +53,7 @@ def _pinned_memory(tensor: Any) -> Any:
     memory = engine.memory_of(tensor)
     if tensor.is_cuda:
         memory.pinned = True
-        low_copies.overwritten((memory,))  # from now on others may write there
+        shadow_weights.overwritten((memory,))  # from now on others may write there
     return memory
 
 

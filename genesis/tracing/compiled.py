@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from genesis.autograd import anomaly
 from genesis.config import config
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.frontend import patches, session
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.default_dtypes import default_dtype
@@ -137,9 +137,9 @@ class CompiledFunction(CompiledBase):
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         with suppress(Exception):  # what fails to be computed raises when it is read, as without a capture
-            engine.materialize(there)
+            flushing.materialize(there)
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
-        engine.end_step()
+        flushing.end_step()
         entered.note_contents(there)
         effects, tracer = Session(), Tracer(entered.enter)
         before = session.enter(effects)
@@ -177,7 +177,7 @@ class CompiledFunction(CompiledBase):
             later = [x for x in entered.uncomputed if x.storage.error is None]
             if later:
                 with suppress(Exception):
-                    engine.materialize(later)
+                    flushing.materialize(later)
         return result
 
     def _located(self, reason: str) -> str:
@@ -243,7 +243,7 @@ def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:
 def _end_step(effects: Session) -> None:
     """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
     try:
-        engine.end_step()
+        flushing.end_step()
     except BaseException:
         take_back(again for _, again in effects.numbers)
         raise

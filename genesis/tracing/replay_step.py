@@ -8,7 +8,7 @@ from sys import getrefcount
 from typing import Any
 
 from genesis.autograd.graph_release import is_freed
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.frontend import session
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
@@ -50,7 +50,7 @@ class StepReplay:
         wanted = list(shape.fresh)
         if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
             raise Refusal("its step is on several devices")
-        flush = engine.prepare(wanted, live, devices.pop())
+        flush = flushing.prepare(wanted, live, devices.pop())
         assert flush is not None
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
@@ -61,8 +61,8 @@ class StepReplay:
         except Refusal as refusal:
             sources = refusal
         try:
-            self._compiled = engine.run(flush)
-        except engine.Superseded:
+            self._compiled = flushing.run(flush)
+        except flushing.Superseded:
             raise Unsettled("a signal handler or a finalizer computes while the step is captured") from None
         except BaseException:
             take_back(again for _, again in effects.numbers)
@@ -75,7 +75,7 @@ class StepReplay:
         self._numbers = list(captured.numbers)
         self._live = live_positions(effects, captured.number_nodes)
 
-    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+    def _take_over(self, flush: flushing.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
         """Note the memories of the plan that just ran."""
         arguments = {x.storage: i for i, x in enumerate(tensors)}
         self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
@@ -116,10 +116,10 @@ class StepReplay:
         if pending:
             live = live_pending()
             if live:  # what reads content that is about to be overwritten
-                engine.flush(live)
+                flushing.flush(live)
         memories = self._memories
         for index, argument in self._given:
-            memory = engine.memory_of(tensors[argument])
+            memory = flushing.memory_of(tensors[argument])
             if memories[index] is not memory:
                 memories[index] = memory
                 memories.changed()
@@ -128,7 +128,7 @@ class StepReplay:
             self._refresh_memories()
         numbers = refresh(self._numbers, self._live)
         ours = bool(self._graded) and self._hold_alone(untouched)
-        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
+        return flushing.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
 
     def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[Any], untouched: bool, ours: bool) -> list[Storage]:
         """Run the plan over its memories, and let everybody know what is in them now."""
@@ -164,7 +164,7 @@ class StepReplay:
         if any(map(_node_of, self._fixed)):
             waiting = [s for s in self._fixed if not s.settled]
             if waiting:
-                engine.flush(waiting)
+                flushing.flush(waiting)
         if not all(map(is_, map(_cell_of, self._fixed), self._cells)):
             self._cells = [s.cell for s in self._fixed]
             for i, cell in zip(self._at, self._cells, strict=True):

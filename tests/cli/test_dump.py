@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genesis.cli.main import main
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 
 SCRIPT = """\
 import sys
@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> str:
 
 def status_of(*words: str) -> int:
     """Exit status of `genesis dump words...`, as in a new process: nothing is compiled yet."""
-    engine._plans.clear()
+    flushing._plans.clear()
     return main(["dump", *words])
 
 

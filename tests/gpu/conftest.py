@@ -14,8 +14,8 @@ import pytest
 from genesis import config, manual_seed
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import flushing as engine
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.engine import flushing
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage
 
@@ -38,13 +38,13 @@ class CudaUnderTest:
     @property
     def driver(self) -> Any:
         """The process's driver now."""
-        return cuda_driver.driver()
+        return cuda_python_driver.driver()
 
 
 def forget_plans() -> None:
     """Plans belong to a driver: the next test makes its own."""
-    engine._plans.clear()
-    engine._last = None
+    flushing._plans.clear()
+    flushing._last = None
 
 
 @pytest.fixture(params=["host", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -54,14 +54,14 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if not real:
         monkeypatch.setattr(lower_cuda, "compile_sources", images_of_sources)
     forget_plans()
-    cuda_driver.install(None if real else HostDriver(memory_bytes=64 << 20))
+    cuda_python_driver.install(None if real else HostDriver(memory_bytes=64 << 20))
     manual_seed(0)
     yield CudaUnderTest(real)
     forget_plans()
     if real:
-        cuda_driver.driver().use(0)
-        cuda_driver.driver().synchronize()
-    cuda_driver.install(None)
+        cuda_python_driver.driver().use(0)
+        cuda_python_driver.driver().synchronize()
+    cuda_python_driver.install(None)
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def host_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostDriver]:
     monkeypatch.setattr(lower_cuda, "compile_sources", images_of_sources)
     forget_plans()
     driver = HostDriver(memory_bytes=64 << 20)
-    cuda_driver.install(driver)
+    cuda_python_driver.install(driver)
     manual_seed(0)
     yield driver
     forget_plans()
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)
 
 
 @pytest.fixture(params=[True, False], ids=["fused", "unfused"])

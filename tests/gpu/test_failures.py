@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.nn import functional as F
 from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.cuda.memory_blocks import FreeList
@@ -205,7 +205,7 @@ def test_an_in_place_write_that_fails_leaves_the_old_content(host_cuda, monkeypa
 
 def test_a_real_shortage(host_cuda):
     """64 MiB are pretended."""
-    held = engine.allocate(32 << 20, genesis.device("cuda"))
+    held = flushing.allocate(32 << 20, genesis.device("cuda"))
     with pytest.raises(genesis.cuda.OutOfMemoryError) as caught:
         genesis.eval(genesis.ones(10 << 20, device="cuda"))
     message = str(caught.value)
@@ -230,13 +230,13 @@ def test_a_kernel_that_fails_names_itself(host_cuda, monkeypatch):
 
 
 def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
-    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+    from genesis.runtime.cuda import cuda_python_driver
 
     class Missing:
         def __init__(self) -> None:
-            raise RuntimeError(f"CUDA is not available: none here; {cuda_driver.CHECK}")
-    monkeypatch.setattr(cuda_driver, "CudaDriver", Missing)
-    cuda_driver.install(None)
+            raise RuntimeError(f"CUDA is not available: none here; {cuda_python_driver.CHECK}")
+    monkeypatch.setattr(cuda_python_driver, "CudaDriver", Missing)
+    cuda_python_driver.install(None)
     with pytest.raises(RuntimeError, match="nvidia-smi"):
         genesis.eval(genesis.ones(2, device="cuda"))
     assert not genesis.cuda.is_available()

@@ -21,8 +21,7 @@ from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import flushing as engine
-from genesis.engine import plans
+from genesis.engine import flushing, plans
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
@@ -69,7 +68,7 @@ def compiler(host_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def new_process() -> None:
     """Forget what a new process would not know; write what an ending one writes."""
     plans._save_all()
-    engine._plans.clear()
+    flushing._plans.clear()
 
 
 def run(size: int) -> tuple[str, np.ndarray]:
@@ -81,7 +80,7 @@ def run(size: int) -> tuple[str, np.ndarray]:
 
 def engine_origin(y: Any) -> str:
     genesis.eval(y)
-    return engine.last_plan().origin
+    return flushing.last_plan().origin
 
 
 def test_the_second_process_reads_the_plan(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +98,7 @@ def test_a_step_that_keeps_copies_of_its_weights(compiler: Compiler, monkeypatch
     new_process()
     monkeypatch.setattr(lower_cuda, "emit", None)
     again = train(keep=True)
-    found = engine.last_plan()
+    found = flushing.last_plan()
     assert found.origin == "disk" and len(found.plan.kept) == 2 and len(found.plan.refresh.steps) == 1
     assert first == again
 
@@ -108,7 +107,7 @@ def test_a_plan_from_disk_says_how_it_is_made(compiler: Compiler) -> None:
     run(7)
     new_process()
     assert run(7)[0] == "disk"
-    found = engine.last_plan()
+    found = flushing.last_plan()
     assert found.graph.inputs[0].shape == (7, 6) and any("softmax" in step.label for step in found.plan.steps)
     assert [len(group.nodes) > 1 for group in found.schedule.groups]
 
@@ -218,7 +217,7 @@ def test_a_training_step(compiler: Compiler) -> None:
 SCRIPT = """
 import json, sys
 import genesis
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 genesis.manual_seed(0)
 model = genesis.nn.Sequential(genesis.nn.Linear(64, 128), genesis.nn.GELU(), genesis.nn.Linear(128, 8)).to("cuda")
 optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
@@ -230,7 +229,7 @@ for size in (48, 32, 48):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    origins.append(engine.last_plan().origin)
+    origins.append(flushing.last_plan().origin)
     losses.append(loss.item())
 heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.cuda.emit")
          if name in sys.modules]
@@ -254,14 +253,14 @@ def test_a_warm_process_imports_no_compiler(tmp_path: Path) -> None:
 LOADING = """
 import sys
 from genesis.ir.types import Device
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 HostDriver.load_kernel = lambda self, image: image
-cuda_driver.install(HostDriver(memory_bytes=1 << 24))
+cuda_python_driver.install(HostDriver(memory_bytes=1 << 24))
 import genesis, numpy
-from genesis.engine import flushing as engine, plans
+from genesis.engine import flushing, plans
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
-captured = engine.capture([(x * 2.5).sum(0).storage.node], [], [])
+captured = flushing.capture([(x * 2.5).sum(0).storage.node], [], [])
 found = plans.find(captured, Device("cuda"), {})
 print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse",
                                        "genesis.codegen.cuda.emit") if name in sys.modules])
@@ -290,16 +289,16 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 WRITER = """
 import numpy
 import genesis
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.frontend.host_values import host_copy
 from genesis.codegen.cuda import lower as lower_cuda
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.test_plan_cache import Compiler
 lower_cuda.compile_sources = Compiler()
-cuda_driver.install(HostDriver(memory_bytes=1 << 24))
+cuda_python_driver.install(HostDriver(memory_bytes=1 << 24))
 for turn in range(4):
-    engine._plans.clear()
+    flushing._plans.clear()
     for size in (3, 4, 5):
         x = genesis.tensor(numpy.ones((size, 6), numpy.float32), device="cuda")
         assert (host_copy((x * 2.5).sum(0)) == 2.5 * size).all()

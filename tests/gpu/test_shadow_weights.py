@@ -11,9 +11,9 @@ import pytest
 
 import genesis
 from genesis import nn
-from genesis.engine import flushing as engine
+from genesis.engine import flushing
 from genesis.ir.place import memory_of
-from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.shadow_executor import KeepingExecutor
 from genesis.runtime.plan_edges import places_of
@@ -64,7 +64,7 @@ def train(keep: bool, between: Between | None = None, compiled: bool = False, ro
 @pytest.fixture(autouse=True)
 def setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(genesis.config, "keep_copies", True)  # so that it is as it was afterwards
-    low_copies.forget_all()
+    shadow_weights.forget_all()
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_casts_no_weight(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     kept = train(True, compiled=compiled)
-    plan = engine.last_plan()
+    plan = flushing.last_plan()
     assert plan is not None and isinstance(plan.executor, KeepingExecutor)
     readers = [[step.label for step in plan.plan.steps if any(memory_of(x) == ("input", at) for x in places_of(step))]
                for at in plan.plan.kept]
@@ -223,11 +223,11 @@ def test_the_copies_go_with_the_model(cuda: Any) -> None:
     model = model_of()
     step, optimizer = stepping(model)
     step(batch(0)).item()
-    assert len(low_copies.copies) == 2
+    assert len(shadow_weights.copies) == 2
     del model, step, optimizer
     gc.collect()
     genesis.cuda.empty_cache()  # the plan that made the weights may still have their memory for its next run
-    assert not low_copies.copies
+    assert not shadow_weights.copies
 
 
 def test_a_failed_step_leaves_no_wrong_copy(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,5 +253,5 @@ def _fail(*args: Any) -> Any:
 
 def test_off_there_is_nothing_to_keep(cuda: Any) -> None:
     train(False)
-    plan = engine.last_plan()
-    assert plan is not None and not plan.plan.kept and plan.plan.refresh is None and not low_copies.copies
+    plan = flushing.last_plan()
+    assert plan is not None and not plan.plan.kept and plan.plan.refresh is None and not shadow_weights.copies

@@ -13,7 +13,7 @@ import pytest
 import genesis
 from genesis.ir.types import Device
 from genesis.runtime import dlpack
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda import foreign as cuda_foreign
 from genesis.runtime.fake_cuda.driver import HostDriver
 
@@ -133,7 +133,7 @@ class Library:
 def lazy_cuda(host_cuda: HostDriver) -> HostDriver:
     """A host driver whose streams do their work as late as they may."""
     driver = HostDriver(memory_bytes=64 << 20, lazy=True)
-    cuda_driver.install(driver)
+    cuda_python_driver.install(driver)
     return driver
 
 

@@ -157,11 +157,11 @@ if {host}:
     stub = sys.modules["torch"] = types.ModuleType("torch")
     stub.Tensor = stub.dtype = type("Tensor", (), {{}})
     from genesis.codegen.cuda import lower as lower_cuda
-    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+    from genesis.runtime.cuda import cuda_python_driver
     from genesis.runtime.fake_cuda.driver import HostDriver
     from tests.gpu.conftest import images_of_sources
     lower_cuda.compile_sources = images_of_sources
-    cuda_driver.install(HostDriver())
+    cuda_python_driver.install(HostDriver())
 import genesis
 from genesis.models.gpt import GPT, GPTConfig
 genesis.manual_seed(0)

@@ -8,9 +8,9 @@ import pytest
 @pytest.fixture
 def host_driver():
     """A pretended GPU as the process's driver, with pools and streams of its own."""
-    from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+    from genesis.runtime.cuda import cuda_python_driver
     from genesis.runtime.fake_cuda.driver import HostDriver
     pretended = HostDriver()
-    cuda_driver.install(pretended)
+    cuda_python_driver.install(pretended)
     yield pretended
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)

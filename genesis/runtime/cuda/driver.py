@@ -1,6 +1,6 @@
 """What Genesis asks of CUDA.
 
-`Driver` is the contract; `CudaDriver` (cuda_driver.py) keeps it with the GPU, `HostDriver`
+`Driver` is the contract; `CudaDriver` (cuda_python_driver.py) keeps it with the GPU, `HostDriver`
 (host_driver.py) with host memory, for tests without a GPU. Nothing else in Genesis calls CUDA.
 
 Addresses are ints. Streams, events, kernels, launches and graphs are whatever objects the driver

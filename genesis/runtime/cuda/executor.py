@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from genesis.ir.place import Memory
 from genesis.ir.types import TensorType
-from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.bound_plan import BoundPlan, Steps
 from genesis.runtime.cuda.cuda_python_driver import driver
@@ -89,8 +89,8 @@ class CudaExecutor:
         found = self._on.get(stream.handle)
         if found is None:
             found = self._on[stream.handle] = _PlanOnStream(self.plan, self._steps, stream)
-        if self._tells and low_copies.copies:
-            low_copies.overwritten([inputs[at] for at in self.plan.updates])
+        if self._tells and shadow_weights.copies:
+            shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
         return found.run(inputs, packed)
 
     def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
@@ -138,8 +138,8 @@ class _PlanOnStream:
             if (self._moved(inputs) or list(map(getrefcount, self._outputs)) != self._unheld
                     or self._arena.nbytes < self._plan.arena_bytes):
                 self._prepare(inputs)
-            if low_copies.copies and not self._output_ids.isdisjoint(low_copies.copies):
-                low_copies.overwritten(self._outputs)
+            if shadow_weights.copies and not self._output_ids.isdisjoint(shadow_weights.copies):
+                shadow_weights.overwritten(self._outputs)
             if self._order.noted:
                 reads, writes = [inputs[at] for at in self._read], [inputs[at] for at in self._plan.updates]
                 with ordered(self._stream, reads, [*writes, *self._outputs]):

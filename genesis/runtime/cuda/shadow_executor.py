@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from genesis.ir.types import TensorType
-from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
@@ -94,20 +94,20 @@ class KeepingExecutor:
         """The inputs with their copies; what the last run with this list had, while that holds."""
         known = inputs.extended if isinstance(inputs, Memories) else None
         if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
-                and known.version == low_copies.version[0]):
+                and known.version == shadow_weights.version[0]):
             return known
         copies = tuple([self._copy_of(inputs[at], kind) for at, kind in self._kept])
-        others = low_copies.all_of(inputs[at] for at in self._written) - set(copies)
+        others = shadow_weights.all_of(inputs[at] for at in self._written) - set(copies)
         memories = Memories([*inputs, *(copy.memory for copy in copies)])
-        bound = _Bound(self, getattr(inputs, "stamp", None), low_copies.version[0], copies, tuple(others), memories)
+        bound = _Bound(self, getattr(inputs, "stamp", None), shadow_weights.version[0], copies, tuple(others), memories)
         if isinstance(inputs, Memories):
             inputs.extended = bound  # there, and not here, so that no plan keeps a model's memory
         return bound
 
     def _copy_of(self, source: CUDAStorage, kind: TensorType) -> LowCopy:
         """The source's copy; one that there is not yet gets memory."""
-        found = low_copies.find(source, kind.dtype)
+        found = shadow_weights.find(source, kind.dtype)
         if found is None:
             memory = CUDAStorage(kind.nbytes, kind.device, "low-precision copy of a weight")
-            found = low_copies.add(source, kind.dtype, memory)
+            found = shadow_weights.add(source, kind.dtype, memory)
         return found

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from genesis.ir.types import Device
-from genesis.runtime import shadow_weights as low_copies
+from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.cuda_python_driver import driver, forgotten_with_driver
 from genesis.runtime.cuda.device_checks import raise_failed
 from genesis.runtime.cuda.memory_blocks import Block
@@ -22,7 +22,7 @@ _lanes: Final[dict[Device, Lane]] = {}
 
 when_switching.append(_lanes.clear)
 forgotten_with_driver(_lanes.clear)
-forgotten_with_driver(low_copies.forget_all)
+forgotten_with_driver(shadow_weights.forget_all)
 
 
 def _lane(device: Device) -> Lane:
@@ -126,7 +126,7 @@ class CUDAStorage:
         """
         source = as_bytes(buffer, self.nbytes)
         if self.nbytes:
-            low_copies.overwritten((self,))
+            shadow_weights.overwritten((self,))
             gpu, index = driver(), self.device.index
             gpu.use(index)
             with ordered(current_stream(index), writes=[self]) as stream:
@@ -158,7 +158,7 @@ class CUDAStorage:
             raise ValueError(f"cannot copy {other.nbytes} bytes over {self.nbytes} bytes of CUDA memory")
         if not self.nbytes:
             return
-        low_copies.overwritten((self,))
+        shadow_weights.overwritten((self,))
         gpu, index = driver(), self.device.index
         gpu.use(index)
         with ordered(current_stream(index), reads=[other], writes=[self]) as stream:
@@ -183,7 +183,7 @@ class CUDAStorage:
         if self.pinned or other.pinned or self.nbytes != other.nbytes or self.device is not other.device:
             raise ValueError(f"cannot trade the memory of {self} and {other}")
         if self.nbytes:
-            low_copies.overwritten((self, other))
+            shadow_weights.overwritten((self, other))
             self._block, other._block = other._block, self._block
             self.ptr, other.ptr = other.ptr, self.ptr
             self.source, other.source = other.source, self.source  # what they are for stays

@@ -17,8 +17,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
 from genesis.codegen.cuda.kernel_ir import build
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import backends, plans
-from genesis.engine import flushing as engine
+from genesis.engine import backends, flushing, plans
 from genesis.engine.backends import backend_named, cuda_backend
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
@@ -27,7 +26,7 @@ from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import Device, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.pipeline import run_passes
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.gpus import GPUS, SAID_BY_AN_H200
@@ -64,17 +63,17 @@ def test_what_needs_hopper_is_asked_for(architecture: int) -> None:
 def test_cuda_means_an_h200_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise RuntimeError("CUDA is not available")
-    monkeypatch.setattr(cuda_driver, "driver", none)
+    monkeypatch.setattr(cuda_python_driver, "driver", none)
     assert backend_named("cuda").gpu == H200
 
 
 def test_cuda_means_the_gpu_at_hand() -> None:
-    cuda_driver.install(HostDriver(capability=(8, 9)))
+    cuda_python_driver.install(HostDriver(capability=(8, 9)))
     try:
         gpu = backend_named("cuda").gpu
         assert gpu == backends.gpu_at_hand(0) and isinstance(gpu, GpuModel) and gpu.capability == (8, 9)
     finally:
-        cuda_driver.install(None)
+        cuda_python_driver.install(None)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -192,7 +191,7 @@ def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tupl
 
     monkeypatch.setattr(lower_cuda, "compile_sources", images)
     forget_plans()
-    cuda_driver.install(HostDriver(memory_bytes=64 << 20, capability=capability))
+    cuda_python_driver.install(HostDriver(memory_bytes=64 << 20, capability=capability))
     try:
         losses = {}
         for device in ("cpu", "cuda"):
@@ -212,5 +211,5 @@ def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tupl
         assert compiled_for == {capability} and early == {capability >= (9, 0)}
     finally:
         forget_plans()
-        cuda_driver.install(None)
-        engine._last = None
+        cuda_python_driver.install(None)
+        flushing._last = None

@@ -13,7 +13,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda import executor as executor_cuda
 from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.cuda_python_driver import driver
@@ -70,10 +70,10 @@ for name, signature in signatures.items():
 
 @pytest.fixture(autouse=True)
 def real_gpu():
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)
     yield
     cuda.synchronize()
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)
 
 
 @pytest.fixture(scope="module")

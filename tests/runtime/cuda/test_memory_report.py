@@ -6,7 +6,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.fake_cuda.driver import HostDriver
 
@@ -16,9 +16,9 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def pretended_gpu():
-    cuda_driver.install(HostDriver(100 * MIB))
+    cuda_python_driver.install(HostDriver(100 * MIB))
     yield
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)
 
 
 def held() -> list[tuple[int, str | None]]:
@@ -115,8 +115,8 @@ def test_the_share_of_this_process():
 
 
 def test_before_cuda_is_used_there_is_nothing(monkeypatch):
-    cuda_driver.install(None)
-    monkeypatch.setattr(cuda_driver, "CudaDriver", lambda: pytest.fail("CUDA was started"))
+    cuda_python_driver.install(None)
+    monkeypatch.setattr(cuda_python_driver, "CudaDriver", lambda: pytest.fail("CUDA was started"))
     assert not cuda.is_initialized()
     assert (cuda.memory_allocated(), cuda.memory_reserved(), cuda.max_memory_allocated()) == (0, 0, 0)
     assert (cuda.memory_stats(), cuda.memory_snapshot()) == ({}, [])

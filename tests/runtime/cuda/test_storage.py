@@ -9,7 +9,7 @@ import pytest
 
 from genesis import cuda
 from genesis.ir.types import Device
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import current_stream
 from genesis.runtime.fake_cuda.driver import HostDriver
@@ -104,7 +104,7 @@ def test_where_sizes_vary_memory_serves_another_size(host_driver):
 
 
 def test_out_of_memory_is_torchs_kind_of_error(host_driver):
-    cuda_driver.install(HostDriver(memory_bytes=1 << 20))
+    cuda_python_driver.install(HostDriver(memory_bytes=1 << 20))
     with pytest.raises(cuda.OutOfMemoryError, match="tried to allocate 2 MiB"):
         CUDAStorage(2 << 20, GPU)
     assert issubclass(cuda.OutOfMemoryError, RuntimeError)
@@ -126,7 +126,7 @@ def test_what_the_gpu_is():
 @pytest.mark.parametrize("capability", [(7, 0), (7, 5)])
 def test_a_gpu_that_no_kernels_are_built_for_says_so(host_driver, capability):
     import genesis
-    cuda_driver.install(HostDriver(capability=capability))
+    cuda_python_driver.install(HostDriver(capability=capability))
     assert cuda.get_device_capability() == capability
     says = f"built for GPUs of compute capability 8.0 .*has {capability[0]}.{capability[1]}; use device"
     for start in (cuda.init, lambda: genesis.ones(2, device="cuda").tolist(), lambda: genesis.tensor([1]).to("cuda")):
@@ -135,7 +135,7 @@ def test_a_gpu_that_no_kernels_are_built_for_says_so(host_driver, capability):
 
 
 def test_the_current_device():
-    cuda_driver.install(HostDriver(devices=2))
+    cuda_python_driver.install(HostDriver(devices=2))
     assert cuda.current_device() == 0
     with cuda.device(1):
         assert cuda.current_device() == 1
@@ -149,7 +149,7 @@ def test_the_current_device():
 
 
 def test_copies_between_gpus():
-    cuda_driver.install(HostDriver(devices=2))
+    cuda_python_driver.install(HostDriver(devices=2))
     there = CUDAStorage(4, Device("cuda", 1))
     there.copy_from(storage_of([5]))
     assert values_of(there) == [5]
@@ -201,8 +201,8 @@ def test_events_keep_time():
 def test_without_a_driver_there_is_no_gpu_and_no_error(monkeypatch):
     def none():
         raise RuntimeError("CUDA is not available: ...; check with `nvidia-smi` ...")
-    cuda_driver.install(None)
-    monkeypatch.setattr(cuda_driver, "CudaDriver", none)
+    cuda_python_driver.install(None)
+    monkeypatch.setattr(cuda_python_driver, "CudaDriver", none)
     assert not cuda.is_available()
     assert cuda.device_count() == 0
     with pytest.raises(RuntimeError, match="nvidia-smi"):

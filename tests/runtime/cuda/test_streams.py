@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from genesis import cuda
-from genesis.runtime.cuda import cuda_python_driver as cuda_driver
+from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
@@ -28,9 +28,9 @@ Y = np.ones(SIZE, np.float32)
 @pytest.fixture(autouse=True)
 def lazy_driver():
     driver = HostDriver(lazy=True)
-    cuda_driver.install(driver)
+    cuda_python_driver.install(driver)
     yield driver
-    cuda_driver.install(None)
+    cuda_python_driver.install(None)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_events_and_explicit_waits(lazy_driver):
 
 
 def test_copies_between_gpus_wait_both_ways():
-    cuda_driver.install(HostDriver(devices=2, lazy=True))
+    cuda_python_driver.install(HostDriver(devices=2, lazy=True))
     from genesis.ir.types import Device
     update = CudaExecutor(update_plan(1))
     x, there = memory_of(X), CUDAStorage(X.nbytes, Device("cuda", 1))
