@@ -74,8 +74,8 @@ class CPUBackend(Backend):
 
     def group(self, graph: Graph) -> Schedule:
         from genesis.codegen.cpu.lower import is_view
-        from genesis.passes.fusion.group_per_op import single_nodes
-        return single_nodes(graph, is_view)
+        from genesis.passes.fusion.group_per_op import group_per_op
+        return group_per_op(graph, is_view)
 
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         from genesis.codegen.cpu.lower import lower

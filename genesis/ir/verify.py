@@ -191,7 +191,7 @@ ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {
     "n": _size,
     **dict.fromkeys(("correction", "p"), _is(int, float)),
     **dict.fromkeys(("mode", "reduce", "how"), _is(str)),
-    **dict.fromkeys(("multiple", "runs"), _size),
+    **dict.fromkeys(("multiple", "splits"), _size),
     "region": _is(int),
     "number": _is(int),
     "scales": lambda value: type(value) is tuple and all(isinstance(x, float) for x in value),

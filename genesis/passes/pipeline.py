@@ -17,11 +17,11 @@ from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.legalize import legalize
-from genesis.passes.graph.make_contiguous import straighten
+from genesis.passes.graph.make_contiguous import make_contiguous
 from genesis.passes.graph.patterns import apply_patterns
-from genesis.passes.graph.reroll import batch_rows
+from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.snapshots import copy_while_updating
-from genesis.passes.graph.split_k import split_products
+from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.groups import Group, Refusal, Schedule
@@ -164,12 +164,12 @@ PASSES: tuple[Pass, ...] = (
     Pass("inline", "capture", on_graph(inline)),
     Pass("autodiff", "grad", on_graph(autodiff)),
     Pass("canonicalize", "simplified", on_graph(canonicalize)),
-    Pass("reroll", "canonical", on_graph(lambda graph: batch_rows(graph, canonicalize))),
+    Pass("reroll", "canonical", on_graph(lambda graph: reroll(graph, canonicalize))),
     Pass("patterns", "matched", _patterns),
     Pass("legalize", "decomposed", _legalize),
     Pass("canonicalize_again", "legal", on_graph(canonicalize)),
-    Pass("make_contiguous", "contiguous", on_graph(straighten), optional=True),
-    Pass("split_k", "products_split", _for_gpu(split_products), optional=True),
+    Pass("make_contiguous", "contiguous", on_graph(make_contiguous), optional=True),
+    Pass("split_k", "products_split", _for_gpu(split_k), optional=True),
     Pass("split_scans", "scans_split", _for_gpu(split_scans), optional=True),
     Pass("split_reductions", "reductions_split", _for_gpu(split_reductions), optional=True),
     Pass("snapshots", "snapshots", on_graph(copy_while_updating), optional=True),

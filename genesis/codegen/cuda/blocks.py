@@ -92,12 +92,12 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
         return _flat(near(kernel.x_size), draws, kernel.bytes_each, gpu)
-    if kernel.runs is not None and kernel.runs.over == "x":
+    if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
     fastest = kernel.space[-1][1] if kernel.space else "r"
     columns = fastest == "x" and kernel.x_size > 1
-    if kernel.runs is not None:
-        elements = min(2048, kernel.runs.multiple)
+    if kernel.splits is not None:
+        elements = min(2048, kernel.splits.multiple)
         return _run_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, stages=3)
     if isinstance(kernel.r_size, Size):
         return _any_length(kernel, columns, gpu)
@@ -181,7 +181,7 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 
 def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
-    """Square tiles where each element is written, too; else as wide as eight programs for each run leave them."""
+    """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
     columns = near(kernel.x_size)
     if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
         x_block = min(64, power_of_two(columns))
@@ -195,9 +195,9 @@ def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """As many whole rows at a time as there are registers for, shared with the programs beside it."""
-    assert kernel.runs is not None
+    assert kernel.splits is not None
     r_block = power_of_two(kernel.r_size)
-    beside = max(1, kernel.runs.count // gpu.multiprocessors)
+    beside = max(1, kernel.splits.count // gpu.multiprocessors)
     x_block = max(1, 8192 // (r_block * beside))
     warps = _between(2, x_block * r_block // 1024, 16) * (2 if kernel.weight > HEAVY else 1)
     if x_block > 1 and sum(s.out.dtype.itemsize for s in kernel.loads("xr")) > 4:

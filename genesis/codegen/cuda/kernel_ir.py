@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
-from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, int64, promote_types
 from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
@@ -158,7 +158,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Part:
-    """Reduce a value over this program's run, and write that to the run's row of an output argument."""
+    """Reduce a value over this program's split, and write that to the split's row of an output argument."""
 
     argument: str
     op: str
@@ -172,13 +172,13 @@ END: Final = (Store, Part)
 
 
 @dataclass(frozen=True)
-class Runs:
+class Splits:
     """How the elements that a `Part` reduces are dealt out to programs (`ir/ops/splits.py`).
 
     Attributes:
         count, multiple: of the op.
-        over: the coordinate that the runs are of. "r": a program has a run of r for a block of x. "x": it has a run
-            of x, whole rows, and reduces over the rows besides what it does in each.
+        over: the coordinate that is split. "r": a program has a split of r for a block of x. "x": it has a split of
+            x, whole rows, and reduces over these rows besides what it does in each.
     """
 
     count: int
@@ -204,14 +204,14 @@ class Kernel:
         arguments: inputs, then numbers, then outputs.
         statements: operands before users.
         indices: values that stand behind loaded indices, by the atom's name.
-        runs: None when each reduction is of all its elements.
+        splits: None when each reduction is of all its elements.
     """
 
     space: Space
     arguments: tuple[Argument, ...]
     statements: tuple[Statement, ...]
     indices: dict[str, Value] = field(compare=False)
-    runs: Runs | None = None
+    splits: Splits | None = None
 
     @cached_property
     def x_size(self) -> int:
@@ -258,7 +258,7 @@ def build(group: Group) -> Kernel:
     builder = _Builder(group)
     with _deep_recursion():
         for node in group.outputs:
-            if node.op is reduce_runs:
+            if node.op is reduce_splits:
                 builder.part(node)
             elif node.type.numel:
                 builder.store(node)
@@ -315,7 +315,7 @@ class _Builder:
         self.memo: dict[tuple[Any, ...], Value] = {}
         self.indices: dict[str, Value] = {}
         self.used: dict[str, int] = {}
-        self.runs: Runs | None = None
+        self.splits: Splits | None = None
         self.memory: dict[Node, Argument] = {}
         for position, node in enumerate(group.inputs):
             self.memory[stored_as(node)] = self.arguments[node] = Argument(f"in{position}", node, "in")
@@ -326,13 +326,13 @@ class _Builder:
     def kernel(self, wanted: tuple[Value, ...] = ()) -> Kernel:
         """What has been built, without what neither a store nor one of the wanted values needs."""
         return Kernel(self.group.space, (*self.arguments.values(), *self.outputs.values()),
-                      tuple(_needed(self.statements, self.indices, wanted)), self.indices, self.runs)
+                      tuple(_needed(self.statements, self.indices, wanted)), self.indices, self.splits)
 
     def part(self, node: Node) -> None:
-        """Compute a node's operand everywhere and reduce it over runs."""
+        """Compute a node's operand everywhere and reduce it over splits."""
         operand = node.inputs[0]
         over = "r" if reduction_space(node) == self.group.space else "x"
-        self.runs = Runs(node["runs"], node["multiple"], over)
+        self.splits = Splits(node["splits"], node["multiple"], over)
         value = self.value(operand, unflatten(self.whole, operand.shape), ())
         self.statements.append(Part(self.outputs[node].name, node["how"], value))
 

@@ -61,11 +61,11 @@ def _read_along(kernel: Kernel) -> set[str]:
 
 
 def _grid(body: Body) -> tuple[int, int, int]:
-    """A program for each block of x; several where they share r; one for each run of whole rows."""
-    runs = body.kernel.runs
-    if runs is not None and runs.over == "x":
-        return runs.count, 1, 1
-    return -(-body.kernel.x_size // body.blocks.x) * body.tiles, 1 if runs is None else runs.count, 1
+    """A program for each block of x; several where they share r; one for each split of whole rows."""
+    splits = body.kernel.splits
+    if splits is not None and splits.over == "x":
+        return splits.count, 1, 1
+    return -(-body.kernel.x_size // body.blocks.x) * body.tiles, 1 if splits is None else splits.count, 1
 
 
 def integer_type(value: int) -> str:
@@ -97,8 +97,8 @@ def needs_int64(kernel: Kernel) -> bool:
 
 
 def _x_lines(body: Body) -> list[str]:
-    runs = body.kernel.runs
-    if runs is not None and runs.over == "x":
+    splits = body.kernel.splits
+    if splits is not None and splits.over == "x":
         return []
     program = "tl.program_id(0).to(tl.int64)" if body.index_type is int64 else "tl.program_id(0)"
     first = [f"program = {program}"] if body.tiles > 1 else []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from genesis.ir.node import Node
-from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.ops.splits import reduce_splits
 from genesis.passes.groups import Group
 
 _KNOWN: Final = (
@@ -40,7 +40,7 @@ def kernel_name(group: Group) -> str:
 
 
 def _loud(nodes: Iterable[Node]) -> Iterable[str]:
-    names = (node["how"] if node.op is reduce_runs else node.op.name for node in nodes)
+    names = (node["how"] if node.op is reduce_splits else node.op.name for node in nodes)
     return (name.strip("_") for name in names if name not in _SILENT)
 
 

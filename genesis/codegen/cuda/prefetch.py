@@ -34,7 +34,7 @@ def asked_ahead(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
 
     None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
     """
-    if not (gpu.dependent_launch and gpu.bulk_prefetch) or kernel.runs is not None or isinstance(kernel.r_size, Size):
+    if not (gpu.dependent_launch and gpu.bulk_prefetch) or kernel.splits is not None or isinstance(kernel.r_size, Size):
         return []
     found: dict[str, str] = {}
     part, of = LEAST_PART

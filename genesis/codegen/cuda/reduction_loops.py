@@ -2,8 +2,8 @@
 
     whole rows     none: a block has every r, and is held in registers from load to store
     long rows      a walk over r for each stage, that is, for each reduction that needs an earlier one's result
-    a run of r     a walk over the program's part of r; its `Part`s are added up by another kernel
-    a run of x     a walk over the program's rows, each of them whole; the `Part`s are sums over these rows
+    a split of r     a walk over the program's part of r; its `Part`s are added up by another kernel
+    a split of x     a walk over the program's rows, each of them whole; the `Part`s are sums over these rows
 
 A walk computes what the reductions and stores at its end need, from memory on. What memory gives is kept in registers
 between the walks where they have room (`Blocks.held`): the walks are then unrolled, and a value is converted again in
@@ -22,7 +22,7 @@ from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
 from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
-from genesis.ir.ops.splits import run_length
+from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import bool_, int64
 
@@ -35,7 +35,7 @@ class Program(Body):
 
     def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool):
         super().__init__(kernel, blocks, wide)
-        read_again = blocks.looped and not blocks.held and kernel.runs is None
+        read_again = blocks.looped and not blocks.held and kernel.splits is None
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
@@ -43,20 +43,20 @@ class Program(Body):
         self.stages = self._stages()
         self.held = self._held() if blocks.held else set()
         self.loaded: set[str] = set()
-        runs = kernel.runs
+        splits = kernel.splits
         self.parts = [s for s in kernel.statements if isinstance(s, Part)]
-        if runs is not None and runs.over == "r":
-            whole = runs.multiple % blocks.r == 0 and self.r_size != "r_size" and kernel.r_size % blocks.r == 0
+        if splits is not None and splits.over == "r":
+            whole = splits.multiple % blocks.r == 0 and self.r_size != "r_size" and kernel.r_size % blocks.r == 0
             self.ragged_r, self.first = not whole, "r_start"
         # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
-        even = runs is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
+        even = splits is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
         self.ragged_x = self.flat or not (blocks.x == 1 or even)
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
-        runs = self.kernel.runs
-        if runs is not None:
-            return self.run_of_x() if runs.over == "x" else self.run_of_r()
+        splits = self.kernel.splits
+        if splits is not None:
+            return self.split_of_x() if splits.over == "x" else self.split_of_r()
         return self.walks() if self.blocks.looped else super().lines()
 
     # Long rows
@@ -191,42 +191,42 @@ class Program(Body):
         narrow = first.removesuffix(wide) if wide else first
         return [narrow, f"{name}_held = {name}_held + ({name},)", *([f"{name} = {name}{wide}"] if wide else [])]
 
-    # A program for a run
+    # A program for a split
 
     def run_lines(self, size: str, program: str) -> list[str]:
-        """Where the program's run begins and ends."""
-        runs = self.kernel.runs
-        assert runs is not None
+        """Where the program's split begins and ends."""
+        splits = self.kernel.splits
+        assert splits is not None
         wide = ".to(tl.int64)" if self.index_type is int64 else ""
         if size.isdigit():
-            length = str(run_length(int(size), runs.count, runs.multiple))
+            length = str(split_length(int(size), splits.count, splits.multiple))
         else:
-            length = f"tl.cdiv({size}, {runs.count})"
-            if runs.multiple > 1:
-                length = f"tl.cdiv({length}, {runs.multiple}) * {runs.multiple}"
-        return [f"run = {program}{wide}", f"length = {length}", "begin = run * length",
+            length = f"tl.cdiv({size}, {splits.count})"
+            if splits.multiple > 1:
+                length = f"tl.cdiv({length}, {splits.multiple}) * {splits.multiple}"
+        return [f"split = {program}{wide}", f"length = {length}", "begin = split * length",
                 f"end = tl.minimum(begin + length, {size})"]
 
-    def run_of_r(self) -> list[str]:
-        """Walk over the run, take its elements into the accumulators, store what depends on r; then the parts."""
+    def split_of_r(self) -> list[str]:
+        """Walk over the split, take its elements into the accumulators, store what depends on r; then the parts."""
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
         found = self.run_lines(self.r_size, "tl.program_id(1)")
         outside, inside = self.split(lambda s: self.inside(s))
         found += [line for s in outside for line in self.statement(s)]
         found += [line for s in reductions.values() for line in self.start(s)]
         found.append(self.loop("r_start", "begin", "end", "RBLOCK"))
-        runs = self.kernel.runs
-        assert runs is not None
-        inner = self.r_lines(self.r_size if runs.multiple % self.blocks.r == 0 else "end")
+        splits = self.kernel.splits
+        assert splits is not None
+        inner = self.r_lines(self.r_size if splits.multiple % self.blocks.r == 0 else "end")
         for s in inside:
             inner += self.accumulate(reductions[id(s)]) if isinstance(s, Part) else self.statement(s)
         found += ["    " + line for line in inner]
         for part, s in zip(self.parts, reductions.values(), strict=True):
             found += self.finish(s)
-            found.append(self.store_part(part, "run * x_size + x", s.out.name, "x_mask" if self.ragged_x else ""))
+            found.append(self.store_part(part, "split * x_size + x", s.out.name, "x_mask" if self.ragged_x else ""))
         return found
 
-    def run_of_x(self) -> list[str]:
+    def split_of_x(self) -> list[str]:
         """What no row changes first, then the rows one block after the other, then the parts."""
         found = self.run_lines("x_size", "tl.program_id(0)")
         outside, inside = self.split(lambda s: isinstance(s, (*END, Reduce)) or "x" in s.out.vars
@@ -244,7 +244,7 @@ class Program(Body):
         mask = "r_mask" if self.ragged_r else ""
         for s, part in zip(self.parts, reductions.values(), strict=True):
             value = f"({part.out.name}_all != 0)" if part.out.dtype is bool_ else f"{part.out.name}_all"
-            found.append(self.store_part(s, f"run * {self.r_size} + r", value, mask))
+            found.append(self.store_part(s, f"split * {self.r_size} + r", value, mask))
         return found
 
     def split(self, inside: Callable[[Statement], bool]) -> tuple[list[Statement], list[Statement]]:
@@ -258,7 +258,7 @@ class Program(Body):
         return Reduce(Value(f"{s.argument}_part", dtype, "x", 0), s.op, s.operand)
 
     def store_part(self, s: Part, address: str, value: str, mask: str) -> str:
-        """Write a run's results to its row of the output."""
+        """Write a split's results to its row of the output."""
         value = f"{value}.to({table.triton_type(self.dtypes[s.argument])})"
         return f"tl.store({s.argument} + ({address}), {value}{f', mask={mask}' if mask else ''})"
 

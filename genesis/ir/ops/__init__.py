@@ -39,7 +39,7 @@ from genesis.ir.ops import (
     segments,
     sorting,
     special,
+    splits,
     statistics,
     triangle,
 )
-from genesis.ir.ops import splits as runs

@@ -9,7 +9,7 @@ from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
-from genesis.ir.ops.splits import accumulated, run_length
+from genesis.ir.ops.splits import accumulated, split_length
 from genesis.ir.types import TensorType, tensor_type
 
 
@@ -39,36 +39,37 @@ matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4,
                 reference=np.matmul)
 
 
-def _runs_type(a: TensorType, b: TensorType, runs: int, multiple: int) -> TensorType:
+def _split_k_type(a: TensorType, b: TensorType, splits: int, multiple: int) -> TensorType:
     whole = _matmul_type(a, b)
     if whole.ndim != 2:
-        raise RuntimeError(f"runs are of a product of two matrices, not of batches of shape {a.shape[:-2]}")
-    return tensor_type((runs, *whole.shape), accumulated("sum", a.dtype), a.device)
+        raise RuntimeError(f"split-K takes a product of two matrices, not of batches of shape {a.shape[:-2]}")
+    return tensor_type((splits, *whole.shape), accumulated("sum", a.dtype), a.device)
 
 
-def _matmul_runs(a: Node, b: Node, runs: int, multiple: int) -> Node:
+def _matmul_split_k(a: Node, b: Node, splits: int, multiple: int) -> Node:
     rows, depth = a.type.shape
-    length = run_length(depth, runs, multiple)
+    length = split_length(depth, splits, multiple)
     dtype = accumulated("sum", a.dtype)
-    rest = runs * length - depth
-    left = reshape(pad(cast(a, dtype=dtype), low=(0, 0), high=(0, rest)), shape=(rows, runs, length))
-    right = reshape(pad(cast(b, dtype=dtype), low=(0, 0), high=(rest, 0)), shape=(runs, length, b.type.shape[1]))
+    rest = splits * length - depth
+    left = reshape(pad(cast(a, dtype=dtype), low=(0, 0), high=(0, rest)), shape=(rows, splits, length))
+    right = reshape(pad(cast(b, dtype=dtype), low=(0, 0), high=(rest, 0)), shape=(splits, length, b.type.shape[1]))
     return matmul(permute(left, axes=(1, 0, 2)), right)
 
 
-def _runs_reference(a: Any, b: Any, runs: int, multiple: int) -> Any:
-    length = run_length(a.shape[1], runs, multiple)
-    at = [slice(run * length, (run + 1) * length) for run in range(runs)]
+def _split_k_reference(a: Any, b: Any, splits: int, multiple: int) -> Any:
+    length = split_length(a.shape[1], splits, multiple)
+    at = [slice(split * length, (split + 1) * length) for split in range(splits)]
     return np.stack([a[:, part] @ b[part] for part in at])
 
 
-matmul_runs: Op = Op("matmul_runs", "contract", _runs_type, attrs=("runs", "multiple"), decompose=_matmul_runs, ulp=4,
-                     doc="The parts of a matrix product whose sum it is: dimension 0 of the result counts runs of the "
-                         "inner dimension, of one length (a multiple of `multiple`; the last ones are shorter, or "
+matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("splits", "multiple"),
+                        decompose=_matmul_split_k, ulp=4,
+                     doc="The parts of a matrix product whose sum it is: dimension 0 of the result counts splits of "
+                         "the inner dimension, of one length (a multiple of `multiple`; the last ones are shorter, or "
                          "empty). Parts of 16-bit operands are float32.",
-                     samples=cases(case(reals().of(3, 7), reals().of(7, 2), runs=3, multiple=1),
-                                   case(reals().of(2, 9), reals().of(9, 4), runs=4, multiple=4), scale=4),
-                     reference=_runs_reference)
+                     samples=cases(case(reals().of(3, 7), reals().of(7, 2), splits=3, multiple=1),
+                                   case(reals().of(2, 9), reals().of(9, 4), splits=4, multiple=4), scale=4),
+                     reference=_split_k_reference)
 
 
 def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:

@@ -1,4 +1,4 @@
-"""Reductions in two steps: of runs of the elements, by many programs, then of what these found.
+"""Split reductions: many programs reduce a split of the elements each, then one kernel reduces their results.
 
 `passes/graph/split_reductions.py` makes them where a single program for each result would leave most of a GPU idle.
 """
@@ -16,16 +16,16 @@ from genesis.ir.ops.samples import Samples, case, cases, np, reals
 from genesis.ir.types import DType, TensorType, bool_, float32, tensor_type
 
 IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
-"""What changes nothing. A maximum has the smallest number of its dtype."""
+"""The number that leaves a reduction as it is. A maximum has the smallest number of its dtype."""
 
 
-def run_length(count: int, runs: int, multiple: int) -> int:
-    """How many elements all runs but the last ones have.
+def split_length(count: int, splits: int, multiple: int) -> int:
+    """The elements of every split but the last ones, which may have fewer or none.
 
-    >>> run_length(100, 8, 1), run_length(100, 8, 16)
+    >>> split_length(100, 8, 1), split_length(100, 8, 16)
     (13, 16)
     """
-    shortest = -(-count // runs)
+    shortest = -(-count // splits)
     return -(-shortest // multiple) * multiple
 
 
@@ -47,49 +47,51 @@ def identity(how: str, dtype: DType) -> int | float | bool:
     return int(bound)
 
 
-def _type(x: TensorType, how: str, axes: tuple[int, ...], runs: int, multiple: int) -> TensorType:
+def _type(x: TensorType, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> TensorType:
     if how not in reduction_of:
         raise RuntimeError(f"no reduction is named {how!r}")
     if any(not 0 <= a < x.ndim for a in axes) or len(set(axes)) != len(axes):
         raise IndexError(f"axes {axes} are not distinct dimensions of shape {x.shape}")
     kept = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
-    return tensor_type((runs, *kept), accumulated(how, x.dtype), x.device)
+    return tensor_type((splits, *kept), accumulated(how, x.dtype), x.device)
 
 
-def _decompose(x: Node, how: str, axes: tuple[int, ...], runs: int, multiple: int) -> Node:
+def _decompose(x: Node, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> Node:
     kept = tuple(axis for axis in range(x.type.ndim) if axis not in axes)
     sizes = tuple(x.shape[axis] for axis in kept)
     count = prod(x.shape[axis] for axis in axes)
-    length = run_length(count, runs, multiple)
+    length = split_length(count, splits, multiple)
     flat = reshape(permute(x, axes=(*sorted(axes), *kept)), shape=(count, *sizes))
     none = (0,) * len(sizes)
-    padded = pad(flat, low=(0, *none), high=(runs * length - count, *none), value=identity(how, x.dtype))
-    by_run = reshape(padded, shape=(runs, length, *sizes))
-    wide = by_run if how in ("any", "all") else cast(by_run, dtype=accumulated(how, x.dtype))
+    padded = pad(flat, low=(0, *none), high=(splits * length - count, *none), value=identity(how, x.dtype))
+    by_split = reshape(padded, shape=(splits, length, *sizes))
+    wide = by_split if how in ("any", "all") else cast(by_split, dtype=accumulated(how, x.dtype))
     return reduction_of[how](wide, axes=(1,))
 
 
-def _value(x: Any, how: str, axes: tuple[int, ...], runs: int, multiple: int) -> Any:
+def _value(x: Any, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> Any:
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
     flat = np.moveaxis(x, sorted(axes), range(len(axes))).reshape(-1, *kept)
-    length = run_length(len(flat), runs, multiple)
+    length = split_length(len(flat), splits, multiple)
     function = {"sum": np.sum, "prod": np.prod, "any": np.any, "all": np.all, "max": np.max, "min": np.min}[how]
-    parts = [flat[run * length:(run + 1) * length] for run in range(runs)]
+    parts = [flat[split * length:(split + 1) * length] for split in range(splits)]
     nothing = IDENTITY.get(how, float("-inf") if how == "max" else float("inf"))
     return np.stack([function(part, 0) if len(part) else np.full(kept, nothing) for part in parts])
 
 
 def _samples() -> Samples:
-    """All axes, some, runs that do not come out even, and empty ones."""
-    return cases(*(case(reals().of(*shape), how="sum", axes=axes, runs=runs, multiple=multiple)
-                   for shape, axes, runs, multiple in (((7, 3), (0,), 3, 1), ((4, 5), (0, 1), 2, 8), ((5,), (0,), 4, 1),
-                                                       ((3, 4, 5), (0, 2), 4, 1), ((2, 9), (1,), 3, 4))), scale=4)
+    """All axes, some, splits that do not come out even, and empty ones."""
+    rows = (((7, 3), (0,), 3, 1), ((4, 5), (0, 1), 2, 8), ((5,), (0,), 4, 1), ((3, 4, 5), (0, 2), 4, 1),
+            ((2, 9), (1,), 3, 4))
+    return cases(*(case(reals().of(*shape), how="sum", axes=axes, splits=splits, multiple=multiple)
+                   for shape, axes, splits, multiple in rows), scale=4)
 
 
 reduction_of: dict[str, Op] = {name: getattr(reduction, name) for name in ("sum", "prod", "max", "min", "any", "all")}
 
-reduce_runs: Op = Op("reduce_runs", "reduction", _type, attrs=("how", "axes", "runs", "multiple"), decompose=_decompose,
-                     doc="The elements along the axes, in row-major order, cut into `runs` runs of one length (a "
+reduce_splits: Op = Op("reduce_splits", "reduction", _type, attrs=("how", "axes", "splits", "multiple"),
+                       decompose=_decompose,
+                     doc="The elements along the axes, in row-major order, cut into `splits` parts of one length (a "
                          "multiple of `multiple`; the last ones are shorter, or empty) and each reduced: dimension 0 "
-                         "of the result counts the runs. Sums and products of 16-bit floats stay float32.",
+                         "of the result counts these parts. Sums and products of 16-bit floats stay float32.",
                      ulp=4, samples=_samples(), reference=_value)

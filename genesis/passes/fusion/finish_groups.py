@@ -182,5 +182,5 @@ def _reason(kind: str, space: Space, levels: Levels) -> str:
         rows = prod(size for size, k in space if k == "x")
         text = f"{reductions} reductions and {len(levels) - reductions} pointwise ops over the same {rows} rows"
     if "part" in levels.values():
-        text += "; it reduces runs of them, another kernel puts these together"
+        text += "; it reduces splits of them, another kernel puts these together"
     return text + (f"; {pulled} ops are computed where a view reads them" if pulled else "")

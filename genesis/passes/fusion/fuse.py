@@ -12,7 +12,7 @@ reduced (r) coordinates, and each of its nodes has a level:
     whole    computed at every (x, r)
     kept     computed once for each x: results of reductions and what is made of them
     pulled   computed wherever it is read, at any point; nothing outside may need it
-    part     a reduction of runs (`reduce_runs`): taken from every (x, r), and written at the program's end
+    part     a reduction of splits (`reduce_splits`): taken from every (x, r), and written at the program's end
 
 A reduction's result is only known for the x at hand. That is the one rule that makes a fusion wrong; all
 others are about cost. Fusions that the rules forbid are kept as `Refusal`s.
@@ -30,7 +30,7 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import estimate
 from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph
 from genesis.passes.fusion.epilogues import merge_epilogues
@@ -62,7 +62,7 @@ MOST_BETWEEN = 8
 """The most kernels between a value and its reader that are merged with them, when nothing else keeps them apart."""
 
 
-TOGETHER = "another kernel puts together what the runs gave, when all of them are done"
+TOGETHER = "another kernel puts together what the splits gave, when all of them are done"
 """Why the result of a part is not used where it is made."""
 
 
@@ -77,8 +77,8 @@ class Cluster:
         levels: node → "whole", "kept" or "pulled".
         wanders: some whole node is also computed in other rows, so none of it may come from a reduction.
         updates: nothing but updates of memory is made of its nodes.
-        runs: (number, multiple) of the runs that it reduces; None if it has no parts.
-        turned: the parts' runs are of x, not of r.
+        splits: (number, multiple) of the splits that it reduces; None if it has no parts.
+        turned: the parts' splits are of x, not of r.
         pulled: some node is computed at other points than the space's own.
     """
 
@@ -89,7 +89,7 @@ class Cluster:
     weight: int = 0
     wanders: bool = False
     updates: bool = False
-    runs: tuple[int, int] | None = None
+    splits: tuple[int, int] | None = None
     turned: bool = False
     pulled: bool = False
 
@@ -170,7 +170,7 @@ class _Fuser:
         first, second = self.clusters[a], self.clusters[b]
         if first.kind != "loop" or second.kind != "loop":
             return
-        if producer.op is reduce_runs:
+        if producer.op is reduce_splits:
             self.refused[(producer, consumer)] = TOGETHER
             return
         why = self.join(a, b, first, second, pull)
@@ -212,7 +212,7 @@ class _Fuser:
         parts: dict[int, list[Node]] = {}
         for node in self.values.anchors:
             for x in self.reads[node]:
-                if x.op is reduce_runs:
+                if x.op is reduce_splits:
                     parts.setdefault(self.dag.of[x], []).append(node)
         for nodes in parts.values():
             for one, other in pairwise(nodes):
@@ -244,7 +244,7 @@ class _Fuser:
         kept = self.clusters[large]
         kept.wanders, kept.pulled = wanders, first.pulled or second.pulled
         kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
-        kept.runs, kept.turned = first.runs or second.runs, first.turned or second.turned or turns
+        kept.splits, kept.turned = first.splits or second.splits, first.turned or second.turned or turns
         del self.clusters[small]
         return ""
 
@@ -284,14 +284,14 @@ class _Fuser:
             yield "pulled", "whole"
             return
         whole, kept = prod(size for size, _ in space), prod(size for size, kind in space if kind == "x")
-        runs = any(cluster.runs and not cluster.turned for cluster in (first, second))  # no program knows a whole r
+        splits = any(cluster.splits and not cluster.turned for cluster in (first, second))  # no program knows a whole r
         options = []
         for cluster in (first, second):
             if cluster.space is not None:
                 options.append(["own"])
                 continue
             fits = [level for level, size in (("whole", whole), ("kept", kept)) if cluster.size == size
-                    and not (runs and level == "kept")]
+                    and not (splits and level == "kept")]
             options.append([*fits, "pulled"] if cluster is first else fits)
         for one in options[0]:
             for two in options[1]:
@@ -381,16 +381,16 @@ def shared_space(first: Cluster, second: Cluster) -> tuple[Space | None, str]:
     """The space that two clusters can share (None: any of their size), or why there is none."""
     if first.space is None or second.space is None:
         return first.space or second.space, ""
-    if first.runs and second.runs and first.runs != second.runs:
-        return None, "they cut what they reduce into different runs"
+    if first.splits and second.splits and first.splits != second.splits:
+        return None, "they cut what they reduce into different splits"
     if first.space == second.space:
         for one, other in ((first, second), (second, first)):
-            if one.runs and not one.turned and (other.whole_reductions or other.turned):
-                return None, "one needs all of a row at once, the other only runs"
+            if one.splits and not one.turned and (other.whole_reductions or other.turned):
+                return None, "one needs all of a row at once, the other only splits"
         return first.space, ""
     for one, other in ((first, second), (second, first)):
-        turns = one.runs and not one.turned and "kept" not in one.levels.values()
-        if turns and (other.turned or not other.runs) and other.space == _turned(one.space):
+        turns = one.splits and not one.turned and "kept" not in one.levels.values()
+        if turns and (other.turned or not other.splits) and other.space == _turned(one.space):
             return other.space, ""
     return None, "they reduce over different spaces"
 
@@ -410,9 +410,9 @@ def merged_size(first: Cluster, second: Cluster) -> int:
 def _alone(node: Node, updates: bool) -> Cluster:
     """A cluster of one node."""
     kind = OPAQUE.get(maker(node).op.name, "loop")
-    if node.op is reduce_runs:
+    if node.op is reduce_splits:
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "part"}, 1,
-                       runs=(node["runs"], node["multiple"]))
+                       splits=(node["splits"], node["multiple"]))
     if node.op.kind == "reduction":
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
     return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node), updates=updates)

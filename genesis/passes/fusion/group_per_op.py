@@ -13,7 +13,7 @@ from genesis.passes.groups import Group, Schedule
 IsView = Callable[[Node], bool]
 
 
-def single_nodes(graph: Graph, is_view: IsView) -> Schedule:
+def group_per_op(graph: Graph, is_view: IsView) -> Schedule:
     """A group for every node that is computed, in the graph's order.
 
     Numbers (weakly typed values) are operands of groups, not values in memory, so they make none.

@@ -34,7 +34,7 @@ LONGEST_CHAIN = 32
 """The most movement nodes in a row that are free: their index maps are composed, at a cost that grows faster than the
 chain. A loop that writes a thousand rows, one after another, is such a chain."""
 
-OPAQUE = {"matmul": "matmul", "matmul_runs": "matmul", "flash_attention": "attention",
+OPAQUE = {"matmul": "matmul", "matmul_split_k": "matmul", "flash_attention": "attention",
           "flash_attention_dq": "attention_backward", "flash_attention_dkv": "attention_backward",
           **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "recurrence"), "scan"),
           **dict.fromkeys(("index_add", "index_copy", "scatter_add", "scatter"), "scatter"),
@@ -53,7 +53,7 @@ PARTIAL = {"segment_add", "segment_put", "rows_added"}
 """Opaque ops whose kernel writes only a part of its result: the rest is what is in its first operand's memory."""
 
 
-MATRICES = {"matmul": (0, 1), "matmul_runs": (0, 1), "flash_attention": (0, 1, 2, 3),
+MATRICES = {"matmul": (0, 1), "matmul_split_k": (0, 1), "flash_attention": (0, 1, 2, 3),
             "flash_attention_dq": (0, 1, 2, 3, 6), "flash_attention_dkv": (0, 1, 2, 3, 6)}
 """Opaque ops → positions of the operands that their kernel reads through views."""
 

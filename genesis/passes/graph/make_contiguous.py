@@ -25,19 +25,19 @@ FEWEST: Final = 1 << 14
 """Elements from which the copy is worth a call: fewer fit in the first cache."""
 
 
-def straighten(graph: Graph) -> Graph:
+def make_contiguous(graph: Graph) -> Graph:
     """The graph with copies of turned operands of pointwise ops."""
     def rule(node: Node) -> Node | None:
         if node.op.kind != "pointwise" or type(node.type) is tuple or node.type.weak:
             return None
         if node.op is cast and node.dtype is node.inputs[0].dtype:
             return None  # it is such a copy
-        inputs = tuple([copied(x) if is_turned(x) else x for x in node.inputs])
+        inputs = tuple([copied(x) if is_transposed(x) else x for x in node.inputs])
         return None if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
     return rewrite(graph, rule)
 
 
-def is_turned(x: Node) -> bool:
+def is_transposed(x: Node) -> bool:
     """Is it a large view whose neighbours along the last dimension are no neighbours in memory, but others are?
 
     Elements that several places share (`expand`) stay shared.

@@ -46,7 +46,7 @@ RULES: Final[dict[str, Batched]] = {
 """Ops that can be done for all rows at once; pointwise ones can too."""
 
 
-def batch_rows(graph: Graph, tidy: Callable[[Graph], Graph] = lambda graph: graph) -> Graph:
+def reroll(graph: Graph, tidy: Callable[[Graph], Graph] = lambda graph: graph) -> Graph:
     """Assignments of neighbouring rows, each computed alike from its own row of one value → one of all rows.
 
         before: %1: f32[1,8] = slice(%0, starts=(0,0), ...)    after: %1: f32[4,8] = slice(%0, starts=(0,0), ...)

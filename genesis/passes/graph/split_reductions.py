@@ -1,4 +1,4 @@
-"""Large reductions to few results in two steps, so that the whole GPU works on them."""
+"""Large reductions to few results are split in two steps, so that the whole GPU has work."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast
-from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import estimate
 from genesis.passes.gpu import Gpu
 
 SPLITTABLE: Final = {"sum", "prod", "max", "min", "any", "all"}
+"""Reductions whose result is the same reduction of the results of parts."""
 
-ROW_RUNS: Final = ((4, 1024), (2, 2048), (1, 16384))
-"""(runs of rows that are reduced to columns, for each multiprocessor; the most columns). A kernel that does more with
-each row has as many programs; one that does not takes blocks of columns besides. More columns than these give every
-multiprocessor a block of whole ones."""
+ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 16384))
+"""Rows reduced to columns: (splits per multiprocessor, the most columns that get as many). A kernel that computes the
+rows as well has one program per split; a mere reduction also splits the columns into blocks. With more columns than
+the last row's, every multiprocessor has a block of whole columns."""
 
 NEARLY_ALL: Final = (32, 33)
-"""Part of the multiprocessors that are as good as all: with blocks of 64 columns, an H200's 132 take 8192 columns."""
+"""(numerator, denominator): multiprocessors in use that count as all. 8192 columns in blocks of 64 use 128 of an
+H200's 132."""
 
 FEWEST_ROWS: Final = 8
-"""Of a run: what it writes is small beside what it reads."""
+"""Minimum rows per split: its result is then small beside what it reads."""
 
 SMALLEST: Final = 1 << 18
-"""Elements in all below which one kernel is done sooner than two."""
+"""Minimum elements of a reduction that is split: below, one kernel is done sooner than two."""
 
-EACH: Final = 8
-"""Runs of elements that lie side by side, in all results together, for each multiprocessor: as many programs."""
+SPLITS_EACH: Final = 8
+"""Splits of contiguous elements per multiprocessor, over all results: a program each."""
 
-FEWER: Final = (128, 16)
-"""Runs in all where that many would be too short."""
+FEWER_SPLITS: Final = (128, 16)
+"""Total splits to try, in this order, where `SPLITS_EACH` of them would be shorter than `SHORTEST_SPLIT`."""
 
-SHORTEST_RUN: Final = 4096
-"""Elements of such a run."""
+SHORTEST_SPLIT: Final = 4096
+"""Minimum elements per split of contiguous elements."""
 
 MULTIPLE: Final = 2048
-"""Such runs begin at multiples, so that they are read in full blocks."""
+"""Splits of contiguous elements start at multiples of this many elements, so that they are read in full blocks."""
 
 
 def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
-    """A reduction of many elements to few results → reductions of runs of them, then one of these.
+    """A reduction of many elements to few results → a reduction of each split, then one of their results.
 
-        before: %1: bf16[] = sum(%0, axes=(0,))      after: %1: f32[1056] = reduce_runs(%0, how=sum, axes=(0,))
+        before: %1: bf16[] = sum(%0, axes=(0,))      after: %1: f32[1056] = reduce_splits(%0, how=sum, splits=1056)
                                                             %2: f32[] = sum(%1, axes=(0,))
                                                             %3: bf16[] = cast(%2)
     """
@@ -61,9 +63,9 @@ def whole_columns(gpu: Gpu) -> int:
 
 
 def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
-    """Reductions to many columns of values that nobody else reads: one kernel does these as well as two.
+    """Reductions to many columns of values that no other node reads: one kernel does these as well as two.
 
-    Where others read them too, a kernel that computes rows can take the runs on its way.
+    If other nodes read the values, the kernel that computes their rows can reduce its split of them on the way.
     """
     readers = Counter(x for node in graph.nodes for x in set(node.inputs) if node.op.kind != "leaf")
     found, many = set(), whole_columns(gpu)
@@ -78,18 +80,18 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
 
 
 def _split(node: Node, gpu: Gpu) -> Node | None:
-    runs, multiple = _runs(node, gpu)
-    if not runs:
+    splits, multiple = _split_count(node, gpu)
+    if not splits:
         return None
-    parts = reduce_runs(node.inputs[0], how=node.op.name, axes=node["axes"], runs=runs, multiple=multiple)
+    parts = reduce_splits(node.inputs[0], how=node.op.name, axes=node["axes"], splits=splits, multiple=multiple)
     total = cast(node.op(parts, axes=(0,)), dtype=node.dtype)
     return total if total.shape == node.shape else reshape(total, shape=node.shape)
 
 
-def _runs(node: Node, gpu: Gpu) -> tuple[int, int]:
-    """How many runs, and what their length is a multiple of; (0, 1) for a reduction that stays whole.
+def _split_count(node: Node, gpu: Gpu) -> tuple[int, int]:
+    """(splits, what their length is a multiple of); (0, 1) for a reduction that stays whole.
 
-    Numbers of runs come in few classes: another batch size of a class has the same kernels.
+    The number of splits has few possible values, so that most batch sizes share their kernels.
     """
     x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
     results, extent = estimate(node.type.numel), estimate(prod(x.shape[axis] for axis in axes))
@@ -97,10 +99,10 @@ def _runs(node: Node, gpu: Gpu) -> tuple[int, int]:
     if not results or results * extent < SMALLEST:
         return 0, 1
     if last not in axes:
-        row_runs = [(each * gpu.multiprocessors, most) for each, most in ROW_RUNS]
-        fitting = [runs for runs, most in row_runs if results <= most and extent >= runs * FEWEST_ROWS]
+        row_splits = [(each * gpu.multiprocessors, most) for each, most in ROW_SPLITS]
+        fitting = [splits for splits, most in row_splits if results <= most and extent >= splits * FEWEST_ROWS]
         return max(fitting, default=0), 1
-    for runs in (EACH * gpu.multiprocessors, *FEWER):
-        if runs >= 2 * results and extent * results >= runs * SHORTEST_RUN:
-            return runs // results, MULTIPLE
+    for splits in (SPLITS_EACH * gpu.multiprocessors, *FEWER_SPLITS):
+        if splits >= 2 * results and extent * results >= splits * SHORTEST_SPLIT:
+            return splits // results, MULTIPLE
     return 0, 1

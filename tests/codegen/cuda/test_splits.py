@@ -1,4 +1,4 @@
-"""Reductions of runs: by themselves, beside pointwise results, and in the kernel that computes the rows."""
+"""Reductions of splits: by themselves, beside pointwise results, and in the kernel that computes the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from genesis.ir import Graph, Node, make
 from genesis.ir.ops import composite, control, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
-from genesis.ir.ops.splits import reduce_runs
+from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import bfloat16, bool_, float16, float32, int8
 from genesis.passes.fusion.fuse import TOGETHER, fuse
 from genesis.passes.graph import split_reductions as split
@@ -40,14 +40,14 @@ def reduced(node: Node, data: torch.Tensor) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(("shape", "axes", "runs", "multiple"), [
+@pytest.mark.parametrize(("shape", "axes", "splits", "multiple"), [
     ((37, 5), (0,), 4, 1), ((37, 5), (0,), 40, 1), ((6, 70), (1,), 3, 16), ((4, 5, 6), (0, 1, 2), 3, 16),
     ((4, 5, 6), (0, 2), 7, 1), ((4, 5, 6), (1,), 2, 1), ((9,), (0,), 2, 4)])
 @pytest.mark.parametrize(("how", "dtype"), [("sum", float32), ("sum", bfloat16), ("max", bfloat16), ("min", int8),
                                             ("prod", float32), ("any", float32), ("all", bool_)])
-def test_each_run_is_reduced(shape, axes, runs: int, multiple: int, how: str, dtype) -> None:
+def test_each_split_is_reduced(shape, axes, splits: int, multiple: int, how: str, dtype) -> None:
     x = an_input(0, shape, dtype)
-    node = reduce_runs(x, how=how, axes=axes, runs=runs, multiple=multiple)
+    node = reduce_splits(x, how=how, axes=axes, splits=splits, multiple=multiple)
     data = some(x)
     found, = run_schedule(fuse(Graph((x,), (node,))), [data])
     assert found.dtype == {"sum": torch.float32, "any": torch.bool, "all": torch.bool}.get(how, data.dtype)
@@ -58,9 +58,9 @@ def test_each_run_is_reduced(shape, axes, runs: int, multiple: int, how: str, dt
 def test_a_kernel_writes_the_elements_besides(blocks: Blocks) -> None:
     x, = inputs((37, 5))
     whole = p.exp(x)
-    graph = Graph((x,), (whole, reduce_runs(whole, how="sum", axes=(0,), runs=4, multiple=1)))
+    graph = Graph((x,), (whole, reduce_splits(whole, how="sum", axes=(0,), splits=4, multiple=1)))
     group, = fuse(graph).groups
-    assert build(group).runs.over == "r"
+    assert build(group).splits.over == "r"
     memory = {x: some(x)} | {node: empty(node) for node in group.outputs}
     run_source(emit_loop(group, blocks), memory)
     torch.testing.assert_close(memory[whole], some(x).exp())
@@ -70,8 +70,8 @@ def test_a_kernel_writes_the_elements_besides(blocks: Blocks) -> None:
 def standardized(x: Node, g: Node) -> tuple[Node, ...]:
     """A value that each row's sum is needed for, and its sums over the rows, of two things."""
     row = x - r.spread(r.mean(x, axes=(1,)), x, (1,))
-    return (row * g, *(reduce_runs(v, how="sum", axes=(0,), runs=3, multiple=1) for v in (row * g, g)),
-            reduce_runs(row, how="max", axes=(0,), runs=3, multiple=1))
+    return (row * g, *(reduce_splits(v, how="sum", axes=(0,), splits=3, multiple=1) for v in (row * g, g)),
+            reduce_splits(row, how="max", axes=(0,), splits=3, multiple=1))
 
 
 @pytest.mark.parametrize("blocks", [None, Blocks(1, 8, False, 4), Blocks(4, 8, False, 4, stages=3),
@@ -83,7 +83,7 @@ def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks 
     graph = decomposed(Graph((x, g), outputs))
     group, = fuse(graph).groups
     kernel = build(group)
-    assert kernel.runs.over == "x"
+    assert kernel.splits.over == "x"
     memory = {v: some(v) for v in graph.inputs} | {node: empty(node) for node in group.outputs}
     run_source(emit_loop(group, blocks), memory)
     row = some(x) - some(x).mean(1, keepdim=True)
@@ -96,7 +96,7 @@ def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets reductions of a few rows be worth two kernels on a GPU of four multiprocessors."""
     monkeypatch.setattr(split, "SMALLEST", 1)
-    monkeypatch.setattr(split, "ROW_RUNS", ((1, 1000),))
+    monkeypatch.setattr(split, "ROW_SPLITS", ((1, 1000),))
     monkeypatch.setattr(split, "FEWEST_ROWS", 1)
 
 

@@ -12,7 +12,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import cpu, float32, tensor_type
-from genesis.passes.graph.make_contiguous import is_turned, straighten, strides_of
+from genesis.passes.graph.make_contiguous import is_transposed, make_contiguous, strides_of
 
 LARGE = 256
 
@@ -26,10 +26,10 @@ turned = movement.permute(x, axes=(1, 0))
 
 
 def test_before_and_after() -> None:
-    graph = straighten(Graph((x,), (turned + 1.0,)))
+    graph = make_contiguous(Graph((x,), (turned + 1.0,)))
     copy = p.cast(turned, dtype=float32)
     assert graph.outputs == (copy + 1.0,)
-    assert straighten(graph).outputs == graph.outputs, "the copy itself is left alone"
+    assert make_contiguous(graph).outputs == graph.outputs, "the copy itself is left alone"
 
 
 @pytest.mark.parametrize(("node", "expected"), [
@@ -46,7 +46,7 @@ def test_before_and_after() -> None:
     (x, False),
 ])
 def test_what_is_turned(node: Node, expected: bool) -> None:
-    assert is_turned(node) == expected
+    assert is_transposed(node) == expected
 
 
 def test_strides() -> None:

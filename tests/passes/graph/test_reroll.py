@@ -1,4 +1,4 @@
-"""batch_rows: rows that are treated alike are treated together, and nothing else."""
+"""reroll: rows that are treated alike are treated together, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.ir.verify import verify
 from genesis.passes.graph.canonicalize import canonicalize
-from genesis.passes.graph.reroll import batch_rows
+from genesis.passes.graph.reroll import reroll
 from tests.passes.texts import assert_same_bits, assert_text, values_of
 
 ROW = """
@@ -36,7 +36,7 @@ def loop(rows: list[int], ops: list[str] | None = None, places: list[int] | None
 
 def together(graph: Graph) -> Graph:
     """The pass's result, which has the same bits."""
-    found = batch_rows(graph, canonicalize)
+    found = reroll(graph, canonicalize)
     verify(found)
     for one, other in zip(values_of(graph), values_of(found), strict=True):
         assert_same_bits(one, other)
@@ -74,7 +74,7 @@ def test_a_loop_over_some_rows():
     loop([0, 1, 2, 3], also=", %a0, %a1, %a2"),  # what is between is wanted too
 ], ids=str)
 def test_what_is_left_alone(graph):
-    assert batch_rows(graph) is graph
+    assert reroll(graph) is graph
 
 
 def test_what_is_read_in_between_ends_a_run():

@@ -10,12 +10,18 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.ir import Graph
 from genesis.ir.node import Node
-from genesis.ir.ops.contraction import matmul, matmul_runs, swap_last
+from genesis.ir.ops.contraction import matmul, matmul_split_k, swap_last
 from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
+<<<<<<<< HEAD:tests/passes/graph/test_split_k.py
 from genesis.passes.graph.split_k import BLOCK, split_products
 from tests.codegen.cuda.programs import check, inputs, some
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
+========
+from genesis.passes.graph.split_k import BLOCK, split_k
+from tests.codegen.programs import check, inputs, some
+from tests.codegen.test_machine_code import ptx_of, remarks
+>>>>>>>> ae9eb8a (Words: make_contiguous, group_per_op, reroll, split_k; splits are splits, in the IR too (matmul_split_k, reduce_splits)):tests/passes/test_split_k.py
 
 
 def gradient(rows: int, columns: int, depth: int, dtype: DType = bfloat16) -> Graph:
@@ -24,54 +30,54 @@ def gradient(rows: int, columns: int, depth: int, dtype: DType = bfloat16) -> Gr
     return Graph((g, x), (matmul(swap_last(g), x),))
 
 
-def runs_of(graph: Graph) -> int:
+def splits_of(graph: Graph) -> int:
     """How many parts the one product has."""
-    found = [node["runs"] for node in split_products(graph, H200).nodes if node.op is matmul_runs]
+    found = [node["splits"] for node in split_k(graph, H200).nodes if node.op is matmul_split_k]
     return found[0] if found else 1
 
 
 def test_few_tiles_are_spread_over_the_gpu() -> None:
-    assert runs_of(gradient(768, 768, 16384)) == 7  # 18 tiles, 132 multiprocessors
-    assert runs_of(gradient(512, 512, 16384)) > 1
+    assert splits_of(gradient(768, 768, 16384)) == 7  # 18 tiles, 132 multiprocessors
+    assert splits_of(gradient(512, 512, 16384)) > 1
 
 
 @pytest.mark.parametrize("graph", [gradient(3072, 768, 16384), gradient(4096, 4096, 16384), gradient(768, 768, 1024),
                                    gradient(768, 768, 16384, float32)],
                          ids=["overlaps", "many tiles", "short", "float32"])
 def test_what_gains_little_is_left(graph: Graph) -> None:
-    assert runs_of(graph) == 1 and split_products(graph, H200).outputs == graph.outputs
+    assert splits_of(graph) == 1 and split_k(graph, H200).outputs == graph.outputs
 
 
 def test_the_sum_of_the_parts_is_rounded_once() -> None:
-    node, = split_products(gradient(512, 512, 16384), H200).outputs
+    node, = split_k(gradient(512, 512, 16384), H200).outputs
     assert node.dtype is bfloat16 and node.op.name == "cast" and node.inputs[0].dtype is float32
 
 
-def parts(depth: int, runs: int, dtype: DType = bfloat16) -> tuple[tuple[Node, Node], Node]:
+def parts(depth: int, splits: int, dtype: DType = bfloat16) -> tuple[tuple[Node, Node], Node]:
     """A small product in parts."""
     g, x = inputs((depth, 40), (depth, 24), dtype=dtype)
-    return (g, x), matmul_runs(swap_last(g), x, runs=runs, multiple=BLOCK)
+    return (g, x), matmul_split_k(swap_last(g), x, splits=splits, multiple=BLOCK)
 
 
-@pytest.mark.parametrize(("depth", "runs"), [(512, 4), (500, 3), (130, 3), (64, 3), (1, 2)])
+@pytest.mark.parametrize(("depth", "splits"), [(512, 4), (500, 3), (130, 3), (64, 3), (1, 2)])
 @pytest.mark.parametrize("dtype", [bfloat16, float32])
-def test_parts_are_the_products_of_their_runs(depth: int, runs: int, dtype: DType) -> None:
-    operands, node = parts(depth, runs, dtype)
+def test_parts_are_the_products_of_their_splits(depth: int, splits: int, dtype: DType) -> None:
+    operands, node = parts(depth, splits, dtype)
     check(list(operands), node, tolerance=1e-4)
-    assert node.shape == (runs, 40, 24) and node.dtype is float32
+    assert node.shape == (splits, 40, 24) and node.dtype is float32
 
 
 def test_parts_add_up_to_the_product() -> None:
     graph = gradient(64, 64, 16384)
-    split = split_products(graph, H200)
-    assert runs_of(graph) > 1
+    split = split_k(graph, H200)
+    assert splits_of(graph) > 1
     g, x = (some(node) * 0.1 for node in graph.inputs)
     schedule = check(list(split.inputs), *split.outputs, data=[g, x])
     assert [group.kind for group in schedule.groups] == ["matmul", "loop"]
 
 
 def test_products_of_runs_are_not_serialized(tmp_path: Path) -> None:
-    graph = split_products(gradient(768, 768, 16384), H200)
+    graph = split_k(gradient(768, 768, 16384), H200)
     kernel = next(emit(group) for group in fuse(graph).groups if group.kind == "matmul")
     said = remarks(ptx_of(kernel), tmp_path)
     assert "registers" in said and "serialized" not in said, said

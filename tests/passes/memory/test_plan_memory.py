@@ -10,7 +10,7 @@ from genesis.codegen.cpu import lower as lower_cpu
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
-from genesis.passes.fusion.group_per_op import single_nodes
+from genesis.passes.fusion.group_per_op import group_per_op
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import ALIGNMENT, arranged
 from genesis.passes.memory.plan_memory import MayOverwrite, MemoryPlan, plan_memory
@@ -32,7 +32,7 @@ def nowhere(group: Group, output: Node, operand: Node) -> bool:
 
 def planned(graph: Graph, may_overwrite: MayOverwrite = lower_cpu.may_overwrite) -> tuple[Schedule, MemoryPlan]:
     """The CPU's schedule of a graph, and its plan, checked."""
-    schedule = single_nodes(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower_cpu.is_view)
     plan = plan_memory(schedule, may_overwrite)
     check_plan(schedule, plan, may_overwrite)
     assert plan.max_live_bytes == most_live_bytes(schedule, plan) <= plan.arena_bytes
@@ -62,7 +62,7 @@ def test_every_read_finds_its_value(graph: Graph, may: MayOverwrite) -> None:
 @given(graph=graphs(), data=st.data())
 def test_any_order_of_the_groups_gets_a_plan(graph: Graph, data: st.DataObject) -> None:
     """The planner takes the order as it is: here random ones, in which values live long."""
-    schedule = single_nodes(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower_cpu.is_view)
     waiting, ready, order = list(schedule.groups), set(graph.inputs), []
     while waiting:
         group = data.draw(st.sampled_from([g for g in waiting if ready.issuperset(g.inputs)]))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from genesis.codegen.cpu import lower as lower_cpu
 from genesis.ir import Graph
 from genesis.ir.parser import parse
-from genesis.passes.fusion.group_per_op import single_nodes
+from genesis.passes.fusion.group_per_op import group_per_op
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.plan_memory import plan_memory
 from genesis.passes.memory.schedule import lower_peak
@@ -17,7 +17,7 @@ from tests.passes.random_graphs import graphs
 
 def ordered(graph: Graph) -> Schedule:
     """The CPU's groups, in an order with a lower peak."""
-    return lower_peak(single_nodes(graph, lower_cpu.is_view))
+    return lower_peak(group_per_op(graph, lower_cpu.is_view))
 
 
 def ops(schedule: Schedule) -> list[str]:
@@ -60,7 +60,7 @@ def test_an_order_that_gains_nothing_is_left_alone() -> None:
         %r: f32[64] = add(%a, %b)
         return %r
     }""")
-    schedule = single_nodes(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower_cpu.is_view)
     assert lower_peak(schedule) is schedule
 
 
@@ -97,7 +97,7 @@ def test_a_second_computation_waits_for_what_it_names() -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs())
 def test_any_program_keeps_its_meaning_and_its_peak_does_not_rise(graph: Graph) -> None:
-    before = single_nodes(graph, lower_cpu.is_view)
+    before = group_per_op(graph, lower_cpu.is_view)
     after = lower_peak(before)
     assert set(after.groups) == set(before.groups)
     plan = plan_memory(after, lower_cpu.may_overwrite)

@@ -19,15 +19,15 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.ir.node import Node
-from genesis.ir.ops.contraction import matmul, matmul_runs
-from genesis.ir.ops.splits import run_length
+from genesis.ir.ops.contraction import matmul, matmul_split_k
+from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import gcd, near
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
-PRODUCTS: Final = (matmul, matmul_runs)
+PRODUCTS: Final = (matmul, matmul_split_k)
 
 INPUT_PRECISION: Final = "ieee"
 """How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
@@ -63,16 +63,16 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     a, b = (operand_view(x, group.inputs) for x in node.inputs)
     (*batches, rows, depth), columns = node.inputs[0].shape, node.shape[-1]
     dtype = node.inputs[0].dtype
-    runs = node["runs"] if node.op is matmul_runs else 1
-    batch = prod(batches) * runs
+    splits = node["splits"] if node.op is matmul_split_k else 1
+    batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
     tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # whatever open sizes are
-    if runs > 1 and node["multiple"] % tile.k:
+    if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    lines = [*_place_of_tile(wide), *_run(node, runs, depth), *_product(a, b, dtype, ragged, dots, wide)]
+    lines = [*_place_of_tile(wide), *_split_bounds(node, splits, depth), *_product(a, b, dtype, ragged, dots, wide)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -90,7 +90,7 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     if more:
         constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
     signature = {**pointers, **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
-    kind = "matmul_runs" if runs > 1 else "batched_matmul" if batch > 1 else "matmul"
+    kind = "matmul_split_k" if splits > 1 else "batched_matmul" if batch > 1 else "matmul"
     name = kind + _epilogue_name(group, node)
     grid = (-(-rows // tile.i) * -(-columns // tile.j) * batch, 1, 1)
     return KernelSource(
@@ -150,16 +150,16 @@ def _mask(conditions: dict[str, str], ragged: set[str]) -> str:
     return f", mask={' & '.join(wanted)}" if wanted else ""
 
 
-def _run(node: Node, runs: int, depth: int) -> list[str]:
-    """The lines that say which part of the sum a program computes: all of it, or that of its run.
+def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
+    """The lines that say which part of the sum a program computes: all of it, or that of its split.
 
     A loop that may not run at all makes ptxas wait for each product before the next (its remark C7515).
     """
-    if runs == 1:
+    if splits == 1:
         return ["first, last = 0, depth", *(["tl.assume(depth > 0)"] if depth else [])]
     multiple = node["multiple"]
-    full = (runs - 1) * run_length(depth, runs, multiple) < depth
-    return [f"length = tl.cdiv(depth, {runs * multiple}) * {multiple}",
+    full = (splits - 1) * split_length(depth, splits, multiple) < depth
+    return [f"length = tl.cdiv(depth, {splits * multiple}) * {multiple}",
             "first = batch.to(tl.int32) * length",
             "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
 
