@@ -13,15 +13,9 @@ from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k, swap_last
 from genesis.ir.types import DType, bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
-<<<<<<<< HEAD:tests/passes/graph/test_split_k.py
-from genesis.passes.graph.split_k import BLOCK, split_products
+from genesis.passes.graph.split_k import BLOCK, split_k
 from tests.codegen.cuda.programs import check, inputs, some
 from tests.codegen.cuda.test_machine_code import ptx_of, remarks
-========
-from genesis.passes.graph.split_k import BLOCK, split_k
-from tests.codegen.programs import check, inputs, some
-from tests.codegen.test_machine_code import ptx_of, remarks
->>>>>>>> ae9eb8a (Words: make_contiguous, group_per_op, reroll, split_k; splits are splits, in the IR too (matmul_split_k, reduce_splits)):tests/passes/test_split_k.py
 
 
 def gradient(rows: int, columns: int, depth: int, dtype: DType = bfloat16) -> Graph:
