@@ -50,7 +50,7 @@ def _compute(node: Node, values: dict[Node, Any], decompose: frozenset[str]) -> 
     if node.op.name == "item":
         values[node] = operands[0][node["index"]]
     elif not isinstance(node.type, tuple) and node.type.weak:
-        values[node] = node["value"] if node.op.name == "const" else fold_numbers(node.op.name, *operands,
+        values[node] = node["value"] if node.op.name == "const" else fold_numbers(node.op, *operands,
                                                                                  **node.attributes)
     else:
         lowering = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)

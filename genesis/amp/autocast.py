@@ -18,7 +18,7 @@ class autocast:
 
     Parameters keep their dtype and so do their gradients: the casts are recorded as part of the
     program. A context and a decorator; contexts nest, and `enabled=False` makes a hole in one.
-    The table of ops is `genesis.frontend.autocast_policy`.
+    Each op's entry says which of the two it is (`Op.autocast`).
 
     Args:
         device_type: "cuda" or "cpu".

@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import (
@@ -26,6 +26,7 @@ from genesis.ir.types import (
 )
 
 Types = TensorType | tuple[TensorType, ...]
+Autocast = Literal["low", "float32"]
 
 
 class Op:
@@ -47,22 +48,29 @@ class Op:
         reference: (*numpy float64 arrays, **attributes) → the expected value, or None.
         ulp: k of the promise "within k·eps(dtype) of the exact result".
         commutative: operands may be swapped.
+        weight, number, rounds, autocast, in_place: what `pointwise` (ir/ops/entry.py) says of them. Of the
+            others `autocast` may be stated, and `weight` where one costs more than an addition an element.
         differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
             differentiate instead.
     """
 
-    __slots__ = ("attrs", "commutative", "decompose", "defaults", "differentiable", "doc", "infer", "kind", "name",
-                 "reference", "samples", "ulp", "vjp")
+    __slots__ = ("attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc", "in_place",
+                 "infer", "kind", "name", "number", "reference", "rounds", "samples", "ulp", "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
                  defaults: dict[str, Any] | None = None, vjp: Callable | None = None,
                  decompose: Callable | None = None, doc: str = "", samples: Any = None,
                  reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
-                 differentiable: bool | None = None):
+                 differentiable: bool | None = None, weight: int | None = None, number: Callable | None = None,
+                 rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False):
         self.name, self.kind, self.infer, self.attrs = name, kind, infer, attrs
         self.defaults, self.vjp, self.decompose = defaults or {}, vjp, decompose
         self.doc, self.samples, self.reference, self.ulp = doc, samples, reference, ulp
-        self.commutative = commutative
+        if weight is None and kind == "pointwise":
+            raise TypeError(f"{name} has no weight: a pointwise op is stated by `pointwise` of ir/ops/entry.py")
+        self.weight = 1 if weight is None else weight
+        self.commutative, self.number = commutative, number
+        self.rounds, self.autocast, self.in_place = rounds, autocast, in_place
         self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
         if name in OPS:
             raise ValueError(f"op {name!r} is registered twice")

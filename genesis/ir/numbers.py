@@ -1,5 +1,6 @@
 """Pointwise ops on Python numbers: what a formula such as `lr * decay` is when a plan runs.
 
+An op's rule is in its entry (`number`); here is what holds for all of them, and the rules that are more than a line.
 Floats follow IEEE 754 (1 / 0 is inf, no exceptions), integers wrap to 64 bits as int64 does. `as_number` says what a
 number is in the first place: Python's, what derives from them (`enum.IntEnum`), and numpy's scalars.
 """
@@ -7,12 +8,14 @@ number is in the first place: Python's, what derives from them (`enum.IntEnum`),
 from __future__ import annotations
 
 import math
-import operator
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from genesis.ir.types import DType
+from genesis.ir.types import DType, TensorType, float64, int64, tensor_type
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Op
 
 Number = bool | int | float
 
@@ -42,60 +45,67 @@ def as_number(x: Any) -> Number | None:
     return int(x) if isinstance(x, int) else None
 
 
-def fold_numbers(op: str, *numbers: Number, **attributes: Any) -> Number:
-    """The value of a pointwise op on numbers.
+def fold_numbers(op: Op, *numbers: Number, **attributes: Any) -> Number:
+    """The value of a pointwise op on numbers, by its entry's `number`.
 
-    >>> fold_numbers("mul", 0.5, 4), fold_numbers("div", 1.0, 0.0), fold_numbers("remainder", -7, 3)
+    >>> from genesis.ir import OPS
+    >>> fold_numbers(OPS["mul"], 0.5, 4), fold_numbers(OPS["div"], 1.0, 0.0), fold_numbers(OPS["remainder"], -7, 3)
     (2.0, inf, 2)
     """
-    if attributes.get("dtype") is not None:
-        return _cast(numbers[0], attributes["dtype"])
-    rule = _RULES[op] if op != "gelu" else _GELU[attributes["approximate"]]
+    rule = op.number
+    if rule is None:
+        raise TypeError(f"{op.name} is computed on tensors only, not on the numbers {numbers}")
     try:
-        value = rule(*numbers)
+        value = rule(*numbers, **attributes)
     except (ZeroDivisionError, OverflowError, ValueError):
-        value = _exceptional(op, *numbers)
-    return _wrap(value) if type(value) is int else value
+        value = _exceptional(op, numbers, attributes)
+    return wrapped(value) if type(value) is int else value
 
 
-def _wrap(value: int, low: int = -2**63, count: int = 2**64) -> int:
+def wrapped(value: int, low: int = -2**63, count: int = 2**64) -> int:
     """The integer in [low, low + count) with the same low bits."""
     return (value - low) % count + low
 
 
-def _cast(x: Number, dtype: DType) -> Number:
+def _exceptional(op: Op, numbers: tuple[Number, ...], attributes: dict[str, Any]) -> Number:
+    """The IEEE result where Python raises instead: that of the op's reference. Integers have none."""
+    kind = float64 if any(type(x) is float for x in numbers) else int64
+    result = op.infer(*[tensor_type((), kind, weak=True) for _ in numbers], **attributes)
+    if isinstance(result, TensorType) and result.dtype.kind != "float":
+        raise ZeroDivisionError(f"{op.name} of the integers {' and '.join(map(str, numbers))}")
+    import numpy as np
+    with np.errstate(all="ignore"):
+        return float(op.reference(*map(np.float64, numbers), **attributes))  # type: ignore[misc]
+
+
+# Rules: each on Python numbers of any of the three classes. Truth values add and multiply as tensors of them do.
+
+def cast(x: Number, dtype: DType) -> Number:
+    """The number that an element of this dtype has."""
     if dtype.kind == "float":
         return float(x) if dtype.itemsize == 8 else float(dtype.numpy.type(x))  # rounded to the dtype
     if dtype.kind == "bool":
         return bool(x)
-    return _wrap(int(x) if math.isfinite(x) else -2**63, int(dtype.min or 0), 2**(8 * dtype.itemsize))
+    return wrapped(int(x) if math.isfinite(x) else -2**63, int(dtype.min or 0), 2**(8 * dtype.itemsize))
 
 
-def _exceptional(op: str, *numbers: Number) -> Number:
-    """The IEEE result where Python raises instead."""
-    if op in ("floor", "ceil", "round", "trunc"):
-        return float(numbers[0])
-    if all(type(x) is not float for x in numbers) and op in ("floor_divide", "remainder", "fmod", "left_shift",
-                                                            "right_shift", "pow"):
-        raise ZeroDivisionError(f"{op} of the integers {numbers[0]} and {numbers[1]}")
-    import numpy as np
-    with np.errstate(all="ignore"):
-        return float(_NUMPY[op](*map(np.float64, numbers)))
-
-
-def _add(a: Number, b: Number) -> Number:
+def add(a: Number, b: Number) -> Number:
+    """a + b, logical or of two truth values."""
     return a or b if type(a) is type(b) is bool else a + b
 
 
-def _mul(a: Number, b: Number) -> Number:
+def mul(a: Number, b: Number) -> Number:
+    """a · b, logical and of two truth values."""
     return a and b if type(a) is type(b) is bool else a * b
 
 
-def _fmod(a: Number, b: Number) -> Number:
+def fmod(a: Number, b: Number) -> Number:
+    """The rest of a division towards zero: exact for integers."""
     return math.fmod(a, b) if float in (type(a), type(b)) else int(abs(a) % abs(b)) * (-1 if a < 0 else 1)
 
 
-def _pow(a: Number, b: Number) -> Number:
+def power(a: Number, b: Number) -> Number:
+    """a to the power b: NaN where the result is complex."""
     value = a**b
     if isinstance(value, complex):
         return math.nan
@@ -104,88 +114,53 @@ def _pow(a: Number, b: Number) -> Number:
     return value
 
 
-def _sign(x: Number) -> Number:
+def invert(x: Number) -> Number:
+    """All bits turned around."""
+    return not x if type(x) is bool else ~x  # type: ignore[operator]
+
+
+def sign(x: Number) -> Number:
+    """-1, 0 or 1 in the number's class."""
     return type(x)((x > 0) - (x < 0))
 
 
-def _rounding(call: Callable) -> Callable:
+def relu(x: Number) -> Number:
+    """The larger of x and 0; NaN stays NaN."""
+    return x if x > 0 or x != x else type(x)(0)
+
+
+def rounding(call: Callable[[Any], Any]) -> Callable[[Number], Number]:
+    """The rule of a rounding: integers stay, and zeros keep their sign."""
     return lambda x: math.copysign(float(call(x)), x) if type(x) is float else x
 
 
-def _either(pick: Callable) -> Callable:
+def either(pick: Callable[..., Any]) -> Callable[..., Number]:
+    """The rule of `max` or `min`: NaN if either is."""
     return lambda a, b: math.nan if a != a or b != b else pick(a, b)
 
 
-def _logaddexp(a: float, b: float) -> float:
-    return a if a == b and math.isinf(a) else _either(max)(a, b) + math.log1p(math.exp(-abs(a - b)))
+def clamp(x: Number, low: Number, high: Number) -> Number:
+    """min(max(x, low), high); NaN stays NaN."""
+    return either(min)(either(max)(x, low), high)
 
 
-def _logaddexp2(a: float, b: float) -> float:
-    return a if a == b and math.isinf(a) else _either(max)(a, b) + math.log1p(2.0**-abs(a - b)) / math.log(2)
+def logaddexp(a: float, b: float) -> float:
+    """log(exp(a) + exp(b)) without overflow."""
+    return a if a == b and math.isinf(a) else either(max)(a, b) + math.log1p(math.exp(-abs(a - b)))
 
 
-def _sigmoid(x: float) -> float:
+def logaddexp2(a: float, b: float) -> float:
+    """log2(2^a + 2^b) without overflow."""
+    return a if a == b and math.isinf(a) else either(max)(a, b) + math.log1p(2.0**-abs(a - b)) / math.log(2)
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + exp(-x)) without overflow."""
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
-_RULES: Final[dict[str, Callable[..., Number]]] = {
-    "add": _add, "sub": operator.sub, "mul": _mul, "div": operator.truediv, "floor_divide": operator.floordiv,
-    "remainder": operator.mod, "fmod": _fmod, "pow": _pow, "atan2": math.atan2, "maximum": _either(max),
-    "minimum": _either(min), "neg": operator.neg, "abs": abs, "sign": _sign, "reciprocal": lambda x: 1 / x,
-    "sqrt": math.sqrt, "rsqrt": lambda x: 1 / math.sqrt(x), "exp": math.exp, "exp2": lambda x: 2.0**x,
-    "expm1": math.expm1, "log": math.log, "log2": math.log2, "log10": math.log10, "log1p": math.log1p,
-    "sin": math.sin, "cos": math.cos, "tan": math.tan, "asin": math.asin, "acos": math.acos, "atan": math.atan,
-    "sinh": math.sinh, "cosh": math.cosh, "tanh": math.tanh, "asinh": math.asinh, "acosh": math.acosh,
-    "atanh": math.atanh, "sigmoid": _sigmoid, "erf": math.erf, "erfc": math.erfc,
-    "ndtr": lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5)), "floor": _rounding(math.floor),
-    "ceil": _rounding(math.ceil), "round": _rounding(round), "trunc": _rounding(math.trunc),
-    "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
-    "bitwise_not": lambda x: not x if type(x) is bool else ~x, "left_shift": operator.lshift,
-    "right_shift": operator.rshift, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
-    "gt": operator.gt, "ge": operator.ge, "isnan": lambda x: x != x, "isinf": lambda x: abs(x) == math.inf,
-    "where": lambda condition, a, b: a if condition else b,
-    "relu": lambda x: x if x > 0 or x != x else type(x)(0), "silu": lambda x: x * _sigmoid(x),
-    "signbit": lambda x: math.copysign(1.0, x) < 0, "copysign": math.copysign, "nextafter": math.nextafter,
-    "isfinite": math.isfinite, "isposinf": lambda x: x == math.inf, "isneginf": lambda x: x == -math.inf,
-    "fmax": lambda a, b: a if a >= b or b != b else b, "fmin": lambda a, b: a if a <= b or b != b else b,
-    "clamp": lambda x, low, high: _either(min)(_either(max)(x, low), high), "clamp_min": _either(max),
-    "clamp_max": _either(min), "heaviside": lambda x, at_zero: at_zero if x == 0 else type(x)(x > 0),
-    "hypot": math.hypot, "logaddexp": _logaddexp, "logaddexp2": _logaddexp2,
-    "xlogy": lambda a, b: 0.0 if a == 0 and b == b else a * math.log(b),
-    "lerp": lambda a, b, weight: a + weight * (b - a), "addcmul": lambda x, a, b, value: x + value * a * b,
-    "addcdiv": lambda x, a, b, value: x + value * a / b, "add_scaled": lambda a, b, alpha: a + alpha * b,
-    "frac": lambda x: x - math.trunc(x), "trunc_divide": lambda a, b: _rounding(math.trunc)(a / b),
-    "gcd": math.gcd, "lcm": math.lcm, "logical_not": operator.not_,
-    "logical_and": lambda a, b: bool(a) and bool(b), "logical_or": lambda a, b: bool(a) or bool(b),
-    "logical_xor": lambda a, b: bool(a) is not bool(b),
-}
-
-FOLDED: Final = frozenset(_RULES) | {"gelu", "cast"}
-"""Ops that have a rule. The others (special functions) are computed on tensors only."""
-
-_GELU: Final[dict[str, Callable[[float], float]]] = {
-    "none": lambda x: x * 0.5 * math.erfc(-x * math.sqrt(0.5)),
-    "tanh": lambda x: x * 0.5 * (math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)) + 1),
-}
-
-
-def _numpy_table() -> dict[str, Callable[..., Any]]:
-    import numpy as np
-    same = {"add", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh",
-            "floor_divide", "remainder", "fmod", "reciprocal"}
-    renamed = {"div": "divide", "pow": "power", "asin": "arcsin", "acos": "arccos", "acosh": "arccosh",
-               "atanh": "arctanh"}
-    return {**{n: getattr(np, n) for n in same}, **{n: getattr(np, to) for n, to in renamed.items()},
-            "rsqrt": lambda x: 1 / np.sqrt(x), "trunc_divide": lambda a, b: np.trunc(a / b),
-            "xlogy": lambda a, b: a * np.log(b), "frac": lambda x: x - np.trunc(x)}
-
-
-class _Lazy(dict):
-    """numpy's functions, looked up when one is first needed: importing Genesis's IR loads no numpy."""
-
-    def __missing__(self, name: str) -> Callable[..., Any]:
-        self.update(_numpy_table())
-        return self[name]
-
-
-_NUMPY: Final[dict[str, Callable[..., Any]]] = _Lazy()
+def gelu(x: float, approximate: str) -> float:
+    """x · Φ(x), by erfc or by the formula with tanh."""
+    if approximate == "tanh":
+        return x * 0.5 * (math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)) + 1)
+    return x * 0.5 * math.erfc(-x * math.sqrt(0.5))

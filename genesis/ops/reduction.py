@@ -35,7 +35,7 @@ class MinMax(NamedTuple):
 def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any) -> Tensor:
     """Record a reduction over `dim` of the input in `dtype`."""
     if autocast.dtypes is not None:
-        (input,) = cast_for(op.name, input)
+        (input,) = cast_for(op, input)
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
@@ -232,7 +232,7 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     if autocast.dtypes is not None:
-        (input,) = cast_for(op.name, input)
+        (input,) = cast_for(op, input)
     axis = axis_in(op.name, dim, input.type.ndim)
     if dtype is None and input.type.dtype.kind != "float":
         dtype = default_dtype("float")

@@ -23,7 +23,7 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
     if dim is None:
         raise failure(op.name, "the dimension is missing", [("input", input)], hint="x.cumsum(dim=0)", error=TypeError)
     if autocast.dtypes is not None:
-        (input,) = cast_for(op.name, input)
+        (input,) = cast_for(op, input)
     place = axis_in(op.name, dim, input.type.ndim)
     if dtype is None and input.type.dtype.kind != "float":
         dtype = int64

@@ -120,7 +120,7 @@ class _Lowerer:
             self._register(node, Place("numbers", node["index"], 8 * node["index"], node.type))
         else:
             args = tuple(self.of[x] for x in node.inputs)
-            self.calls.append(Call(partial(fold_numbers, node.op.name), args, (self._register(node, None),), "number",
+            self.calls.append(Call(partial(fold_numbers, node.op), args, (self._register(node, None),), "number",
                                    node.attributes, node.op.name))
 
     def _group(self, group: Group) -> None:

@@ -8,10 +8,6 @@ from typing import Final
 from genesis.codegen.cuda.kernel_ir import END, Apply, Kernel, Reduce, Select, Statement, Store, operands_of
 from genesis.ir.types import DType, float32
 
-PASSES_ON: Final = {"add", "sub", "mul", "div", "neg", "where", "cast", "exp", "log", "sqrt", "rsqrt", "reciprocal",
-                    "sigmoid", "tanh", "maximum", "minimum", "relu"}
-"""Ops whose result is no more exact than its operands need be."""
-
 REDUCTIONS: Final = {"sum", "max", "min"}
 
 
@@ -44,7 +40,7 @@ def _rounds(s: Statement, dtypes: dict[str, DType]) -> bool:
 
 def _passes_on(s: Statement) -> bool:
     if isinstance(s, Apply):
-        return s.compute is float32 and s.node.op.name in PASSES_ON
+        return s.compute is float32 and s.node.op.rounds
     return isinstance(s, Select) or (isinstance(s, Reduce) and s.op in REDUCTIONS)
 
 

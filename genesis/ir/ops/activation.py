@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from genesis.ir.node import Node, Op, literal
+from genesis.ir.node import Autocast, Node, Op, literal
+from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.movement import full_like
 from genesis.ir.ops.pointwise import (
     abs,
@@ -37,7 +38,8 @@ SELU: Final = {"alpha": 1.6732632423543772, "scale": 1.0507009873554805, "input_
 
 def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], value: Callable[..., Any],
          slope_value: Callable[..., Any], doc: str, attributes: tuple[dict[str, Any], ...] = ({},), *,
-         kinds: Kinds = FLOAT, ulp: float = 4, scale: float = 1.0, values: Values | None = None) -> tuple[Op, Op]:
+         weight: int, autocast: Autocast | None = None, kinds: Kinds = FLOAT, ulp: float = 4, scale: float = 1.0,
+         values: Values | None = None) -> tuple[Op, Op]:
     """The op and its gradient. `attributes` are the sets that the samples try; the first holds the defaults."""
     attrs = tuple(attributes[0])
     how: dict[str, Any] = {"attrs": attrs, "defaults": attributes[0]}
@@ -50,9 +52,10 @@ def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], va
               decompose=lambda g, x, **how: g * slope(x, **how), doc=f"Gradient of {name} by x.",
               samples=each(reals(), x, special=False, numbers=False, scale=2 * scale).under(*attributes),
               reference=lambda g, x, **how: g * slope_value(x, **how))
-    made = Op(name, "pointwise", infer, **how, decompose=formula, ulp=ulp, doc=doc,
-              vjp=lambda g, x, y, **how: back(g, x, **how),
-              samples=each(x, kinds=kinds, special=False, scale=scale).under(*attributes), reference=value)
+    made = pointwise(name, infer, **how, decompose=formula, ulp=ulp, doc=doc,
+                     weight=weight, number=None, rounds=False, autocast=autocast, in_place=False,
+                     vjp=lambda g, x, y, **how: back(g, x, **how),
+                     samples=each(x, kinds=kinds, special=False, scale=scale).under(*attributes), reference=value)
     return made, back
 
 
@@ -65,7 +68,8 @@ leaky_relu, leaky_relu_backward = _row(
     "leaky_relu", lambda x, slope: where_(gt(x, literal(0)), x, x * slope),
     lambda x, slope: _hold(gt(x, literal(0)), 1.0, slope, x),
     lambda x, slope: np.where(x > 0, x, x * slope), lambda x, slope: np.where(x > 0, 1.0, slope),
-    "x where x > 0, else slope · x (Maas et al. 2013).", ({"slope": 0.01}, {"slope": 0.25}))
+    "x where x > 0, else slope · x (Maas et al. 2013).", ({"slope": 0.01}, {"slope": 0.25}),
+    weight=3)
 
 
 def _elu(x: Node, alpha: float, scale: float, input_scale: float) -> Node:
@@ -83,7 +87,8 @@ elu, elu_backward = _row(
         x > 0, scale, alpha * scale * input_scale * np.exp(np.minimum(x, 0) * input_scale)),
     "scale · x where x > 0, else scale · alpha · (exp(input_scale · x) - 1) (Clevert et al. 2016; selu and celu are "
     "this with other numbers).", ({"alpha": 1.0, "scale": 1.0, "input_scale": 1.0}, SELU,
-                                  {"alpha": 1.5, "scale": 1.0, "input_scale": 1 / 1.5}))
+                                  {"alpha": 1.5, "scale": 1.0, "input_scale": 1 / 1.5}),
+    weight=11)
 
 softplus, softplus_backward = _row(
     "softplus", lambda x, beta, threshold: where_(
@@ -93,11 +98,13 @@ softplus, softplus_backward = _row(
     lambda x, beta, threshold: np.where(x * beta > threshold, x, np.logaddexp(0, x * beta) / beta),
     lambda x, beta, threshold: np.where(x * beta > threshold, 1.0, 1 / (1 + np.exp(-x * beta))),
     "log(1 + exp(beta · x)) / beta, and x itself where beta · x is over the threshold.",
-    ({"beta": 1.0, "threshold": 20.0}, {"beta": 2.0, "threshold": 5.0}))
+    ({"beta": 1.0, "threshold": 20.0}, {"beta": 2.0, "threshold": 5.0}),
+    weight=19, autocast="float32")
 
 logsigmoid, logsigmoid_backward = _row(
     "logsigmoid", lambda x: minimum(x, literal(0.0)) - log1p(exp(-abs(x))), lambda x: sigmoid(-x),
-    lambda x: -np.logaddexp(0, -x), lambda x: 1 / (1 + np.exp(x)), "log(sigmoid(x)), exact where sigmoid(x) rounds.")
+    lambda x: -np.logaddexp(0, -x), lambda x: 1 / (1 + np.exp(x)), "log(sigmoid(x)), exact where sigmoid(x) rounds.",
+    weight=14)
 
 
 def _mish_slope(x: Node) -> Node:
@@ -109,33 +116,38 @@ mish, mish_backward = _row(
     "mish", lambda x: x * tanh(softplus(x)), _mish_slope,
     lambda x: x * np.tanh(np.logaddexp(0, x)),
     lambda x: np.tanh(np.logaddexp(0, x)) + x / (1 + np.exp(-x)) / np.cosh(np.logaddexp(0, x)) ** 2,
-    "x · tanh(softplus(x)) (Misra 2019).", ulp=8)
+    "x · tanh(softplus(x)) (Misra 2019).", ulp=8,
+    weight=28)
 
 hardsigmoid, hardsigmoid_backward = _row(
     "hardsigmoid", lambda x: minimum(maximum(x + 3.0, literal(0.0)), literal(6.0)) / 6.0,
     lambda x: _hold(gt(literal(3.0) - abs(x), literal(0.0)), 1 / 6, 0.0, x),
     lambda x: np.clip(x + 3, 0, 6) / 6, lambda x: np.where(np.abs(x) < 3, 1 / 6, 0.0),
-    "clamp(x + 3, 0, 6) / 6 (Howard et al. 2019).")
+    "clamp(x + 3, 0, 6) / 6 (Howard et al. 2019).",
+    weight=5)
 
 hardswish, hardswish_backward = _row(
     "hardswish", lambda x: x * minimum(maximum(x + 3.0, literal(0.0)), literal(6.0)) / 6.0,
     lambda x: where_(le(x, literal(-3.0)), 0.0, _hold(lt(x, literal(3.0)), x / 3.0 + 0.5, 1.0, x)),
     lambda x: x * np.clip(x + 3, 0, 6) / 6,
     lambda x: np.where(x <= -3, 0.0, np.where(x < 3, x / 3 + 0.5, 1.0)),
-    "x · clamp(x + 3, 0, 6) / 6 (Howard et al. 2019).", ulp=8)
+    "x · clamp(x + 3, 0, 6) / 6 (Howard et al. 2019).", ulp=8,
+    weight=6)
 
 hardtanh, hardtanh_backward = _row(
     "hardtanh", lambda x, least, most: minimum(maximum(x, literal(least)), literal(most)),
     lambda x, least, most: _hold(bitwise_or(le(x, literal(least)), ge(x, literal(most))), 0.0, 1.0, x),
     lambda x, least, most: np.clip(x, least, most),
     lambda x, least, most: np.where((x <= least) | (x >= most), 0.0, 1.0),
-    "min(max(x, least), most).", ({"least": -1.0, "most": 1.0}, {"least": 0.0, "most": 6.0}))
+    "min(max(x, least), most).", ({"least": -1.0, "most": 1.0}, {"least": 0.0, "most": 6.0}),
+    weight=2)
 
 hardshrink, hardshrink_backward = _row(
     "hardshrink", lambda x, bound: where_(le(abs(x), literal(bound)), 0.0, x),
     lambda x, bound: _hold(le(abs(x), literal(bound)), 0.0, 1.0, x),
     lambda x, bound: np.where(np.abs(x) <= bound, 0.0, x), lambda x, bound: np.where(np.abs(x) <= bound, 0.0, 1.0),
-    "x where |x| is over the bound, else 0.", ({"bound": 0.5}, {"bound": 2.0}))
+    "x where |x| is over the bound, else 0.", ({"bound": 0.5}, {"bound": 2.0}),
+    weight=3)
 
 softshrink, softshrink_backward = _row(
     "softshrink", lambda x, bound: where_(
@@ -143,7 +155,8 @@ softshrink, softshrink_backward = _row(
     lambda x, bound: _hold(le(abs(x), literal(bound)), 0.0, 1.0, x),
     lambda x, bound: np.where(x > bound, x - bound, np.where(x < -bound, x + bound, 0.0)),
     lambda x, bound: np.where(np.abs(x) <= bound, 0.0, 1.0),
-    "x moved towards 0 by the bound, at most to 0.", ({"bound": 0.5}, {"bound": 2.0}))
+    "x moved towards 0 by the bound, at most to 0.", ({"bound": 0.5}, {"bound": 2.0}),
+    weight=7)
 
 threshold, threshold_backward = _row(
     "threshold", lambda x, bound, value: where_(le(x, literal(bound)), literal(value), x),
@@ -151,12 +164,14 @@ threshold, threshold_backward = _row(
     lambda x, bound, value: np.where(x <= bound, value, x),
     lambda x, bound, value: np.where(x <= bound, 0.0, 1.0),
     "x where it is over the bound, else the value.", ({"bound": 0, "value": 0}, {"bound": 1, "value": -7}),
-    kinds=NUMERIC)
+    kinds=NUMERIC,
+    weight=2)
 
-prelu = Op("prelu", "pointwise", lambda x, weight: common((x, weight), FLOAT), ulp=2,
-           decompose=lambda x, weight: where_(gt(x, literal(0)), x, x * weight),
-           vjp=lambda g, x, weight, y: (where_(gt(x, literal(0)), g, g * weight),
-                                        where_(gt(x, literal(0)), 0.0, g * x)),
-           doc="x where x > 0, else weight · x (He et al. 2015).",
-           samples=each(reals(), positives(), special=False, numbers=False),
-           reference=lambda x, weight: np.where(x > 0, x, x * weight))
+prelu = pointwise("prelu", lambda x, weight: common((x, weight), FLOAT), ulp=2,
+                  decompose=lambda x, weight: where_(gt(x, literal(0)), x, x * weight),
+                  vjp=lambda g, x, weight, y: (where_(gt(x, literal(0)), g, g * weight),
+                                               where_(gt(x, literal(0)), 0.0, g * x)),
+                  doc="x where x > 0, else weight · x (He et al. 2015).",
+                  samples=each(reals(), positives(), special=False, numbers=False),
+                  reference=lambda x, weight: np.where(x > 0, x, x * weight),
+                  weight=3, number=None, rounds=False, autocast=None, in_place=False)

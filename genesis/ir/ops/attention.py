@@ -148,7 +148,7 @@ def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) 
 
 _SDPA: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
-sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp,
+sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp, autocast="low",
           doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "
               "query i sees keys 0..i. Groups of query heads may share a head of k and v.",
           samples=_attended(), reference=_sdpa_value)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.pointwise import (
     bitwise_and,
     bitwise_or,
@@ -27,7 +29,7 @@ from genesis.ir.types import TensorType, bool_
 _NAN, _INF = float("nan"), float("inf")
 
 
-def _pick(name: str, first_wins: Any, doc: str, reference: Any) -> Op:
+def _pick(name: str, first_wins: Any, doc: str, reference: Any, number: Any) -> Op:
     """fmax and fmin: `first_wins(a, b)`, or b is NaN. torch gives the winner all the gradient, ties to the first."""
     def first(a: Node, b: Node) -> Node:
         found = first_wins(a, b)
@@ -37,13 +39,16 @@ def _pick(name: str, first_wins: Any, doc: str, reference: Any) -> Op:
         wins = first(a, b)
         return where_(wins, g, 0.0), where_(wins, 0.0, g)
 
-    return Op(name, "pointwise", lambda a, b: common((a, b), ANY), doc=doc, vjp=vjp,
-              decompose=lambda a, b: where(first(a, b), a, b),
-              samples=each(reals(), reals(), kinds=ANY, numbers=False), reference=reference)
+    return pointwise(name, lambda a, b: common((a, b), ANY), doc=doc, vjp=vjp,
+                     weight=4, number=number, rounds=False, autocast=None, in_place=False,
+                     decompose=lambda a, b: where(first(a, b), a, b),
+                     samples=each(reals(), reals(), kinds=ANY, numbers=False), reference=reference)
 
 
-fmax: Op = _pick("fmax", ge, "The larger; where one is NaN, the other.", np.fmax)
-fmin: Op = _pick("fmin", le, "The smaller; where one is NaN, the other.", np.fmin)
+fmax: Op = _pick("fmax", ge, "The larger; where one is NaN, the other.", np.fmax,
+                 number=lambda a, b: a if a >= b or b != b else b)
+fmin: Op = _pick("fmin", le, "The smaller; where one is NaN, the other.", np.fmin,
+                 number=lambda a, b: a if a <= b or b != b else b)
 
 
 def _clamp_vjp(g: Node, x: Node, low: Node, high: Node, y: Node) -> tuple[Node, Node | None, Node | None]:
@@ -59,21 +64,24 @@ _BETWEEN = (case(reals(-3, 3).of(3, 4), Literal(1.0), Literal(2.0)),
             case(reals(-3, 3).of(0, 2), reals(-2, 0).of(0, 2), reals(0, 2).of(0, 2)))
 _SPECIAL = Array((_NAN, _INF, -_INF, 0.0, -0.0, 1.0))
 
-clamp: Op = Op("clamp", "pointwise", lambda x, low, high: common((x, low, high), NUMERIC), vjp=_clamp_vjp,
-               decompose=lambda x, low, high: minimum(maximum(x, low), high),
-               doc="min(max(x, low), high); NaN stays NaN.",
-               samples=cases(*_BETWEEN, case(_SPECIAL, Literal(-1.0), Literal(1.0)), kinds=NUMERIC),
-               reference=lambda x, low, high: np.minimum(np.maximum(x, low), high))
+clamp: Op = pointwise("clamp", lambda x, low, high: common((x, low, high), NUMERIC), vjp=_clamp_vjp,
+                      decompose=lambda x, low, high: minimum(maximum(x, low), high),
+                      doc="min(max(x, low), high); NaN stays NaN.",
+                      samples=cases(*_BETWEEN, case(_SPECIAL, Literal(-1.0), Literal(1.0)), kinds=NUMERIC),
+                      reference=lambda x, low, high: np.minimum(np.maximum(x, low), high),
+                      weight=2, number=numbers.clamp, rounds=False, autocast=None, in_place=True)
 
-clamp_min: Op = Op("clamp_min", "pointwise", lambda x, low: common((x, low), ANY),
-                   vjp=lambda g, x, low, y: (where_(ge(x, low), g, 0.0), where_(lt(x, low), g, 0.0)),
-                   decompose=maximum, doc="max(x, low); on the bound the gradient is x's.",
-                   samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
+clamp_min: Op = pointwise("clamp_min", lambda x, low: common((x, low), ANY),
+                          vjp=lambda g, x, low, y: (where_(ge(x, low), g, 0.0), where_(lt(x, low), g, 0.0)),
+                          decompose=maximum, doc="max(x, low); on the bound the gradient is x's.",
+                          samples=each(reals(), reals(), kinds=ANY), reference=np.maximum,
+                          weight=1, number=numbers.either(max), rounds=False, autocast=None, in_place=True)
 
-clamp_max: Op = Op("clamp_max", "pointwise", lambda x, high: common((x, high), ANY),
-                   vjp=lambda g, x, high, y: (where_(le(x, high), g, 0.0), where_(gt(x, high), g, 0.0)),
-                   decompose=minimum, doc="min(x, high); on the bound the gradient is x's.",
-                   samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
+clamp_max: Op = pointwise("clamp_max", lambda x, high: common((x, high), ANY),
+                          vjp=lambda g, x, high, y: (where_(le(x, high), g, 0.0), where_(gt(x, high), g, 0.0)),
+                          decompose=minimum, doc="min(x, high); on the bound the gradient is x's.",
+                          samples=each(reals(), reals(), kinds=ANY), reference=np.minimum,
+                          weight=1, number=numbers.either(min), rounds=False, autocast=None, in_place=True)
 
 
 def _heaviside(x: Node, at_zero: Node) -> Node:
@@ -90,6 +98,8 @@ def _heaviside_type(x: TensorType, at_zero: TensorType) -> TensorType:
     return common((x, at_zero), ANY)
 
 
-heaviside: Op = Op("heaviside", "pointwise", _heaviside_type, decompose=_heaviside, differentiable=False,
-                   doc="0 below 0 and for NaN, 1 above 0, the second operand at 0.",
-                   samples=each(reals(), reals(), kinds=ANY, numbers=False), reference=_step)
+heaviside: Op = pointwise("heaviside", _heaviside_type, decompose=_heaviside, differentiable=False,
+                          doc="0 below 0 and for NaN, 1 above 0, the second operand at 0.",
+                          samples=each(reals(), reals(), kinds=ANY, numbers=False), reference=_step,
+                          weight=4, number=lambda x, at_zero: at_zero if x == 0 else type(x)(x > 0), rounds=False,
+                          autocast=None, in_place=True)

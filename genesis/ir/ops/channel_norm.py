@@ -199,6 +199,7 @@ batch_norm_eval = Op("batch_norm_eval", "composite", _eval_type, attrs=("eps",),
                                           *[reals().of(s[1])] * n, eps=0.1) for s in _SHAPES for n in range(3)),
                                    scale=4), reference=_eval_value)
 group_norm = Op("group_norm", "composite", _group_type, attrs=("groups", "eps"), decompose=_group_norm, vjp=_group_vjp,
+                autocast="float32",
                 ulp=8, doc="(x - mean) / √(variance + eps) · weight + bias over each group of channels of each element "
                            "(Wu and He 2018).",
                 samples=cases(*(case(reals().of(*s), *[reals().of(s[1])] * n, groups=k, eps=0.1) for s, k in _GROUPED

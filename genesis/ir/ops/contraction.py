@@ -29,7 +29,7 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
 
 
-matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4,
+matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4, autocast="low",
                 doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
                 vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)),
                 samples=cases(case(reals().of(3, 4), reals().of(4, 5)), case(reals().of(2, 3, 4), reals().of(2, 4, 5)),
@@ -105,7 +105,7 @@ def _linear_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node) -> tuple[Node
     return (to_x, to_weight) if len(bias_and_y) == 1 else (to_x, to_weight, sum(out_rows, axes=(0,)))
 
 
-linear = Op("linear", "composite", _linear_type, vjp=_linear_vjp, decompose=_linear, ulp=4,
+linear = Op("linear", "composite", _linear_type, vjp=_linear_vjp, decompose=_linear, ulp=4, autocast="low",
             doc="x · weightᵀ (+ bias): weight is (out features, in features), leading dimensions of x are batches.",
             samples=cases(case(reals().of(3, 4), reals().of(5, 4)),
                           case(reals().of(4), reals().of(5, 4), reals().of(5)),

@@ -284,7 +284,7 @@ def _weight_value(g: Any, x: Any, window: Ints, stride: Ints, padding: Ints, dil
 
 _HOW = ("stride", "padding", "dilation", "groups")
 
-convolution = Op("convolution", "contract", _convolution_type, attrs=_HOW, vjp=_convolution_vjp, ulp=8,
+convolution = Op("convolution", "contract", _convolution_type, attrs=_HOW, vjp=_convolution_vjp, ulp=8, autocast="low",
                  decompose=_convolution,
                  doc="y[n, o, i] = Σ x[n, c, i·stride + k·dilation - padding] · weight[o, c, k] (+ bias[o]): a group "
                      "of output channels sees its group of input channels, and 0 past the borders.",

@@ -8,6 +8,7 @@ take an index, each with the user's line.
 from __future__ import annotations
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.pointwise import cast, eq, lt, maximum, minimum, where
 from genesis.ir.ops.samples import case, cases, integers, np
 from genesis.ir.types import TensorType, int32, int64, tensor_type
@@ -34,19 +35,21 @@ def _reference(index: object, size: int, negative: bool, ignored: int | None, **
 
 _SAMPLE = {"dim": 0, "name": "take", "line": ""}
 
-in_range = Op("in_range", "pointwise", _type, attrs=("size", "dim", "negative", "ignored", "name", "line"),
-              decompose=_decompose, differentiable=False,
-              doc="index, clamped to 0 ≤ index < size; with `negative` those below 0 count from the end, and `ignored` "
-                  "is a number that passes. On CUDA one outside raises IndexError at the next synchronisation, with "
-                  "`name` (the op that takes the index), `dim` and the user's `line`.",
-              samples=cases(case(integers(0, 5).of(4), size=5, negative=False, ignored=None, **_SAMPLE),
-                            case(integers(-5, 5).of(2, 3), size=5, negative=True, ignored=None, **_SAMPLE),
-                            case(integers(-3, 3, int32).of(7), size=3, negative=True, ignored=None, **_SAMPLE),
-                            case(integers(-1, 4).of(9), size=4, negative=False, ignored=-1, **_SAMPLE),
-                            case(integers(0, 1).of(), size=1, negative=False, ignored=None, **_SAMPLE),
-                            case(integers(0, 1).of(0, 2), size=0, negative=False, ignored=None, **_SAMPLE),
-                            kinds=("float",)),
-              reference=_reference)
+in_range = pointwise("in_range", _type, attrs=("size", "dim", "negative", "ignored", "name", "line"),
+                     decompose=_decompose, differentiable=False,
+                     doc="index, clamped to 0 ≤ index < size; with `negative` those below 0 count from the end, and "
+                         "`ignored` is a number that passes. On CUDA one outside raises IndexError at the next "
+                         "synchronisation, with `name` (the op that takes the index), `dim` and the user's `line`.",
+                     samples=cases(case(integers(0, 5).of(4), size=5, negative=False, ignored=None, **_SAMPLE),
+                                   case(integers(-5, 5).of(2, 3), size=5, negative=True, ignored=None, **_SAMPLE),
+                                   case(integers(-3, 3, int32).of(7), size=3, negative=True, ignored=None, **_SAMPLE),
+                                   case(integers(-1, 4).of(9), size=4, negative=False, ignored=-1, **_SAMPLE),
+                                   case(integers(0, 1).of(), size=1, negative=False, ignored=None, **_SAMPLE),
+                                   case(integers(0, 1).of(0, 2), size=0, negative=False, ignored=None, **_SAMPLE),
+                                   kinds=("float",)),
+                     reference=_reference,
+                     weight=64,  # once for each index, not for each element that it is used for
+                     number=None, rounds=False, autocast=None, in_place=False)
 
 
 def _report_type(size: int, dim: int, name: str, line: str, device: object) -> TensorType:

@@ -84,6 +84,7 @@ _CROSS_ENTROPY: dict[str, Any] = {"attrs": ("ignore_index", "label_smoothing"),
                                   "defaults": {"ignore_index": -100, "label_smoothing": 0.0}}
 
 cross_entropy = Op("cross_entropy", "composite", _cross_entropy_type, **_CROSS_ENTROPY, decompose=_cross_entropy, ulp=8,
+                   autocast="float32",
                    vjp=lambda g, logits, target, y, **how: (cross_entropy_backward(g, logits, target, **how), None),
                    doc="-log softmax(logits)[target], a loss for each row; 0 where the target is ignore_index.",
                    samples=_classified(reals(-4, 4).of(5, 37)), reference=_cross_entropy_value)
@@ -92,6 +93,7 @@ cross_entropy_backward: Op = Op("cross_entropy_backward", "composite", lambda g,
                                 doc="Gradient of cross_entropy by the logits.",
                                 samples=_classified(reals().of(5), reals(-4, 4).of(5, 37)))
 nll_loss = Op("nll_loss", "composite", _cross_entropy_type, attrs=("ignore_index",), defaults={"ignore_index": -100},
+              autocast="float32",
               decompose=_nll_loss, doc="-logs[target], a loss for each row; 0 where the target is ignore_index.",
               samples=cases(*(case(reals(-4, 0).of(5, 37), integers(0, 7).of(5), ignore_index=i) for i in (-100, 3)),
                             scale=1), reference=_nll_loss_value)

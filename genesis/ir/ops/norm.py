@@ -91,6 +91,7 @@ def _rms_norm_value(x: Any, *weight: Any, ndim: int, eps: float) -> Any:
 _NORM: dict[str, Any] = {"attrs": ("ndim", "eps"), "ulp": 8}
 
 layer_norm = Op("layer_norm", "composite", _norm_type, **_NORM, decompose=_layer_norm, vjp=_layer_norm_vjp,
+                autocast="float32",
                 doc="(x - mean) / √(variance + eps) · weight + bias over the last `ndim` dimensions (Ba et al. 2016).",
                 samples=_normed(reals(), affine=2), reference=_layer_norm_value)
 layer_norm_backward = Op("layer_norm_backward", "composite", _backward_types, **_NORM, decompose=_layer_norm_backward,
@@ -123,7 +124,7 @@ def _rms_norm_backward(g: Node, x: Node, *weight: Node, ndim: int, eps: float) -
     return (to_x, narrow(sum(wg * normalized, axes=rows), weight[0])) if weight else (to_x,)
 
 
-rms_norm = Op("rms_norm", "composite", _norm_type, **_NORM, decompose=_rms_norm, vjp=_rms_norm_vjp,
+rms_norm = Op("rms_norm", "composite", _norm_type, **_NORM, decompose=_rms_norm, vjp=_rms_norm_vjp, autocast="float32",
               doc="x / √(mean(x²) + eps) · weight over the last `ndim` dimensions (Zhang and Sennrich 2019).",
               samples=_normed(reals(), affine=1), reference=_rms_norm_value)
 rms_norm_backward = Op("rms_norm_backward", "composite",

@@ -6,11 +6,15 @@ promotion are explicit nodes (`expand`, `cast`) by the time an op is recorded.
 
 from __future__ import annotations
 
+import builtins
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.samples import (
     ANY,
     FLOAT,
@@ -64,11 +68,11 @@ def _boolean(kinds: Kinds) -> Callable[..., TensorType]:
 
 
 def _op(name: str, kinds: Kinds, doc: str, vjp: Callable | None = None, **more: Any) -> Op:
-    return Op(name, "pointwise", _same(kinds), doc=doc, vjp=vjp, **more)
+    return pointwise(name, _same(kinds), doc=doc, vjp=vjp, **more)
 
 
 def _compare(name: str, doc: str, **more: Any) -> Op:
-    return Op(name, "pointwise", _boolean(ANY), doc=doc, **more)
+    return pointwise(name, _boolean(ANY), doc=doc, weight=1, rounds=False, autocast=None, in_place=True, **more)
 
 
 def where_(condition: Node, a: Node | float, b: Node | float) -> Node:
@@ -80,33 +84,44 @@ def where_(condition: Node, a: Node | float, b: Node | float) -> Node:
 
 # Arithmetic
 add = _op("add", ANY, "a + b (logical or for bool).", lambda g, a, b, y: (g, g), commutative=True,
-          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a + b)
+          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a + b,
+          weight=1, number=numbers.add, rounds=True, autocast=None, in_place=True)
 sub = _op("sub", NUMERIC, "a - b.", lambda g, a, b, y: (g, -g),
-          samples=each(reals(), reals(), kinds=NUMERIC), reference=lambda a, b: a - b)
+          samples=each(reals(), reals(), kinds=NUMERIC), reference=lambda a, b: a - b,
+          weight=1, number=operator.sub, rounds=True, autocast=None, in_place=True)
 mul = _op("mul", ANY, "a · b (logical and for bool).", lambda g, a, b, y: (g * b, g * a), commutative=True,
-          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a * b)
+          samples=each(reals(), reals(), kinds=ANY), reference=lambda a, b: a * b,
+          weight=1, number=numbers.mul, rounds=True, autocast=None, in_place=True)
 div = _op("div", FLOAT, "a / b.", lambda g, a, b, y: (g / b, -g * y / b),
-          samples=each(reals(), positives()), reference=lambda a, b: a / b)
+          samples=each(reals(), positives()), reference=lambda a, b: a / b,
+          weight=2, number=operator.truediv, rounds=True, autocast=None, in_place=True)
 floor_divide = _op("floor_divide", NUMERIC, "The largest integer ≤ a / b (Python's //).",
                    lambda g, a, b, y: (None, None),
-                   samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.floor_divide)
+                   samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.floor_divide,
+                   weight=8, number=operator.floordiv, rounds=False, autocast=None, in_place=True)
 remainder = _op("remainder", NUMERIC, "a - b·floor(a / b): the sign of b (Python's %).",
                 lambda g, a, b, y: (g, -g * floor_divide(a, b)),
-                samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.remainder)
+                samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.remainder,
+                weight=8, number=operator.mod, rounds=False, autocast=None, in_place=True)
 fmod = _op("fmod", NUMERIC, "a - b·trunc(a / b): the sign of a (C's fmod).",
            lambda g, a, b, y: (g, -g * trunc(a / b)),
-           samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.fmod)
+           samples=each(reals(-9, 9), reals(1, 4), kinds=NUMERIC, special=False), reference=np.fmod,
+           weight=8, number=numbers.fmod, rounds=False, autocast=None, in_place=True)
 pow = _op("pow", NUMERIC, "a to the power b.", lambda g, a, b, y: _pow_vjp(g, a, b, y), ulp=4,
-          samples=each(positives(3), reals(0, 3), kinds=NUMERIC), reference=np.power)
+          samples=each(positives(3), reals(0, 3), kinds=NUMERIC), reference=np.power,
+          weight=16, number=numbers.power, rounds=False, autocast="float32", in_place=True)
 atan2 = _op("atan2", FLOAT, "Angle of the point (b, a), in (-π, π].",
             lambda g, a, b, y: _atan2_vjp(g, a, b), ulp=2,
-            samples=each(reals(), reals()), reference=np.arctan2)
+            samples=each(reals(), reals()), reference=np.arctan2,
+            weight=12, number=math.atan2, rounds=False, autocast=None, in_place=True)
 maximum = _op("maximum", ANY, "The larger; NaN if either is.",
               lambda g, a, b, y: _pick_vjp(g, gt(a, b), lt(a, b), eq(a, b)), commutative=True,
-              samples=each(reals(), reals(), kinds=ANY), reference=np.maximum)
+              samples=each(reals(), reals(), kinds=ANY), reference=np.maximum,
+              weight=1, number=numbers.either(max), rounds=True, autocast=None, in_place=False)
 minimum = _op("minimum", ANY, "The smaller; NaN if either is.",
               lambda g, a, b, y: _pick_vjp(g, lt(a, b), gt(a, b), eq(a, b)), commutative=True,
-              samples=each(reals(), reals(), kinds=ANY), reference=np.minimum)
+              samples=each(reals(), reals(), kinds=ANY), reference=np.minimum,
+              weight=1, number=numbers.either(min), rounds=True, autocast=None, in_place=False)
 
 
 def _atan2_vjp(g: Node, a: Node, b: Node) -> tuple[Node, Node]:
@@ -155,100 +170,147 @@ def _pick_vjp(g: Node, first: Node, second: Node, tied: Node) -> tuple[Node, Nod
 
 
 # Unary
-neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g, samples=each(reals(), kinds=NUMERIC), reference=lambda x: -x)
+neg = _op("neg", NUMERIC, "-x.", lambda g, x, y: -g, samples=each(reals(), kinds=NUMERIC), reference=lambda x: -x,
+          weight=1, number=operator.neg, rounds=True, autocast=None, in_place=True)
 abs = _op("abs", NUMERIC, "|x|.", lambda g, x, y: g * sign(x),
-          samples=each(reals(), kinds=NUMERIC), reference=np.abs)
+          samples=each(reals(), kinds=NUMERIC), reference=np.abs,
+          weight=1, number=operator.abs, rounds=False, autocast=None, in_place=True)
 sign: Op = _op("sign", NUMERIC, "-1, 0 or 1; 0 of NaN, as in torch.", lambda g, x, y: None,
-               samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.where(x != x, 0, np.sign(x)))
+               samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.where(x != x, 0, np.sign(x)),
+               weight=1, number=numbers.sign, rounds=False, autocast=None, in_place=True)
 reciprocal = _op("reciprocal", FLOAT, "1 / x.", lambda g, x, y: -g * y * y,
-                 samples=each(positives()), reference=lambda x: 1 / x)
+                 samples=each(positives()), reference=lambda x: 1 / x,
+                 weight=2, number=lambda x: 1 / x, rounds=True, autocast="float32", in_place=True)
 sqrt = _op("sqrt", FLOAT, "√x.", lambda g, x, y: g / (y * 2),
-           samples=each(positives()), reference=np.sqrt)
+           samples=each(positives()), reference=np.sqrt,
+           weight=2, number=math.sqrt, rounds=True, autocast=None, in_place=True)
 rsqrt = _op("rsqrt", FLOAT, "1 / √x.", lambda g, x, y: g * -0.5 * (y * y * y), ulp=2,
-            samples=each(positives()), reference=lambda x: 1 / np.sqrt(x))
+            samples=each(positives()), reference=lambda x: 1 / np.sqrt(x),
+            weight=3, number=lambda x: 1 / math.sqrt(x), rounds=True, autocast="float32", in_place=True)
 exp = _op("exp", FLOAT, "e to the power x.", lambda g, x, y: g * y,
-          samples=each(reals(-4, 4)), reference=np.exp)
+          samples=each(reals(-4, 4)), reference=np.exp,
+          weight=4, number=math.exp, rounds=True, autocast="float32", in_place=True)
 exp2 = _op("exp2", FLOAT, "2 to the power x.", lambda g, x, y: g * y * math.log(2),
-           samples=each(reals(-4, 4)), reference=np.exp2)
+           samples=each(reals(-4, 4)), reference=np.exp2,
+           weight=3, number=lambda x: 2.0**x, rounds=False, autocast=None, in_place=True)
 expm1 = _op("expm1", FLOAT, "exp(x) - 1, exact near 0.", lambda g, x, y: g * (y + 1),
-            samples=each(reals(-4, 4)), reference=np.expm1)
+            samples=each(reals(-4, 4)), reference=np.expm1,
+            weight=5, number=math.expm1, rounds=False, autocast="float32", in_place=True)
 log = _op("log", FLOAT, "Natural logarithm.", lambda g, x, y: g / x,
-          samples=each(positives(9)), reference=np.log)
+          samples=each(positives(9)), reference=np.log,
+          weight=5, number=math.log, rounds=True, autocast="float32", in_place=True)
 log2 = _op("log2", FLOAT, "Logarithm to base 2.", lambda g, x, y: g / (x * math.log(2)),
-           samples=each(positives(9)), reference=np.log2)
+           samples=each(positives(9)), reference=np.log2,
+           weight=5, number=math.log2, rounds=False, autocast="float32", in_place=True)
 log10 = _op("log10", FLOAT, "Logarithm to base 10.", lambda g, x, y: g / (x * math.log(10)),
-            samples=each(positives(9)), reference=np.log10)
+            samples=each(positives(9)), reference=np.log10,
+            weight=5, number=math.log10, rounds=False, autocast="float32", in_place=True)
 log1p = _op("log1p", FLOAT, "log(1 + x), exact near 0.", lambda g, x, y: g / (x + 1),
-            samples=each(reals(-0.5, 4)), reference=np.log1p)
+            samples=each(reals(-0.5, 4)), reference=np.log1p,
+            weight=6, number=math.log1p, rounds=False, autocast="float32", in_place=True)
 sin = _op("sin", FLOAT, "Sine of x radians.", lambda g, x, y: g * cos(x),
-          samples=each(reals(-9, 9)), reference=np.sin)
+          samples=each(reals(-9, 9)), reference=np.sin,
+          weight=8, number=math.sin, rounds=False, autocast=None, in_place=True)
 cos: Op = _op("cos", FLOAT, "Cosine of x radians.", lambda g, x, y: -g * sin(x),
-              samples=each(reals(-9, 9)), reference=np.cos)
+              samples=each(reals(-9, 9)), reference=np.cos,
+              weight=8, number=math.cos, rounds=False, autocast=None, in_place=True)
 tan = _op("tan", FLOAT, "Tangent of x radians.", lambda g, x, y: g * (y * y + 1), ulp=4,
-          samples=each(reals(-1.4, 1.4)), reference=np.tan)
+          samples=each(reals(-1.4, 1.4)), reference=np.tan,
+          weight=10, number=math.tan, rounds=False, autocast="float32", in_place=True)
 asin = _op("asin", FLOAT, "Arc sine.", lambda g, x, y: g * rsqrt(1 - x * x), ulp=2,
-           samples=each(reals(-0.9, 0.9)), reference=np.arcsin)
+           samples=each(reals(-0.9, 0.9)), reference=np.arcsin,
+           weight=8, number=math.asin, rounds=False, autocast="float32", in_place=True)
 acos = _op("acos", FLOAT, "Arc cosine.", lambda g, x, y: -g * rsqrt(1 - x * x), ulp=2,
-           samples=each(reals(-0.9, 0.9)), reference=np.arccos)
+           samples=each(reals(-0.9, 0.9)), reference=np.arccos,
+           weight=8, number=math.acos, rounds=False, autocast="float32", in_place=True)
 atan = _op("atan", FLOAT, "Arc tangent.", lambda g, x, y: g / (x * x + 1), ulp=2,
-           samples=each(reals(-4, 4)), reference=np.arctan)
+           samples=each(reals(-4, 4)), reference=np.arctan,
+           weight=8, number=math.atan, rounds=False, autocast=None, in_place=True)
 sinh = _op("sinh", FLOAT, "Hyperbolic sine.", lambda g, x, y: g * cosh(x), ulp=2,
-           samples=each(reals(-4, 4)), reference=np.sinh)
+           samples=each(reals(-4, 4)), reference=np.sinh,
+           weight=8, number=math.sinh, rounds=False, autocast="float32", in_place=True)
 cosh: Op = _op("cosh", FLOAT, "Hyperbolic cosine.", lambda g, x, y: g * sinh(x), ulp=2,
-               samples=each(reals(-4, 4)), reference=np.cosh)
+               samples=each(reals(-4, 4)), reference=np.cosh,
+               weight=8, number=math.cosh, rounds=False, autocast="float32", in_place=True)
 tanh = _op("tanh", FLOAT, "Hyperbolic tangent.", lambda g, x, y: g * (1 - y * y), ulp=2,
-           samples=each(reals(-4, 4)), reference=np.tanh)
+           samples=each(reals(-4, 4)), reference=np.tanh,
+           weight=8, number=math.tanh, rounds=True, autocast=None, in_place=True)
 asinh = _op("asinh", FLOAT, "Inverse hyperbolic sine.", lambda g, x, y: g * rsqrt(x * x + 1), ulp=2,
-            samples=each(reals(-4, 4)), reference=np.arcsinh)
+            samples=each(reals(-4, 4)), reference=np.arcsinh,
+            weight=10, number=math.asinh, rounds=False, autocast=None, in_place=True)
 acosh = _op("acosh", FLOAT, "Inverse hyperbolic cosine.", lambda g, x, y: g * rsqrt(x * x - 1), ulp=2,
-            samples=each(reals(1.25, 4)), reference=np.arccosh)
+            samples=each(reals(1.25, 4)), reference=np.arccosh,
+            weight=10, number=math.acosh, rounds=False, autocast=None, in_place=True)
 atanh = _op("atanh", FLOAT, "Inverse hyperbolic tangent.", lambda g, x, y: g / (1 - x * x), ulp=2,
-            samples=each(reals(-0.9, 0.9)), reference=np.arctanh)
+            samples=each(reals(-0.9, 0.9)), reference=np.arctanh,
+            weight=10, number=math.atanh, rounds=False, autocast=None, in_place=True)
 sigmoid = _op("sigmoid", FLOAT, "1 / (1 + exp(-x)).", lambda g, x, y: g * y * (1 - y), ulp=2,
-              samples=each(reals(-6, 6)), reference=lambda x: 1 / (1 + np.exp(-x)))
+              samples=each(reals(-6, 6)), reference=lambda x: 1 / (1 + np.exp(-x)),
+              weight=6, number=numbers.sigmoid, rounds=True, autocast=None, in_place=True)
 erf = _op("erf", FLOAT, "Error function.", lambda g, x, y: g * (2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=2,
-          samples=each(reals(-3, 3)), reference=vectorized(math.erf))
+          samples=each(reals(-3, 3)), reference=vectorized(math.erf),
+          weight=8, number=math.erf, rounds=False, autocast=None, in_place=True)
 erfc = _op("erfc", FLOAT, "1 - erf(x), exact for large x.",
            lambda g, x, y: g * (-2 / math.sqrt(math.pi)) * exp(-(x * x)), ulp=4,
-           samples=each(reals(-3, 3)), reference=vectorized(math.erfc))
+           samples=each(reals(-3, 3)), reference=vectorized(math.erfc),
+           weight=10, number=math.erfc, rounds=False, autocast=None, in_place=True)
 ndtr = _op("ndtr", FLOAT, "The normal distribution's cdf: erfc(-x / √2) / 2.",
            lambda g, x, y: g * (1 / math.sqrt(2 * math.pi)) * exp(x * x * -0.5), ulp=8,
-           samples=each(reals(-3, 3)), reference=lambda x: 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5)))
+           samples=each(reals(-3, 3)), reference=lambda x: 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5)),
+           weight=8, number=lambda x: 0.5 * math.erfc(-x * math.sqrt(0.5)), rounds=False, autocast=None, in_place=False)
 floor: Op = _op("floor", NUMERIC, "The largest integer ≤ x.", lambda g, x, y: None,
-                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor)
+                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.floor,
+                weight=1, number=numbers.rounding(math.floor), rounds=False, autocast=None, in_place=True)
 ceil = _op("ceil", NUMERIC, "The smallest integer ≥ x.", lambda g, x, y: None,
-           samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.ceil)
+           samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.ceil,
+           weight=1, number=numbers.rounding(math.ceil), rounds=False, autocast=None, in_place=True)
 round = _op("round", NUMERIC, "The nearest integer, ties to even.", lambda g, x, y: None,
-            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.round)
+            samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.round,
+            weight=1, number=numbers.rounding(builtins.round), rounds=False, autocast=None, in_place=True)
 trunc: Op = _op("trunc", NUMERIC, "x without its fraction.", lambda g, x, y: None,
-                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.trunc)
+                samples=each(reals(-9, 9), kinds=NUMERIC), reference=np.trunc,
+                weight=1, number=numbers.rounding(math.trunc), rounds=False, autocast=None, in_place=True)
 
 # Bits and truth
 bitwise_and = _op("bitwise_and", INTEGRAL, "Bitwise and.", commutative=True,
-                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_and)
+                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_and,
+                  weight=1, number=operator.and_, rounds=False, autocast=None, in_place=True)
 bitwise_or = _op("bitwise_or", INTEGRAL, "Bitwise or.", commutative=True,
-                 samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_or)
+                 samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_or,
+                 weight=1, number=operator.or_, rounds=False, autocast=None, in_place=True)
 bitwise_xor = _op("bitwise_xor", INTEGRAL, "Bitwise exclusive or.", commutative=True,
-                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_xor)
+                  samples=each(reals(-99, 99), reals(-99, 99), kinds=INTEGRAL), reference=np.bitwise_xor,
+                  weight=1, number=operator.xor, rounds=False, autocast=None, in_place=True)
 bitwise_not = _op("bitwise_not", INTEGRAL, "Bitwise complement (logical not for bool).",
-                  samples=each(reals(-99, 99), kinds=INTEGRAL), reference=np.invert)
+                  samples=each(reals(-99, 99), kinds=INTEGRAL), reference=np.invert,
+                  weight=1, number=numbers.invert, rounds=False, autocast=None, in_place=True)
 left_shift = _op("left_shift", ("int",), "a · 2^b on the bits of a.",
-                 samples=each(reals(-9, 9), reals(0, 6), kinds=("int",)), reference=np.left_shift)
+                 samples=each(reals(-9, 9), reals(0, 6), kinds=("int",)), reference=np.left_shift,
+                 weight=1, number=operator.lshift, rounds=False, autocast=None, in_place=False)
 right_shift = _op("right_shift", ("int",), "floor(a / 2^b): arithmetic shift.",
-                  samples=each(reals(-99, 99), reals(0, 6), kinds=("int",)), reference=np.right_shift)
+                  samples=each(reals(-99, 99), reals(0, 6), kinds=("int",)), reference=np.right_shift,
+                  weight=1, number=operator.rshift, rounds=False, autocast=None, in_place=False)
 
 eq: Op = _compare("eq", "a = b.", commutative=True,
-                  samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a == b)
+                  samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a == b,
+                  number=operator.eq)
 ne = _compare("ne", "a ≠ b.", commutative=True,
-              samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a != b)
-lt: Op = _compare("lt", "a < b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a < b)
-le = _compare("le", "a ≤ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a <= b)
-gt: Op = _compare("gt", "a > b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a > b)
-ge = _compare("ge", "a ≥ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a >= b)
-isnan = Op("isnan", "pointwise", _boolean(FLOAT), doc="True where x is NaN.",
-           samples=each(reals()), reference=np.isnan)
-isinf = Op("isinf", "pointwise", _boolean(FLOAT), doc="True where x is infinite.",
-           samples=each(reals()), reference=np.isinf)
+              samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a != b,
+              number=operator.ne)
+lt: Op = _compare("lt", "a < b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a < b,
+                  number=operator.lt)
+le = _compare("le", "a ≤ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a <= b,
+              number=operator.le)
+gt: Op = _compare("gt", "a > b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a > b,
+                  number=operator.gt)
+ge = _compare("ge", "a ≥ b.", samples=each(reals(-3, 3), reals(-3, 3), kinds=ANY), reference=lambda a, b: a >= b,
+              number=operator.ge)
+isnan = pointwise("isnan", _boolean(FLOAT), doc="True where x is NaN.",
+                  samples=each(reals()), reference=np.isnan,
+                  weight=1, number=lambda x: x != x, rounds=False, autocast=None, in_place=False)
+isinf = pointwise("isinf", _boolean(FLOAT), doc="True where x is infinite.",
+                  samples=each(reals()), reference=np.isinf,
+                  weight=1, number=lambda x: x in (math.inf, -math.inf), rounds=False, autocast=None, in_place=False)
 
 
 def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
@@ -264,33 +326,42 @@ def _where_type(condition: TensorType, a: TensorType, b: TensorType) -> TensorTy
     return shared
 
 
-where = Op("where", "pointwise", _where_type, doc="a where the condition holds, else b.",
-           vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)),
-           samples=each(booleans(), reals(), reals(), kinds=ANY).plus(
-               case(booleans().of(4), reals().of(4), Literal(1.5)),
-               case(booleans().of(4), Literal(1.5), reals().of(4))),
-           reference=np.where)
+where = pointwise("where", _where_type, doc="a where the condition holds, else b.",
+                  vjp=lambda g, c, a, b, y: (None, where_(c, g, 0.0), where_(c, 0.0, g)),
+                  samples=each(booleans(), reals(), reals(), kinds=ANY).plus(
+                      case(booleans().of(4), reals().of(4), Literal(1.5)),
+                      case(booleans().of(4), Literal(1.5), reals().of(4))),
+                  reference=np.where,
+                  weight=1, number=lambda condition, a, b: a if condition else b, rounds=True, autocast=None,
+                  in_place=False)
 
 
 def _cast_type(x: TensorType, dtype: DType) -> TensorType:
     return tensor_type(x.shape, dtype, x.device)
 
 
-cast: Op = Op("cast", "pointwise", _cast_type, attrs=("dtype",),
-              doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into bool. "
-                  "A number becomes strongly typed.",
-              vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype),
-              samples=each(reals(0, 9), kinds=ANY, special=False).under(*({"dtype": d} for d in DTYPES)),
-              reference=lambda x, dtype: x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x)
+def _cast_value(x: Any, dtype: DType) -> Any:
+    return x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x
 
-relu = Op("relu", "pointwise", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
-          vjp=lambda g, x, y: where_(le(y, literal(0)), 0.0, g),  # all of g at NaN, as in torch
-          decompose=lambda x: maximum(x, literal(0)),
-          samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0))
 
-silu = Op("silu", "pointwise", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
-          vjp=lambda g, x, y: silu_backward(g, x),
-          samples=each(reals(-6, 6), special=False), reference=lambda x: x / (1 + np.exp(-x)))
+cast: Op = pointwise("cast", _cast_type, attrs=("dtype",),
+                     doc="x in another dtype: rounded to nearest even, truncated towards zero into integers, ≠ 0 into "
+                         "bool. A number becomes strongly typed.",
+                     vjp=lambda g, x, y, dtype: None if x.type.weak else cast(g, dtype=x.type.dtype),
+                     samples=each(reals(0, 9), kinds=ANY, special=False).under(*({"dtype": d} for d in DTYPES)),
+                     reference=_cast_value,
+                     weight=1, number=numbers.cast, rounds=True, autocast=None, in_place=False)
+
+relu = pointwise("relu", _same(NUMERIC), doc="max(x, 0); NaN stays NaN.",
+                 vjp=lambda g, x, y: where_(le(y, literal(0)), 0.0, g),  # all of g at NaN, as in torch
+                 decompose=lambda x: maximum(x, literal(0)),
+                 samples=each(reals(), kinds=NUMERIC), reference=lambda x: np.maximum(x, 0),
+                 weight=1, number=numbers.relu, rounds=True, autocast=None, in_place=True)
+
+silu = pointwise("silu", _same(FLOAT), doc="x · sigmoid(x).", ulp=4, decompose=lambda x: x * sigmoid(x),
+                 vjp=lambda g, x, y: silu_backward(g, x),
+                 samples=each(reals(-6, 6), special=False), reference=lambda x: x / (1 + np.exp(-x)),
+                 weight=8, number=lambda x: x * numbers.sigmoid(x), rounds=False, autocast=None, in_place=False)
 
 silu_backward: Op = Op("silu_backward", "composite", _same(FLOAT), doc="Gradient of silu by x.", ulp=8,
                        decompose=lambda g, x: g * (sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
@@ -319,12 +390,15 @@ def _gelu_value(x: Any, approximate: str) -> Any:
     return x * 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5))
 
 
-gelu = Op("gelu", "pointwise", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
-          defaults={"approximate": "none"}, decompose=_gelu, ulp=4,
-          vjp=lambda g, x, y, approximate: gelu_backward(g, x, approximate=approximate),
-          doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's (2016) formula.",
-          samples=each(reals(-4, 4), special=False, scale=4).under({"approximate": "none"}, {"approximate": "tanh"}),
-          reference=_gelu_value)
+gelu = pointwise("gelu", lambda x, approximate: common((x,), FLOAT), attrs=("approximate",),
+                 defaults={"approximate": "none"}, decompose=_gelu, ulp=4,
+                 vjp=lambda g, x, y, approximate: gelu_backward(g, x, approximate=approximate),
+                 doc="x · Φ(x), Φ the normal distribution's cdf; approximate='tanh' is Hendrycks and Gimpel's "
+                     "(2016) formula.",
+                 samples=each(reals(-4, 4), special=False, scale=4).under(
+                     {"approximate": "none"}, {"approximate": "tanh"}),
+                 reference=_gelu_value,
+                 weight=12, number=numbers.gelu, rounds=False, autocast=None, in_place=False)
 
 
 def _gelu_slope(g: Any, x: Any, approximate: str) -> Any:

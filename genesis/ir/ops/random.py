@@ -37,7 +37,7 @@ def _bits_type(seed: TensorType, draw: TensorType, shape: tuple[int, ...], word:
     return tensor_type(shape, int32, device)
 
 
-random_bits = Op("random_bits", "random", _bits_type, attrs=("shape", "word", "words", "device"),
+random_bits = Op("random_bits", "random", _bits_type, weight=16, attrs=("shape", "word", "words", "device"),
                  defaults={"words": 1, "device": cpu},
                  doc="32 random bits an element: of the `words` words that it takes, word `word`. Element i's words "
                      "are numbers i * words and on of the draw's stream; number n is word n % 4 of Philox4x32-10 with "

@@ -106,10 +106,11 @@ def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 REDUCE: dict[str, Any] = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
-sum = Op("sum", "reduction", reduced_type, **REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4,
+sum = Op("sum", "reduction", reduced_type, **REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4, autocast="float32",
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
          samples=over(reals(), NUMERIC, scale=4), reference=reduced(np.sum))
 prod = Op("prod", "reduction", reduced_type, **REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=8,
+          autocast="float32",
           samples=over(reals(0.5, 2), NUMERIC), reference=reduced(np.prod))
 max = Op("max", "reduction", _type_of_some, **REDUCE, doc="Largest element over the axes; NaN if any is.",
          vjp=_extremum_vjp,

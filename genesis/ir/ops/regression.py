@@ -57,6 +57,7 @@ def _rows(name: str, bound: str, loss: Any, back: Any, value: Any, slope: Any, d
         found = backward(g, x, target, **how)
         return found, -found
     return Op(name, "composite", _type, attrs=(bound,), decompose=loss, vjp=vjp, ulp=4, doc=doc,
+              autocast="float32",
               samples=_samples(bound, 2), reference=value), backward
 
 

@@ -94,7 +94,7 @@ def _cumsum_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, c
     return cumsum(g, axis=axis, reverse=not reverse)
 
 
-cumsum: Op = Op("cumsum", "scan", _chunked_type, **_CHUNKED, vjp=_cumsum_vjp,
+cumsum: Op = Op("cumsum", "scan", _chunked_type, **_CHUNKED, vjp=_cumsum_vjp, autocast="float32",
                 doc="Sums of x[0..i] along the axis. With a second operand each chunk of `chunk` elements is scanned "
                     "for itself, beginning with the sum at the end of the chunk before, which that operand has.",
                 samples=_scanned(reals(), chunked=True), ulp=2,
@@ -112,7 +112,7 @@ def _cumprod_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, 
     return shifted(y, axis, step, 1) * later
 
 
-cumprod: Op = Op("cumprod", "scan", _chunked_type, **_CHUNKED, vjp=_cumprod_vjp,
+cumprod: Op = Op("cumprod", "scan", _chunked_type, **_CHUNKED, vjp=_cumprod_vjp, autocast="float32",
                  doc="Products of x[0..i] along the axis. A second operand is taken as in cumsum.", ulp=4,
                  samples=_scanned(reals(0.5, 2), chunked=True),
                  reference=_in_chunks(lambda x, axis: np.cumprod(x, axis), lambda x, end: x * end))

@@ -48,6 +48,7 @@ def softmax_value(x: Any, axis: int) -> Any:
 
 
 softmax = Op("softmax", "composite", _float_type, attrs=("axis",), decompose=_softmax, vjp=_softmax_vjp, ulp=4,
+             autocast="float32",
              doc="exp(x) / Σ exp(x) along the axis, with the row's maximum taken out first.",
              samples=_rows(reals(-4, 4)), reference=softmax_value)
 softmax_backward = Op("softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),
@@ -69,6 +70,7 @@ def _log_softmax_backward(g: Node, y: Node, axis: int) -> Node:
 
 
 log_softmax = Op("log_softmax", "composite", _float_type, attrs=("axis",), decompose=_log_softmax, ulp=4,
+                 autocast="float32",
                  vjp=lambda g, x, y, axis: log_softmax_backward(g, y, axis=axis), doc="log(softmax(x)) along the axis.",
                  samples=_rows(reals(-4, 4)), reference=lambda x, axis: np.log(softmax_value(x, axis)))
 log_softmax_backward: Op = Op("log_softmax_backward", "composite", lambda g, y, axis: y, attrs=("axis",),

@@ -8,6 +8,7 @@ from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.bounds import clamp
+from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.pointwise import (
     bitwise_and,
     bitwise_or,
@@ -35,7 +36,7 @@ def _floats(*types: TensorType) -> TensorType:
 
 
 def _op(name: str, doc: str, samples: Samples, reference: Callable, vjp: Callable, **more: Any) -> Op:
-    return Op(name, "pointwise", _floats, doc=doc, samples=samples, reference=reference, vjp=vjp, **more)
+    return pointwise(name, _floats, doc=doc, samples=samples, reference=reference, vjp=vjp, **more)
 
 
 # sinc
@@ -62,7 +63,8 @@ def _sinc_vjp(g: Node, x: Node, y: Node) -> Node:
 
 
 sinc: Op = _op("sinc", "sin(πx) / (πx), 1 at 0.", each(reals(-3, 3), scale=1), np.sinc, _sinc_vjp, decompose=_sinc,
-               ulp=4)
+               ulp=4,
+               weight=24, number=None, rounds=False, autocast=None, in_place=True)
 
 
 # logit and erfinv
@@ -91,7 +93,8 @@ logit: Op = _op("logit", "log(x / (1 - x)), of x kept within [eps, 1 - eps] wher
                 each(reals(0.125, 0.875), scale=1).plus(
                     case(Array((0.0, 0.25, 1.0, -1.0, 2.0)), Literal(0.125)),
                     case(reals(0.25, 0.75).of(3, 4), Literal(0.125))),
-                _logit_value, _logit_vjp, decompose=_logit, ulp=4)
+                _logit_value, _logit_vjp, decompose=_logit, ulp=4,
+                weight=8, number=None, rounds=False, autocast=None, in_place=True)
 
 
 def _erfinv_value(x: Any) -> Any:
@@ -100,7 +103,8 @@ def _erfinv_value(x: Any) -> Any:
 
 
 erfinv: Op = _op("erfinv", "The inverse of erf.", each(reals(-0.9, 0.9)), _erfinv_value,
-                 lambda g, x, y: g * (math.sqrt(math.pi) / 2) * exp(y * y), ulp=4)
+                 lambda g, x, y: g * (math.sqrt(math.pi) / 2) * exp(y * y), ulp=4,
+                 weight=10, number=None, rounds=False, autocast=None, in_place=True)
 
 # Gamma
 
@@ -168,17 +172,19 @@ def _cotangent_slope(x: Node, n: int) -> Node:
     return value
 
 
-polygamma: Op = Op("polygamma", "pointwise", lambda x, n: common((x,), FLOAT), attrs=("n",), decompose=_polygamma,
-                   vjp=lambda g, x, y, n: g * polygamma(x, n=n + 1), ulp=32,
-                   doc="The n-th derivative of digamma, n ≥ 1.",
-                   samples=each(positives(4), special=False).plus(case(reals(-2.75, -2.25).of(9))).under(
-                       {"n": 1}, {"n": 2}, {"n": 3}),
-                   reference=lambda x, n: precise("polygamma", n)(x))
+polygamma: Op = pointwise("polygamma", lambda x, n: common((x,), FLOAT), attrs=("n",), decompose=_polygamma,
+                          vjp=lambda g, x, y, n: g * polygamma(x, n=n + 1), ulp=32,
+                          doc="The n-th derivative of digamma, n ≥ 1.",
+                          samples=each(positives(4), special=False).plus(case(reals(-2.75, -2.25).of(9))).under(
+                              {"n": 1}, {"n": 2}, {"n": 3}),
+                          reference=lambda x, n: precise("polygamma", n)(x),
+                          weight=114, number=None, rounds=False, autocast=None, in_place=True)
 
 digamma: Op = _op("digamma", "The derivative of log|Γ(x)|.", each(positives(9), special=False, scale=1).plus(
                       case(reals(-2.75, -2.25).of(9)), case(Array((0.0, -0.0, math.inf, math.nan, -math.inf)))),
                   lambda x: _digamma_value(x), lambda g, x, y: g * polygamma(x, n=1),
-                  decompose=lambda x: _polygamma(x, 0), ulp=8)
+                  decompose=lambda x: _polygamma(x, 0), ulp=8,
+                  weight=108, number=None, rounds=False, autocast=None, in_place=True)
 
 
 def _digamma_value(x: Any) -> Any:
@@ -189,7 +195,8 @@ def _digamma_value(x: Any) -> Any:
 
 lgamma: Op = _op("lgamma", "log|Γ(x)|.", each(positives(9), scale=1, special=False).plus(
                      case(reals(-2.75, -2.25).of(9)), case(Array((0.0, -0.0, math.inf, math.nan, -math.inf, 1.0)))),
-                 lambda x: _lgamma_value(x), lambda g, x, y: g * digamma(x), ulp=4)
+                 lambda x: _lgamma_value(x), lambda g, x, y: g * digamma(x), ulp=4,
+                 weight=20, number=None, rounds=False, autocast=None, in_place=True)
 
 
 def _lgamma_value(x: Any) -> Any:
@@ -213,6 +220,8 @@ def _bessel(order: int) -> Callable[[Any], Any]:
 
 
 i0: Op = _op("i0", "The modified Bessel function of the first kind of order 0.",
-             each(reals(-9, 9), special=False), _bessel(0), lambda g, x, y: g * i1(x), ulp=8)
+             each(reals(-9, 9), special=False), _bessel(0), lambda g, x, y: g * i1(x), ulp=8,
+             weight=12, number=None, rounds=False, autocast=None, in_place=True)
 i1: Op = _op("i1", "The modified Bessel function of the first kind of order 1.",
-             each(reals(-9, 9), special=False), _bessel(1), _i1_vjp, ulp=8)
+             each(reals(-9, 9), special=False), _bessel(1), _i1_vjp, ulp=8,
+             weight=12, number=None, rounds=False, autocast=None, in_place=False)

@@ -107,7 +107,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     >>> softplus(genesis.tensor([0.0, 100.0])).tolist()
     [0.6931471824645996, 100.0]
     """
-    input, = cast_for("softplus", input)
+    input, = cast_for(activation.softplus, input)
     result: Tensor = record(activation.softplus, (input,), (float(beta), float(threshold)))
     return result
 
@@ -317,7 +317,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 def _along(op: pointwise.Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
     if dim is None:  # as torch chose it before there was the argument
         dim = 0 if x.type.ndim in (0, 1, 3) else 1
-    x, = cast_for(op.name, x) if dtype is None else (x.to(dtype),)
+    x, = cast_for(op, x) if dtype is None else (x.to(dtype),)
     rank = x.type.ndim
     if not -rank <= dim < rank:
         if rank == 0 and dim in (0, -1):

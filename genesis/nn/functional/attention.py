@@ -42,7 +42,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape
     genesis.Size([1, 2, 5, 4])
     """
-    query, key, value = cast_for("sdpa", query, key, value)
+    query, key, value = cast_for(composite.sdpa, query, key, value)
     if is_causal and attn_mask is not None:
         raise failure("scaled_dot_product_attention", "is_causal and attn_mask exclude each other",
                       [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")

@@ -72,7 +72,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
         RuntimeError: shapes do not fit.
         ValueError: one value a group.
     """
-    input, weight, bias = cast_for("group_norm", input, weight, bias)
+    input, weight, bias = cast_for(ir.group_norm, input, weight, bias)
     _check_channels("group_norm", input, weight=weight, bias=bias)
     return _affine(ir.group_norm, (input,), weight, bias, (num_groups, eps))
 

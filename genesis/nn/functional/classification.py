@@ -45,7 +45,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     check_reduction("cross_entropy", reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
-    input, weight = cast_for("cross_entropy", input, weight)
+    input, weight = cast_for(composite.cross_entropy, input, weight)
     if target.type.dtype.kind == "float":
         return _by_probabilities(input, target, weight, reduction, label_smoothing)
     if weight is not None:
@@ -72,7 +72,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
     2.0
     """
     check_reduction("nll_loss", reduction)
-    input, weight = cast_for("nll_loss", input, weight)
+    input, weight = cast_for(composite.nll_loss, input, weight)
     if weight is not None:
         return _weighted(input, target, weight, ignore_index, reduction, 0.0)
     rows, numbers = _rows("nll_loss", input, target)

@@ -99,7 +99,7 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
 
 def _operands(op: str, n: int, input: Tensor, weight: Tensor, bias: Tensor | None,
               groups: int) -> tuple[Tensor, bool, Tensor, Tensor | None]:
-    input, weight, bias = cast_for("convolution", input, weight, bias)
+    input, weight, bias = cast_for(ir.convolution, input, weight, bias)
     input, alone = batched(op, input, n)
     named = [("input", input), ("weight", weight)]
     if weight.type.ndim != n + 2:

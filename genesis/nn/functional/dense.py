@@ -27,7 +27,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> linear(genesis.ones(5, 2), genesis.ones(3, 2), genesis.ones(3)).shape
     genesis.Size([5, 3])
     """
-    input, weight, bias = cast_for("linear", input, weight, bias)
+    input, weight, bias = cast_for(contraction.linear, input, weight, bias)
     operands = (input, weight) if bias is None else (input, weight, bias)
     result: Tensor = record(contraction.linear, operands)
     return result
@@ -52,7 +52,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     >>> bilinear(genesis.tensor([[2.0]]), genesis.tensor([[3.0]]), genesis.ones(1, 1, 1)).tolist()
     [[6.0]]
     """
-    input1, input2, weight, bias = cast_for("linear", input1, input2, weight, bias)
+    input1, input2, weight, bias = cast_for(contraction.linear, input1, input2, weight, bias)
     named = [("input1", input1), ("input2", input2), ("weight", weight)]
     *batch, first = input1.type.shape
     if tuple(batch) != input2.type.shape[:-1]:

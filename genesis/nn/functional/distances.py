@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import in_float32
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -44,7 +44,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     >>> cosine_similarity(genesis.tensor([1.0, 0.0]), genesis.tensor([1.0, 1.0]), dim=0).item()
     0.7071067690849304
     """
-    x1, x2 = cast_for("cosine_similarity", x1, x2)
+    x1, x2 = in_float32(x1, x2)
     if x1.type.dtype.kind != "float" or x2.type.dtype.kind != "float":
         raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
     x1, x2 = broadcast(*promote(x1, x2))
@@ -84,7 +84,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     if not input1.type.ndim == input2.type.ndim == target.type.ndim + 1:
         raise failure(op, f"{target.type.ndim}D target tensor expects {target.type.ndim + 1}D input tensors, but found "
                       f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}.", named)
-    input1, input2 = cast_for(op, input1, input2)
+    input1, input2 = in_float32(input1, input2)
     dim = target.type.ndim
     squares = ((input1 * input1).sum(dim=dim) + 1e-12) * ((input2 * input2).sum(dim=dim) + 1e-12)
     cosine = (input1 * input2).sum(dim=dim) / squares.sqrt()
@@ -132,7 +132,7 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
         RuntimeError: different numbers of dimensions.
         ValueError: margin is not positive.
     """
-    anchor, positive, negative = cast_for("triplet_margin_loss", anchor, positive, negative)
+    anchor, positive, negative = in_float32(anchor, positive, negative)
     if not anchor.type.ndim == positive.type.ndim == negative.type.ndim:
         raise failure("triplet_margin_loss", "The anchor, positive, and negative tensors are expected to have the same "
                       f"number of dimensions, but got: anchor {anchor.type.ndim}D, positive {positive.type.ndim}D, and "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import cast_for, in_float32
 from genesis.frontend.recording import emit, record, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -60,7 +60,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tens
 
 
 def _difference(op: str, input: Tensor, target: Tensor) -> Node:
-    return emit(pointwise.sub, operands(op, cast_for(op, input, target)))
+    return emit(pointwise.sub, operands(op, in_float32(input, target)))
 
 
 def _weighted(op: str, loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
@@ -93,7 +93,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         raise failure("smooth_l1_loss", f"smooth_l1_loss does not support negative values for beta, not {beta}")
     if beta == 0.0:
         return l1_loss(input, target, reduction)
-    input, target = broadcast(*cast_for("smooth_l1_loss", input, target))
+    input, target = broadcast(*cast_for(regression.smooth_l1_loss, input, target))
     return reduced(record(regression.smooth_l1_loss, promote(input, target), (float(beta),)), reduction)
 
 
@@ -113,7 +113,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     check_reduction("huber_loss", reduction)
     if delta <= 0:
         raise failure("huber_loss", f"huber_loss does not support non-positive values for delta, not {delta}")
-    input, target = broadcast(*cast_for("huber_loss", input, target))
+    input, target = broadcast(*cast_for(regression.huber_loss, input, target))
     loss: Tensor = record(regression.huber_loss, promote(input, target), (float(delta),)).to(input.dtype)
     if weight is None:
         return reduced(loss, reduction)
@@ -164,7 +164,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     if input.type.shape != target.type.shape:
         raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
                       f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
-    input, target, weight, pos_weight = cast_for("binary_cross_entropy_with_logits", input, target, weight, pos_weight)
+    input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     # log(1 - σ(x)) = log σ(x) - x
     factor = 1 if pos_weight is None else (pos_weight - 1) * target + 1
     loss = (1 - target) * input - logsigmoid(input) * factor
@@ -192,7 +192,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     """
     if reduction != "batchmean":
         check_reduction("kl_div", reduction)
-    input, target = cast_for("kl_div", input, target)
+    input, target = in_float32(input, target)
     loss = target.exp() * (target - input) if log_target else xlogy(target, target) - target * input
     if reduction == "batchmean":
         return loss.sum() / input.type.shape[0] if input.type.ndim else loss.sum()
@@ -211,7 +211,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
         reduction: "mean", "sum", or "none" for a loss an element.
     """
     check_reduction("poisson_nll_loss", reduction)
-    input, target = cast_for("poisson_nll_loss", input, target)
+    input, target = in_float32(input, target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         stirling = target * target.log() - target + (target * (2 * math.pi)).log() * 0.5
@@ -262,13 +262,13 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
         raise failure("margin_ranking_loss", "margin_ranking_loss : All input tensors should have same dimension but "
                       f"got sizes: input1: {input1.shape}, input2: {input2.shape}, target: {target.shape}",
                       [("input1", input1), ("input2", input2), ("target", target)])
-    input1, input2, target = cast_for("margin_ranking_loss", input1, input2, target)
+    input1, input2, target = in_float32(input1, input2, target)
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """input where the target is 1, max(0, margin - input) where it is -1: distances of equal and of unequal pairs."""
     check_reduction("hinge_embedding_loss", reduction)
-    input, target = broadcast(*cast_for("hinge_embedding_loss", input, target))
+    input, target = broadcast(*in_float32(input, target))
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
     return reduced(apart + where(target != -1, input, 0.0), reduction)

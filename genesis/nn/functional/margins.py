@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genesis.frontend.autocast_policy import cast_for
+from genesis.frontend.autocast_policy import in_float32
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.activations import logsigmoid
@@ -30,7 +30,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     check_reduction(op, reduction)
     if p not in (1, 2):
         raise failure(op, "only p == 1 and p == 2 supported", error=ValueError)
-    input, weight = cast_for(op, input, weight)
+    input, weight = in_float32(input, weight)
     if weight is not None and weight.type.ndim != 1:
         raise failure(op, "weight must be one-dimensional", [("input", input), ("weight", weight)], error=ValueError)
     if weight is not None and weight.type.shape != input.type.shape[-1:]:

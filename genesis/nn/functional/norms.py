@@ -30,7 +30,7 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
     >>> layer_norm(genesis.tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
-    input, = cast_for("layer_norm", input)
+    input, = cast_for(composite.layer_norm, input)
     ndim = _normalized("layer_norm", input, normalized_shape)
     if weight is None:
         result: Tensor = record(composite.layer_norm, (input,), (ndim, eps))
@@ -53,7 +53,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     Raises:
         RuntimeError: the input does not end in normalized_shape, or weight has another shape.
     """
-    input, = cast_for("rms_norm", input)
+    input, = cast_for(composite.rms_norm, input)
     ndim = _normalized("rms_norm", input, normalized_shape)
     if eps is None:
         eps = promote_types(input.type.dtype, float32).eps

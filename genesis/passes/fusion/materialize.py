@@ -16,17 +16,6 @@ from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
-WEIGHTS = {
-    "div": 2, "sqrt": 2, "rsqrt": 3, "reciprocal": 2, "exp": 4, "exp2": 3, "expm1": 5, "log": 5, "log2": 5, "log10": 5,
-    "log1p": 6, "sin": 8, "cos": 8, "tan": 10, "asin": 8, "acos": 8, "atan": 8, "sinh": 8, "cosh": 8, "tanh": 8,
-    "asinh": 10, "acosh": 10, "atanh": 10, "sigmoid": 6, "erf": 8, "erfc": 10, "ndtr": 8, "pow": 16, "atan2": 12,
-    "logaddexp": 20, "logaddexp2": 20,
-    "fmod": 8, "remainder": 8, "floor_divide": 8, "silu": 8, "gelu": 12, "random_bits": 16,
-    "in_range": 64,  # once for each index, not for each element that it is used for
-    "hypot": 6, "gcd": 64, "erfinv": 10, "lgamma": 20, "i0": 12, "i1": 12,
-}
-"""Cost of a pointwise op next to an addition."""
-
 FREE_WEIGHT = 40
 """The dearest value that is computed again rather than stored (random bits and a few ops on them)."""
 
@@ -67,7 +56,7 @@ def weight(node: Node) -> int:
     """What a node costs in a kernel."""
     if node.op.kind in ("movement", "leaf") or node.type.weak:
         return 0
-    return WEIGHTS.get(node.op.name, 1)
+    return node.op.weight
 
 
 @dataclass(frozen=True)

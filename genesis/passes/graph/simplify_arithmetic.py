@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from genesis.ir.node import Node, literal, make
 from genesis.ir.numbers import Number, fold_numbers
+from genesis.ir.numbers import cast as cast_number
 from genesis.ir.ops import leaves, pointwise
 from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, float32
@@ -25,7 +26,7 @@ def fold(node: Node) -> Node | None:
     if not node.type.weak:
         return None
     try:
-        value: Any = fold_numbers(node.op.name, *(x["value"] for x in inputs), **node.attributes)
+        value: Any = fold_numbers(node.op, *(x["value"] for x in inputs), **node.attributes)
     except ArithmeticError:
         return None
     return literal(_PLAIN[node.type.dtype.kind](value))  # maximum(2, 1.5) is the float 2.0
@@ -50,7 +51,7 @@ def _cast(node: Node) -> Node | None:
     if x.type.dtype is target:
         return x
     if x.op is leaves.const:
-        return None if _open((x,)) else _converted(fold_numbers("cast", x["value"], dtype=x.type.dtype), node)
+        return None if _open((x,)) else _converted(cast_number(x["value"], x.type.dtype), node)
     if x.op is pointwise.cast and not x.inputs[0].type.weak and holds(x.type.dtype, x.inputs[0].type.dtype):
         return pointwise.cast(x.inputs[0], dtype=target)
     return None
@@ -63,7 +64,7 @@ def _converted(value: Number, node: Node) -> Node | None:
         return None
     if target.kind == "float" and type(value) is int and abs(value) > 2**53:  # would be rounded twice
         return None
-    return leaves.full(node.type.shape, fold_numbers("cast", value, dtype=target), target, node.type.device)
+    return leaves.full(node.type.shape, cast_number(value, target), target, node.type.device)
 
 
 _SMALL = frozenset({"uint8", "int8", "bool"})
@@ -97,11 +98,11 @@ def _of_constants(node: Node) -> Node | None:
     if _open(node.inputs):
         return None
     wide = node.type.dtype if node.type.dtype.itemsize == 8 else float32
-    stored = [x["value"] if x.type.weak else fold_numbers("cast", x["value"], dtype=node.type.dtype)
+    stored = [x["value"] if x.type.weak else cast_number(x["value"], node.type.dtype)
               for x in node.inputs]
-    value = fold_numbers(node.op.name, *(fold_numbers("cast", x, dtype=wide) for x in stored))
-    found = leaves.full(node.type.shape, fold_numbers("cast", fold_numbers("cast", value, dtype=wide),
-                                                      dtype=node.type.dtype), node.type.dtype, node.type.device)
+    value = fold_numbers(node.op, *(cast_number(x, wide) for x in stored))
+    found = leaves.full(node.type.shape, cast_number(cast_number(value, wide), node.type.dtype), node.type.dtype,
+                        node.type.device)
     return None if found is node else found
 
 
