@@ -1,8 +1,8 @@
-"""Backward, stage by stage: gradients inside the recorded program, and Python where the program is left.
+"""The backward engine: gradients inside the recorded program, phase by phase, and Python between the phases.
 
-A stage is one recorded `grad` node: from where gradients have arrived to the leaf tensors, and to the next *stops*.
+A phase is one recorded `grad` node: from where gradients have arrived to the leaf tensors, and to the next *stops*.
 A stop is a boundary (`genesis.frontend.boundaries`), or a value with hooks. When all that can arrive at a stop has
-arrived, it is asked what to go on with, and the next stage begins behind it. A program without stops takes one stage.
+arrived, it is asked what to go on with, and the next phase begins behind it. A program without stops takes one phase.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import add
 from typing import Any
 
 from genesis.frontend import session
-from genesis.frontend.boundaries import Border
+from genesis.frontend.boundaries import Boundary
 from genesis.frontend.grad_mode import enable_grad, set_grad_enabled
 from genesis.frontend.recording import FREED, crossings, emit, read, watched, wrap, wrap_as
 from genesis.ir.errors import failure
@@ -29,17 +29,17 @@ from genesis.ir.walk import computed
 Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""
 
-Stop = Border | Node
+Stop = Boundary | Node
 
 retaining: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""The computed tensors that keep their gradient, by the order in which they were told to."""
+"""Computed tensors that keep their gradient (`retain_grad`), by the order of the calls."""
 
 at_end: list[Callable[[], None]] = []
-"""What hooks asked to be called when the backward that runs them is through."""
+"""Functions that hooks asked to have called when the backward that runs the hooks has ended."""
 
 
 @dataclass
-class Found:
+class FoundGradients:
     """Gradients by the number of the leaf tensor, and by the node of another value."""
 
     leaves: dict[int, Node] = field(default_factory=dict)
@@ -58,7 +58,7 @@ def content(tensor: Any) -> Node:
 
 
 def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None = None,
-              others: Sequence[Node] = ()) -> Found:
+              others: Sequence[Node] = ()) -> FoundGradients:
     """Gradients of leaf tensors and of other values, through all stops on the way to them.
 
     Args:
@@ -67,39 +67,39 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
     """
     outer = len(at_end)
     try:
-        walk = _Walk(roots, create_graph, wanted, others)
-        while walk.arrived:
-            walk.go_on(walk.next_stop())
+        running = _Backward(roots, create_graph, wanted, others)
+        while running.arrived:
+            running.go_on(running.next_stop())
         with set_grad_enabled(create_graph):
-            for number, node in walk.found.leaves.items():
+            for number, node in running.found.leaves.items():
                 leaf = watched.get(number)
                 if leaf is not None and leaf._hooks:
                     _refuse()
-                    walk.found.leaves[number] = read(leaf._hooks.run(wrap_as(leaf, node)))
+                    running.found.leaves[number] = read(leaf._hooks.run(wrap_as(leaf, node)))
     finally:
         waiting = at_end[outer:]
         del at_end[outer:]
     for finish in waiting:
         finish()
-    return walk.found
+    return running.found
 
 
 def _refuse() -> None:
-    """A compiled program has no Python in it."""
+    """Refuse to compile a program whose backward calls Python."""
     if session.current is not None and (running := session.active()) is not None:
         running.refuse("backward calls a function of Python")
 
 
-class _Walk:
+class _Backward:
     """One backward.
 
     Attributes:
-        found: what was asked for.
-        arrived: what waits at stops: a gradient for each output of a border, one for a node.
+        found: the gradients that were asked for.
+        arrived: the gradients that wait at stops: one for each output of a boundary, one for a node.
     """
 
     def __init__(self, roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None, others: Sequence[Node]):
-        self.found = Found()
+        self.found = FoundGradients()
         self.arrived: dict[Stop, list[Node | None]] = {}
         self._roots, self._create_graph = [y for y, _ in roots], create_graph
         self._all, self._wanted = wanted is None, wanted or watched.__contains__
@@ -109,12 +109,12 @@ class _Walk:
 
     @cached_property
     def _ranks(self) -> dict[Stop, int]:
-        """What gradients of the roots reach, with a number that grows from operands to users."""
+        """Every stop that gradients of the roots reach, with a rank that grows from operands to users."""
         return {stop: rank for rank, stop in enumerate(_upstream(self._roots))}
 
     @cached_property
     def _useful(self) -> set[Stop]:
-        """What leads to something that is asked for."""
+        """The stops behind which there is something that is asked for."""
         found: set[Stop] = set(self._others)
         for stop in self._ranks:
             if (isinstance(stop, Node) and stop.op is control.watch and self._wanted(stop.attrs[0])) or (
@@ -123,16 +123,16 @@ class _Walk:
         return found
 
     def next_stop(self) -> Stop:
-        """The one that nothing else can reach: what was made last."""
+        """The stop that no other gradient can still reach: the one that was made last."""
         if len(self.arrived) == 1:
             return next(iter(self.arrived))
         return max(self.arrived, key=self._ranks.__getitem__)
 
     def go_on(self, stop: Stop) -> None:
-        """Ask the stop what becomes of what arrived, and go on from there."""
+        """Ask the stop what becomes of the gradients that arrived, and go on from there."""
         _refuse()
         given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
-        if isinstance(stop, Border):
+        if isinstance(stop, Boundary):
             with set_grad_enabled(self._create_graph):
                 pairs = stop.pull(given)
             with enable_grad():
@@ -149,13 +149,13 @@ class _Walk:
                 goes_on = not self._useful.isdisjoint(made_of(stop))
                 self.found.nodes[stop] = read(given[0]) if goes_on else node
         if stop.op is control.watch and stop.attrs[0] in crossings:
-            border, output = crossings[stop.attrs[0]]
-            self._arrive(border, output, border.outputs, node)
+            boundary, output = crossings[stop.attrs[0]]
+            self._arrive(boundary, output, boundary.outputs, node)
         else:
-            self._stage([(stop, node)], gradient_inputs(stop))
+            self._phase([(stop, node)], gradient_inputs(stop))
 
     def _start(self, roots: Pairs) -> None:
-        """A stage from these values, those that are stops themselves apart."""
+        """A phase that begins at these values, those that are stops themselves apart."""
         plain = []
         for y, g in roots:
             if self._hooked(y):
@@ -163,12 +163,12 @@ class _Walk:
             else:
                 plain.append((y, g))
         if plain:
-            self._stage(plain, [y for y, _ in plain])
+            self._phase(plain, [y for y, _ in plain])
 
     def _hooked(self, node: Node) -> bool:
         return node.hooks is not None or node in self._keepers
 
-    def _stage(self, roots: Pairs, starts: Sequence[Node]) -> None:
+    def _phase(self, roots: Pairs, starts: Sequence[Node]) -> None:
         """Gradients inside one recorded program, walked from `starts`: of leaves, of other nodes and at its stops."""
         watches, stops, reached = self._below(starts)
         if FREED in watches:
@@ -192,8 +192,8 @@ class _Walk:
                                      self._create_graph, len(stops)))
         for number in below:
             if number in crossings:
-                border, output = crossings[number]
-                self._arrive(border, output, border.outputs, next(recorded))
+                boundary, output = crossings[number]
+                self._arrive(boundary, output, boundary.outputs, next(recorded))
             else:
                 _add(self.found.leaves, number, next(recorded))
         for node in inside:
@@ -276,7 +276,7 @@ def _add(totals: dict[Any, Node], key: Any, more: Node) -> None:
 
 
 def _upstream(roots: Iterable[Node]) -> dict[Stop, None]:
-    """All nodes and borders that the roots' gradients pass, through borders too, what was made first before."""
+    """All nodes and boundaries that the roots' gradients pass, through boundaries too, what was made first before."""
     order: dict[Stop, None] = {}
     for root in roots:
         stack: list[Stop] = [root]
@@ -290,8 +290,8 @@ def _upstream(roots: Iterable[Node]) -> dict[Stop, None]:
 
 
 def made_of(stop: Stop) -> list[Stop]:
-    """What a gradient goes on to."""
-    if isinstance(stop, Border):
+    """The stops that a gradient goes on to from this one."""
+    if isinstance(stop, Boundary):
         with enable_grad():
             return [read(x) for x in stop.origins if x is not None]
     if stop.op is control.watch:

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.frontend.boundaries import Border, Gradients, put_before, stand_before
+from genesis.frontend.boundaries import Boundary, Gradients, insert_boundary, read_through
 from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.ir.errors import failure
@@ -74,23 +74,23 @@ class _Saved:
 
 
 class _SavedOutput(_Saved):
-    """An output: its value, and how to find it behind the border when backward asks for it.
+    """An output: its value, and how to find it behind the boundary when backward asks for it.
 
-    The output itself leads to the border, which leads to the saved values: to hold it would keep all of it forever.
+    The output itself leads to the boundary, which leads to the saved values: to hold it would keep all of it forever.
     """
 
-    def __init__(self, output: Any, value: Any, border: Border, position: int):
+    def __init__(self, output: Any, value: Any, boundary: Boundary, position: int):
         super().__init__(output)
-        self.tensor, self._border, self._position = value, weakref.ref(border), position
+        self.tensor, self._boundary, self._position = value, weakref.ref(boundary), position
         self._node = weakref.ref(output.storage.node)
 
     def unpack(self) -> Any:
-        """The output, as what was made of it read it, or the same value behind the border again."""
+        """The output, as what was made of it read it, or the same value behind the boundary again."""
         value = super().unpack()
-        node, border = self._node(), self._border()
-        if border is None or not mode.enabled:
+        node, boundary = self._node(), self._boundary()
+        if boundary is None or not mode.enabled:
             return value
-        return wrap(put_before(border, self._position, read(value)) if node is None else node)
+        return wrap(read_through(boundary, self._position, read(value)) if node is None else node)
 
 
 class Function:
@@ -162,9 +162,9 @@ class Function:
             return found
         with no_grad():
             values = {id(x): wrap(read(x)) for x in ctx._saved if any(x is y for y in outputs) and x is not None}
-        border = _Call(cls, ctx, args, origins, outputs)
-        results = tuple(_result(x, args, ctx, border, i) for i, x in enumerate(outputs))
-        ctx._saved = tuple(None if x is None else _saved(x, outputs, results, values, border) for x in ctx._saved)
+        boundary = _Call(cls, ctx, args, origins, outputs)
+        results = tuple(_result(x, args, ctx, boundary, i) for i, x in enumerate(outputs))
+        ctx._saved = tuple(None if x is None else _saved(x, outputs, results, values, boundary) for x in ctx._saved)
         return results if isinstance(found, tuple) else results[0]
 
 
@@ -183,17 +183,18 @@ def _check(name: str, ctx: FunctionCtx, outputs: Sequence[Any], differentiable: 
                           [("dirty", x)], hint="call it with a copy: x.clone()")
 
 
-def _saved(x: Any, outputs: Sequence[Any], results: Sequence[Any], values: dict[int, Any], border: Border) -> _Saved:
+def _saved(x: Any, outputs: Sequence[Any], results: Sequence[Any], values: dict[int, Any],
+           boundary: Boundary) -> _Saved:
     for position, (output, result) in enumerate(zip(outputs, results, strict=True)):
         if x is output:
             if result.requires_grad:
-                return _SavedOutput(result, values[id(x)], border, position)
+                return _SavedOutput(result, values[id(x)], boundary, position)
             return _Saved(values[id(x)])
     return _Saved(x)
 
 
-def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, border: Border, position: int) -> Any:
-    """An output, read through the border."""
+def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, boundary: Boundary, position: int) -> Any:
+    """An output, read through the boundary."""
     if not isinstance(x, TensorBase):
         return x
     given = any(x is y for y in args) and not any(x is y for y in ctx._dirty)
@@ -202,11 +203,11 @@ def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, border: Border, posit
     if given:
         with no_grad():
             x = wrap(read(x))
-    stand_before(x, border, position)
+    insert_boundary(x, boundary, position)
     return x
 
 
-class _Call(Border):
+class _Call(Boundary):
     """One call of a function."""
 
     def __init__(self, function: type[Function], ctx: FunctionCtx, args: Sequence[Any], origins: list[Any],
@@ -261,7 +262,7 @@ def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     return len(small) <= len(large) and all(a in (1, b) for a, b in zip(reversed(small), reversed(large), strict=False))
 
 
-class _Once(Border):
+class _Once(Boundary):
     """A gradient that was computed without a graph."""
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
@@ -296,6 +297,6 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         parts = found if isinstance(found, tuple) else (found,)
         for x in parts:
             if x is not None:
-                stand_before(x, _Once())
+                insert_boundary(x, _Once())
         return found
     return inside

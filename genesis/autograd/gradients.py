@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside
-from genesis.autograd.graph_release import free
+from genesis.autograd.graph_release import release_graph
 from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
 from genesis.frontend.recording import TensorBase, content_of, read, watched, wrap, wrap_as
 from genesis.ir.errors import failure
@@ -66,7 +66,7 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
             _accumulate(others[other], node, create_graph)
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
-            free(y)
+            release_graph(y)
 
 
 def _listed(tensors: Any) -> list[Any]:
@@ -187,7 +187,7 @@ def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_grap
         anomaly.check([*(root for root, _ in roots), *(g for g in given if g is not None)])
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
-            free(y)
+            release_graph(y)
     return tuple(_or_zeros(g, x, materialize_grads) for g, x in zip(given, xs, strict=True))
 
 

@@ -39,9 +39,9 @@ class GradFn:
 
     def name(self) -> str:
         """torch's name for it, such as MulBackward0, where there is one op for it in torch."""
-        border = _border(self._node)
-        if border is not None:
-            function = getattr(border, "function", type(border))
+        boundary = _boundary(self._node)
+        if boundary is not None:
+            function = getattr(boundary, "function", type(boundary))
             return f"{function.__name__}Backward"
         name = self._node.op.name
         return _NAMES.get(name, "".join(part.capitalize() for part in name.split("_"))) + "Backward0"
@@ -49,8 +49,9 @@ class GradFn:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """(what computed an operand, which of its results) for each operand; (None, 0) for one without gradients."""
-        border = _border(self._node)
-        operands = self._node.inputs if border is None else [None if x is None else _given(x) for x in border.origins]
+        boundary = _boundary(self._node)
+        operands = (self._node.inputs if boundary is None else
+                    [None if x is None else _given(x) for x in boundary.origins])
         return tuple((None, 0) if x is None else (grad_fn_of(x), x.attrs[0] if x.op is control.item else 0)
                      for x in operands)
 
@@ -60,7 +61,7 @@ class GradFn:
         return {}
 
     def __getattr__(self, name: str) -> Any:
-        ctx = getattr(_border(self._node), "ctx", None)
+        ctx = getattr(_boundary(self._node), "ctx", None)
         if ctx is None or name.startswith("__"):
             raise AttributeError(f"'{self.name()}' object has no attribute '{name}'")
         return getattr(ctx, name)
@@ -109,12 +110,12 @@ def grad_fn_of(node: Node) -> Any:
 
 
 def _given(origin: Any) -> Node:
-    """What a border was made from: its origins are copies of that."""
+    """What a boundary was made from: its origins are copies of that."""
     node = content(origin)
     return node.inputs[0] if node.op is control.alias else node
 
 
-def _border(node: Node) -> Any:
+def _boundary(node: Node) -> Any:
     known = crossings.get(node.attrs[0]) if node.op is control.watch else None
     return None if known is None else known[0]
 

@@ -1,4 +1,4 @@
-"""What is left of a graph after a backward that need not keep it."""
+"""Releasing a graph: after a backward without `retain_graph` a tensor keeps its value and forgets how it was made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from genesis.autograd.backward_engine import Stop, made_of
 from genesis.frontend import session
-from genesis.frontend.boundaries import Border
+from genesis.frontend.boundaries import Boundary
 from genesis.frontend.recording import FREED
 from genesis.frontend.storage import Layout
 from genesis.ir.graph import apply
@@ -15,8 +15,8 @@ from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 
 
-def free(tensor: Any) -> None:
-    """Keep the tensor's value and forget how it came to be; a mark says why a second backward fails.
+def release_graph(tensor: Any) -> None:
+    """Keep the tensor's value and forget how it was made; `FREED` as its leaf number says why a second backward fails.
 
     As in torch a graph that holds no values stays: a second backward through it is no error.
     """
@@ -42,7 +42,7 @@ def free(tensor: Any) -> None:
 
 
 def holds_values(root: Node) -> bool:
-    """Does the backward of any op below read a value of the forward? Most programs say so within a few nodes."""
+    """Whether the backward of any op below reads a value of the forward; most programs show one within a few nodes."""
     seen: set[Stop] = set()
     stack: list[Stop] = [root]
     while stack:
@@ -50,7 +50,7 @@ def holds_values(root: Node) -> bool:
         if stop in seen:
             continue
         seen.add(stop)
-        if stop.holds_values if isinstance(stop, Border) else _reads_values(stop):
+        if stop.holds_values if isinstance(stop, Boundary) else _reads_values(stop):
             return True
         stack.extend(made_of(stop))
     return False
@@ -59,7 +59,8 @@ def holds_values(root: Node) -> bool:
 def is_freed(node: Node, roots: Iterable[Node]) -> bool:
     """Did backwards of these roots free what a backward of this value reads?"""
     gone = _reached(roots)
-    return any(x in gone and (x.holds_values if isinstance(x, Border) else _reads_values(x)) for x in _reached([node]))
+    return any(x in gone and (x.holds_values if isinstance(x, Boundary) else _reads_values(x))
+               for x in _reached([node]))
 
 
 def _reached(roots: Iterable[Node]) -> set[Stop]:

@@ -1,9 +1,9 @@
-"""Borders: values at which backward leaves the recorded program, does something in Python, and goes on elsewhere.
+"""Autograd boundaries: values at which backward leaves the recorded program, runs Python, and goes on elsewhere.
 
-A border's value is read through a `watch` node over a `stop_gradient`, like a leaf tensor's. Backward collects the
-gradients that arrive at a border and asks it for the gradients of what it was made from
+A boundary's value is read through a `watch` node over a `stop_gradient`, like a leaf tensor's. Backward collects the
+gradients that arrive at a boundary and asks it for the gradients of what it was made from
 (`genesis.autograd.backward_engine`).
-Moves between devices and a user's functions are borders. A hook is none: it belongs to a node, where backward stops.
+Moves between devices and a user's functions are boundaries. A hook is not: it belongs to a node, where backward stops.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Gradients = list[tuple["Tensor", "Tensor"]]
 """(tensor, the gradient that backward goes on with there)."""
 
 
-class Border:
-    """What is between values and what they were made from.
+class Boundary:
+    """Stands between values (its outputs) and the tensors that they were made from (its origins).
 
     Attributes:
-        outputs: how many values it stands in front of.
-        origins: what they were made from, None for what gets no gradient.
+        outputs: how many values are read through it.
+        origins: the tensors that they were made from; None for one that gets no gradient.
     """
 
     outputs = 1
@@ -37,16 +37,16 @@ class Border:
 
     @property
     def holds_values(self) -> bool:
-        """Does it keep values of the forward?"""
+        """Whether it keeps values of the forward, which a backward releases."""
         return False
 
     def pull(self, gradients: Sequence[Tensor | None]) -> Gradients:
-        """From the outputs' gradients, None for those that nothing arrived at, to what was behind."""
+        """The origins' gradients, given the outputs': None for an output that no gradient arrived at."""
         raise NotImplementedError
 
 
-class Moved(Border):
-    """A copy on another device."""
+class Moved(Boundary):
+    """The boundary of a copy on another device."""
 
     def __init__(self, origin: Tensor):
         self.origins = (origin,)
@@ -86,23 +86,23 @@ class Hooks(dict[int, Callable[[Any], Any]]):
         return gradient
 
 
-def put_before(border: Border, output: int, value: Node) -> Node:
-    """The value as it is read from now on: backward stops here and asks the border."""
+def read_through(boundary: Boundary, output: int, value: Node) -> Node:
+    """A node of the same value, which is read in its place from now on: backward stops there and asks the boundary."""
     number = next(leaf_numbers)
     node = make(control.watch, (make(control.stop_gradient, (value,)) if value.needs_grad else value,), (number,))
-    crossings[number] = (border, output)
+    crossings[number] = (boundary, output)
     weakref.finalize(node, crossings.pop, number, None)
     return node
 
 
-def stand_before(tensor: Any, border: Border, output: int = 0) -> None:
-    """Let the tensor's content be read through the border."""
+def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:
+    """Make the tensor's content be read through the boundary from now on."""
     storage = tensor.storage
     if tensor.part is not None:  # a copy: others look at the rest of that storage
         fresh = wrap(tensor.part.read(storage.node))
         tensor.storage, tensor.part = fresh.storage, None
         storage = tensor.storage
-    node = put_before(border, output, storage.node)
+    node = read_through(boundary, output, storage.node)
     if storage.cell is not None and storage.node.buffer is storage.cell:
         node.buffer = storage.cell
         storage.settle(storage.cell, node)

@@ -31,7 +31,7 @@ watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary(
 """The leaf tensors that want gradients, by the number in their `watch` nodes."""
 
 crossings: dict[int, tuple[Any, int]] = {}
-"""(border, number of its output) by the number in the `watch` node of that output (`genesis.frontend.boundaries`)."""
+"""(boundary, number of its output) by the number in the `watch` node of that output (`genesis.frontend.boundaries`)."""
 
 FREED = 0
 """The leaf number that stands for a graph whose backward has run."""
@@ -108,7 +108,7 @@ class Region:
     """A part of the program, while it is recorded, that backward computes again (`genesis.checkpoint`).
 
     Attributes:
-        number: tells its borders from another region's.
+        number: tells its boundaries from another region's.
         own: the storages that it made. What it reads of others comes in through an `enter`.
     """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.frontend.boundaries import Moved, stand_before
+from genesis.frontend.boundaries import Moved, insert_boundary
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.host_values import host_copy
@@ -41,7 +41,7 @@ def transfer(tensor: Any, device: Device) -> Any:
 
 def _connected(moved: Any, origin: Any) -> Any:
     """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
-    stand_before(moved, Moved(origin))
+    insert_boundary(moved, Moved(origin))
     return moved
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.boundaries import Border, Gradients, put_before
+from genesis.frontend.boundaries import Boundary, Gradients, read_through
 from genesis.frontend.recording import crossings, read, wrap
 from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
@@ -38,7 +38,7 @@ class Batch:
         self._batched: dict[Node, Node] = {}
         self._shared: set[Node] = set()
         self._several: dict[Node, tuple[Node, ...]] = {}  # results of what was decomposed
-        self._borders: dict[Border, Border] = {}
+        self._boundaries: dict[Boundary, Boundary] = {}
 
     def stand_in(self, whole: Node) -> Node:
         """A leaf for one example of a batch."""
@@ -121,21 +121,21 @@ class Batch:
             self._batched[node] = self.batched(parts)
 
     def _cross(self, node: Node) -> None:
-        """A value behind a border: behind the border of all examples."""
-        border, output = crossings[node.attrs[0]]
-        if border not in self._borders:
-            self._borders[border] = _OfAll(self, border)
+        """A value behind a boundary: behind the boundary of all examples."""
+        boundary, output = crossings[node.attrs[0]]
+        if boundary not in self._boundaries:
+            self._boundaries[boundary] = _OfAll(self, boundary)
         value = self.batched(node.inputs[0])
-        self._batched[node] = put_before(self._borders[border], output, value)
+        self._batched[node] = read_through(self._boundaries[boundary], output, value)
 
 
-class _OfAll(Border):
-    """A border of one example, for all: its backward is recorded for one and rewritten, as the forward was."""
+class _OfAll(Boundary):
+    """A boundary of one example, for all: its backward is recorded for one and rewritten, as the forward was."""
 
-    def __init__(self, batch: Batch, border: Border):
-        self._batch, self._border = batch, border
-        self.outputs = border.outputs
-        of_one = [None if x is None else read(x) for x in border.origins]
+    def __init__(self, batch: Batch, boundary: Boundary):
+        self._batch, self._boundary = batch, boundary
+        self.outputs = boundary.outputs
+        of_one = [None if x is None else read(x) for x in boundary.origins]
         batch.all_of([x for x in of_one if x is not None])
         self._of_one = of_one
         self.origins = [None if x is None else wrap(batch.batched(x) if batch.is_batched(x) else x) for x in of_one]
@@ -143,13 +143,13 @@ class _OfAll(Border):
     @property
     def holds_values(self) -> bool:
         """As that of one example."""
-        return self._border.holds_values
+        return self._boundary.holds_values
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
         """The gradients for all examples; for what they share the sum of them."""
         batch = self._batch
-        pairs = self._border.pull([None if g is None else wrap(batch.stand_in(read(g))) for g in gradients])
-        places = [next(i for i, x in enumerate(self._border.origins) if x is origin) for origin, _ in pairs]
+        pairs = self._boundary.pull([None if g is None else wrap(batch.stand_in(read(g))) for g in gradients])
+        places = [next(i for i, x in enumerate(self._boundary.origins) if x is origin) for origin, _ in pairs]
         found = [wrap(g) for g in batch.all_of([read(g) for _, g in pairs])]
         return [(self.origins[i], g if batch.is_batched(self._of_one[i]) else g.sum(0))  # type: ignore[arg-type]
                 for i, g in zip(places, found, strict=True)]

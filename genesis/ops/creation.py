@@ -1,4 +1,4 @@
-"""Making tensors from data, and constant ones. Ranges and index grids are in `ranges`, random ones in `drawing`."""
+"""Making tensors from data, and constant ones. Ranges and index grids are in `ranges`, random ones in `random`."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None
         raise failure("gradient", f"expected spacing to be unspecified, a scalar, or a list of {len(axes)}, but got "
                       f"{len(steps)}", [("input", input)])
     dtype = input.type.dtype if input.type.dtype.kind == "float" else float32
-    wide = to_dtype(input, float32 if dtype.itemsize < 4 else dtype)
-    return tuple(to_dtype(_along(wide, axis, step, edge_order), dtype)
+    upcast = to_dtype(input, float32 if dtype.itemsize < 4 else dtype)
+    return tuple(to_dtype(_along(upcast, axis, step, edge_order), dtype)
                  for axis, step in zip(axes, steps, strict=True))
 
 

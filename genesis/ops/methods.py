@@ -18,7 +18,7 @@ from genesis.ops.norms import NormMethods
 from genesis.ops.operators import MathMethods
 from genesis.ops.products import ProductMethods
 from genesis.ops.queries import QueryMethods
-from genesis.ops.random import DrawingMethods
+from genesis.ops.random import RandomMethods
 from genesis.ops.ranks import RankMethods
 from genesis.ops.real import RealMethods
 from genesis.ops.rearrange import RearrangeMethods
@@ -38,7 +38,7 @@ from genesis.ops.writing import WritingMethods
 class OpMethods(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, SortingMethods, RankMethods,
                 SearchMethods, SetMethods, ShapeMethods,
                 RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
-                ProductMethods, CreationMethods, ConversionMethods, DrawingMethods, SharingMethods, CopyingMethods,
+                ProductMethods, CreationMethods, ConversionMethods, RandomMethods, SharingMethods, CopyingMethods,
                 QueryMethods, RealMethods, InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods,
                 MantissaMethods, NormMethods):
     """All ops that are methods too."""

@@ -202,9 +202,9 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
                       f"{num_samples} of {categories}", named, hint="replacement=True")
     weights = input.detach()  # type: ignore[attr-defined]
     if not replacement:
-        wide = weights.to(float64 if weights.type.dtype is float64 else float32)
-        rates = rand(wide.type.shape, generator=generator, dtype=wide.type.dtype, device=wide.type.device)
-        return into(out, topk(wide / -(1 - rates).log().clamp_max(-_least(wide.type.dtype)), num_samples).indices)
+        upcast = weights.to(float64 if weights.type.dtype is float64 else float32)
+        rates = rand(upcast.type.shape, generator=generator, dtype=upcast.type.dtype, device=upcast.type.device)
+        return into(out, topk(upcast / -(1 - rates).log().clamp_max(-_least(upcast.type.dtype)), num_samples).indices)
     sums = weights.double().cumsum(-1)
     shape = (*input.type.shape[:-1], num_samples)
     drawn = rand(shape, generator=generator, dtype=float64, device=input.type.device) * sums[..., -1:]
@@ -219,7 +219,7 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
     return rand(shape, generator=generator, dtype=float64 if exact else float32, device=device) < p
 
 
-class DrawingMethods(TensorBase):
+class RandomMethods(TensorBase):
     """Methods that fill a tensor with random numbers, or draw by it."""
 
     __slots__ = ()
@@ -270,34 +270,34 @@ class DrawingMethods(TensorBase):
         if lambd <= 0:
             raise failure("exponential_", f"exponential_ expects lambda > 0.0, but found lambda={lambd}",
                           [("tensor", self)])
-        drawn = (1 - _wide(rand, self, generator)).log() / -float(lambd)
+        drawn = (1 - _drawn_for(rand, self, generator)).log() / -float(lambd)
         return overwrite(self, drawn.to(self.type.dtype).clamp_min(_least(self.type.dtype)))
 
     def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
         """Write the number of trials up to the first success of probability p: ⌈log(1 - u) / log(1 - p)⌉, ≥ 1."""
         if not 0 < p < 1:
             raise failure("geometric_", f"geometric_ expects p to be in (0, 1), but got p={p}", [("tensor", self)])
-        trials = ((1 - _wide(rand, self, generator)).log() / math.log1p(-p)).ceil().clamp_min(1)
+        trials = ((1 - _drawn_for(rand, self, generator)).log() / math.log1p(-p)).ceil().clamp_min(1)
         return overwrite(self, trials.to(self.type.dtype))
 
     def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Write exp of normal numbers with this mean and standard deviation."""
         if std <= 0:
             raise failure("log_normal_", f"log_normal_ expects std > 0.0, but found std={std}", [("tensor", self)])
-        return overwrite(self, _shifted(_wide(randn, self, generator), std, mean).exp().to(self.type.dtype))
+        return overwrite(self, _shifted(_drawn_for(randn, self, generator), std, mean).exp().to(self.type.dtype))
 
     def cauchy_(self: Any, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write Cauchy distributed numbers: median + sigma · tan(π (u - 1/2))."""
         if sigma <= 0:
             raise failure("cauchy_", f"cauchy_ expects sigma > 0.0, but found sigma={sigma}", [("tensor", self)])
-        drawn = ((_wide(rand, self, generator) - 0.5) * math.pi).tan()
+        drawn = ((_drawn_for(rand, self, generator) - 0.5) * math.pi).tan()
         return overwrite(self, _shifted(drawn, sigma, median).to(self.type.dtype))
 
 
-def _wide(draw: Any, tensor: Any, generator: Generator | None) -> Any:
+def _drawn_for(draw: Any, tensor: Any, generator: Generator | None) -> Any:
     """A draw for each element, in float64 for a float64 tensor and else in float32."""
-    wide = float64 if tensor.type.dtype is float64 else float32
-    return draw(tensor.type.shape, generator=generator, dtype=wide, device=tensor.type.device)
+    drawn_in = float64 if tensor.type.dtype is float64 else float32
+    return draw(tensor.type.shape, generator=generator, dtype=drawn_in, device=tensor.type.device)
 
 
 def _least(dtype: DType) -> float:

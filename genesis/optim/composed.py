@@ -51,11 +51,11 @@ class ComposedOptimizer(Optimizer):
         states = [self.state[p] for p in parameters]
         decay, kept, *numbers = live_numbers(_NextStep(self, group, states))
         for p, g, state in zip(parameters, gradients, states, strict=True):
-            wide = to_dtype(p, float32) if p.dtype.itemsize < 4 else p
-            g = to_dtype(g, wide.dtype)
+            upcast = to_dtype(p, float32) if p.dtype.itemsize < 4 else p
+            g = to_dtype(g, upcast.dtype)
             if group.get("decoupled_weight_decay"):
-                wide = wide * kept
-            found = self.rule(group, wide, g + wide * decay, state, *numbers)
+                upcast = upcast * kept
+            found = self.rule(group, upcast, g + upcast * decay, state, *numbers)
             targets = [p if name == "p" else state[name] for name in found]
             assign_all(targets, [read(to_dtype(x, t.dtype)) for x, t in zip(found.values(), targets, strict=True)])
 

@@ -9,7 +9,7 @@ from genesis.ops.comparison import isfinite, where
 from genesis.ops.exponential import log1p
 from genesis.ops.out import into
 from genesis.ops.special import erfc, erfinv
-from genesis.special.upcast import Value, in_float64
+from genesis.special.upcast import Operand, in_float64
 
 FAR = 20.0
 """From here on erfcx is its asymptotic series, whose terms fall below 1e-16."""
@@ -29,7 +29,7 @@ def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, in_float64(formula, input))
 
 
-def xlog1py(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
+def xlog1py(input: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
     """input · log(1 + other), 0 where the input is 0 and other is a number. Integers become floating-point.
 
     >>> import genesis

@@ -11,7 +11,7 @@ from typing import Any
 from genesis.frontend.tensor import Tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
-from genesis.special.upcast import Value, in_float64
+from genesis.special.upcast import Operand, in_float64
 
 Recurrence = Callable[[int], tuple[float, float, float]]
 
@@ -24,7 +24,7 @@ def _shifted(n: int) -> tuple[float, float, float]:
     return -2.0, 4.0, 1.0
 
 
-def _polynomial(input: Value, degree: Value, first: tuple[float, float], rule: Recurrence,
+def _polynomial(input: Operand, degree: Operand, first: tuple[float, float], rule: Recurrence,
                 out: Tensor | None) -> Tensor:
     """p(0) = 1, p(1) = first[0] + first[1] · x, and the rule; 0 for negative degrees. No gradients, as in torch.
 
@@ -46,7 +46,7 @@ def _polynomial(input: Value, degree: Value, first: tuple[float, float], rule: R
     return into(out, in_float64(formula, x, degrees))
 
 
-def chebyshev_polynomial_t(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_t(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the first kind: cos(n arccos x).
 
     >>> import genesis
@@ -56,56 +56,56 @@ def chebyshev_polynomial_t(input: Value, n: Value, *, out: Tensor | None = None)
     return _polynomial(input, n, (0.0, 1.0), _twice, out)
 
 
-def chebyshev_polynomial_u(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_u(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the second kind."""
     return _polynomial(input, n, (0.0, 2.0), _twice, out)
 
 
-def chebyshev_polynomial_v(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_v(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the third kind."""
     return _polynomial(input, n, (-1.0, 2.0), _twice, out)
 
 
-def chebyshev_polynomial_w(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def chebyshev_polynomial_w(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the fourth kind."""
     return _polynomial(input, n, (1.0, 2.0), _twice, out)
 
 
-def shifted_chebyshev_polynomial_t(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def shifted_chebyshev_polynomial_t(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the first kind at 2x - 1."""
     return _polynomial(input, n, (-1.0, 2.0), _shifted, out)
 
 
-def shifted_chebyshev_polynomial_u(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def shifted_chebyshev_polynomial_u(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the second kind at 2x - 1."""
     return _polynomial(input, n, (-2.0, 4.0), _shifted, out)
 
 
-def shifted_chebyshev_polynomial_v(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def shifted_chebyshev_polynomial_v(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the third kind at 2x - 1."""
     return _polynomial(input, n, (-3.0, 4.0), _shifted, out)
 
 
-def shifted_chebyshev_polynomial_w(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def shifted_chebyshev_polynomial_w(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Chebyshev's polynomial of the fourth kind at 2x - 1."""
     return _polynomial(input, n, (-1.0, 4.0), _shifted, out)
 
 
-def hermite_polynomial_h(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def hermite_polynomial_h(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """The physicists' Hermite polynomial."""
     return _polynomial(input, n, (0.0, 2.0), lambda k: (0.0, 2.0, 2.0 * k), out)
 
 
-def hermite_polynomial_he(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def hermite_polynomial_he(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """The probabilists' Hermite polynomial."""
     return _polynomial(input, n, (0.0, 1.0), lambda k: (0.0, 1.0, float(k)), out)
 
 
-def laguerre_polynomial_l(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def laguerre_polynomial_l(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Laguerre's polynomial."""
     return _polynomial(input, n, (1.0, -1.0), lambda k: ((2 * k + 1) / (k + 1), -1 / (k + 1), k / (k + 1)), out)
 
 
-def legendre_polynomial_p(input: Value, n: Value, *, out: Tensor | None = None) -> Tensor:
+def legendre_polynomial_p(input: Operand, n: Operand, *, out: Tensor | None = None) -> Tensor:
     """Legendre's polynomial."""
     return _polynomial(input, n, (0.0, 1.0), lambda k: (0.0, (2 * k + 1) / (k + 1), k / (k + 1)), out)

@@ -11,15 +11,15 @@ from genesis.ir.types import float64
 from genesis.ops.common import result_type, to_dtype
 from genesis.ops.creation import full
 
-Value = Tensor | bool | int | float
+Operand = Tensor | bool | int | float
 
 
-def in_float64(formula: Callable[..., Tensor], *values: Value) -> Tensor:
+def in_float64(formula: Callable[..., Tensor], *values: Operand) -> Tensor:
     """formula(*values in float64), in the values' common floating-point dtype; integers count as the default one."""
     dtype = result_type(*values)
     if dtype.kind != "float":
         dtype = default_dtype("float")
     device = next(x.device for x in values if isinstance(x, Tensor))
-    wide: list[Any] = [to_dtype(x, float64) if isinstance(x, Tensor) else
+    upcast: list[Any] = [to_dtype(x, float64) if isinstance(x, Tensor) else
                        full((), float(x), dtype=float64, device=device) for x in values]
-    return to_dtype(formula(*wide), dtype)  # type: ignore[no-any-return]
+    return to_dtype(formula(*upcast), dtype)  # type: ignore[no-any-return]

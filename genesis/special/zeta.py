@@ -7,7 +7,7 @@ import math
 from genesis.frontend.tensor import Tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
-from genesis.special.upcast import Value, in_float64
+from genesis.special.upcast import Operand, in_float64
 
 TERMS = 12
 """Terms that are added one by one; what is left is Euler and Maclaurin's formula."""
@@ -16,7 +16,7 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 
 """B2, B4, ... B16."""
 
 
-def zeta(input: Value, other: Value, *, out: Tensor | None = None) -> Tensor:
+def zeta(input: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:
     """Σ (other + k)^-input over k ≥ 0, for input > 1. Integers become floating-point.
 
     Inf where input is 1 or other is an integer ≤ 0; NaN where input is below 1, or other is negative and input no

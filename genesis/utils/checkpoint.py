@@ -2,7 +2,7 @@
 
     y = genesis.checkpoint(block, x, use_reentrant=False)
 
-Nothing runs twice when it is recorded: the part's borders are marked in the program, and differentiating it makes
+Nothing runs twice when it is recorded: the part's boundaries are marked in the program, and differentiating it makes
 a second computation from what came in. So dropout masks are the same, the part may have any arguments, nest, write
 to tensors and be inside `genesis.compile`. Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016).
 """

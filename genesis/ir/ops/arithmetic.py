@@ -36,7 +36,7 @@ from genesis.ir.ops.pointwise import (
     trunc,
     where_,
 )
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import (
     ANY,
     FLOAT,
@@ -131,12 +131,12 @@ hypot: Op = pointwise("hypot", _floats, ulp=2, commutative=True,
 
 
 def _logaddexp(a: Node, b: Node) -> Node:
-    a, b = wide(a), wide(b)
+    a, b = upcast(a), upcast(b)
     return where_(bitwise_and(isinf(a), eq(a, b)), a, maximum(a, b) + log1p(exp(-abs(a - b))))
 
 
 logaddexp: Op = pointwise("logaddexp", _floats, ulp=4, commutative=True,
-                          decompose=lambda a, b: narrow(_logaddexp(a, b), a),
+                          decompose=lambda a, b: downcast(_logaddexp(a, b), a),
                           vjp=lambda g, a, b, y: (g / (1 + exp(b - a)), g / (1 + exp(a - b))),
                           doc="log(exp(a) + exp(b)) without overflow.",
                           samples=each(reals(), reals(), numbers=False, scale=1), reference=np.logaddexp,
@@ -144,13 +144,13 @@ logaddexp: Op = pointwise("logaddexp", _floats, ulp=4, commutative=True,
 
 
 def _logaddexp2(a: Node, b: Node) -> Node:
-    a, b = wide(a), wide(b)
+    a, b = upcast(a), upcast(b)
     return where_(bitwise_and(isinf(a), eq(a, b)), a,
                   maximum(a, b) + log1p(exp2(-abs(a - b))) * (1 / math.log(2)))
 
 
 logaddexp2: Op = pointwise("logaddexp2", _floats, ulp=4, commutative=True,
-                           decompose=lambda a, b: narrow(_logaddexp2(a, b), a),
+                           decompose=lambda a, b: downcast(_logaddexp2(a, b), a),
                            vjp=lambda g, a, b, y: (g / (1 + exp2(b - a)), g / (1 + exp2(a - b))),
                            doc="log2(2^a + 2^b) without overflow.",
                            samples=each(reals(), reals(), numbers=False, scale=1), reference=np.logaddexp2,
@@ -190,7 +190,7 @@ frac: Op = pointwise("frac", _floats, decompose=lambda x: x - trunc(x), vjp=lamb
 
 def _trunc_divide(x: Node, y: Node) -> Node:
     if x.type.dtype.kind == "float" or y.type.dtype.kind == "float":
-        return narrow(trunc(wide(x) / wide(y)), y if x.type.weak else x)
+        return downcast(trunc(upcast(x) / upcast(y)), y if x.type.weak else x)
     return floor_divide(x - fmod(x, y), y)
 
 
@@ -205,8 +205,8 @@ trunc_divide: Op = pointwise("trunc_divide", _numeric, decompose=_trunc_divide,
 
 def _round_to(x: Node, decimals: int) -> Node:
     scale = 10.0 ** builtins.abs(decimals)
-    wider = wide(x)
-    return narrow(round(wider * scale) / scale if decimals > 0 else round(wider / scale) * scale, x)
+    wider = upcast(x)
+    return downcast(round(wider * scale) / scale if decimals > 0 else round(wider / scale) * scale, x)
 
 
 round_to: Op = pointwise("round_to", lambda x, decimals: common((x,), FLOAT), attrs=("decimals",),

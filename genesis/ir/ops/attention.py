@@ -15,7 +15,7 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import common, eq, ge, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, sum
 from genesis.ir.ops.samples import FLOAT, Samples, booleans, case, cases, np, reals
 from genesis.ir.ops.softmax import softmax, softmax_value
@@ -56,10 +56,10 @@ def for_each_head(x: Node, times: int) -> Node:
 def over_groups(x: Node, times: int, like: Node) -> Node:
     """The sum of what the query heads of a group give."""
     if times == 1:
-        return narrow(x, like)
+        return downcast(x, like)
     *batch, heads, length, size = x.type.shape
-    apart = reshape(wide(x), shape=(*batch, heads // times, times, length, size))
-    return narrow(sum(apart, axes=(apart.type.ndim - 3,)), like)
+    apart = reshape(upcast(x), shape=(*batch, heads // times, times, length, size))
+    return downcast(sum(apart, axes=(apart.type.ndim - 3,)), like)
 
 
 def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, causal: bool,
@@ -71,14 +71,14 @@ def _sdpa_type(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType, c
 def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
     """softmax(q·kᵀ·scale + mask) in at least float32; a query whose every key is masked gets 0, as in torch."""
     k = for_each_head(k, group_size(q.type, k.type))
-    scores = wide(matmul(q, swap_last(k))) * scale
+    scores = upcast(matmul(q, swap_last(k))) * scale
     rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
     if causal:
         row = iota(shape=shape, axis=rank - 2, dtype=int64, device=device)
         column = iota(shape=shape, axis=rank - 1, dtype=int64, device=device)
         scores = where_(ge(row, column), scores, -math.inf)
     if mask:
-        scores = where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + wide(mask[0])
+        scores = where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + upcast(mask[0])
     found = softmax(scores, axis=rank - 1)
     if not mask or not shape[-1]:
         return found
@@ -88,7 +88,7 @@ def _probabilities(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale
 
 def _sdpa(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> Node:
     v = for_each_head(v, group_size(q.type, v.type))
-    return matmul(narrow(_probabilities(q, k, mask, causal, scale), q), v)
+    return matmul(downcast(_probabilities(q, k, mask, causal, scale), q), v)
 
 
 def _sdpa_vjp(g: Node, q: Node, k: Node, v: Node, *mask_and_y: Node, causal: bool, scale: float) -> tuple:
@@ -102,16 +102,16 @@ def _sdpa_backward(g: Node, q: Node, k: Node, v: Node, y: Node, *mask: Node, cau
 
     P is rounded as the forward rounds it for its product, so that one value serves both.
     """
-    rounded, shared = narrow(_probabilities(q, k, mask, causal, scale), q), group_size(q.type, k.type)
-    p = wide(rounded)
+    rounded, shared = downcast(_probabilities(q, k, mask, causal, scale), q), group_size(q.type, k.type)
+    p = upcast(rounded)
     last = p.type.ndim - 1
-    to_p = wide(matmul(g, swap_last(for_each_head(v, shared))))
-    row = sum(wide(g) * wide(y), axes=(last,), keepdims=True)
+    to_p = upcast(matmul(g, swap_last(for_each_head(v, shared))))
+    row = sum(upcast(g) * upcast(y), axes=(last,), keepdims=True)
     to_scores = p * (to_p - row)
-    scaled = narrow(to_scores * scale, q)
+    scaled = downcast(to_scores * scale, q)
     results = (matmul(scaled, for_each_head(k, shared)), over_groups(matmul(swap_last(scaled), q), shared, k),
                over_groups(matmul(swap_last(rounded), g), shared, v))
-    return (*results, narrow(to_scores, mask[0])) if mask and mask[0].dtype.kind == "float" else results
+    return (*results, downcast(to_scores, mask[0])) if mask and mask[0].dtype.kind == "float" else results
 
 
 def _sdpa_backward_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, y: TensorType, *mask: TensorType,

@@ -13,7 +13,7 @@ from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast, floor_divide, lt, maximum, minimum, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Kinds, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import (
@@ -78,15 +78,15 @@ def _divided(total: Node, counts: Node | int) -> Node:
 
 
 def _mean(x: Node, axes: Axes, counts: Node | int) -> Node:
-    seen, valid = gathered(wide(x), [axis.reads(x.type.device) for axis in axes])
+    seen, valid = gathered(upcast(x), [axis.reads(x.type.device) for axis in axes])
     total = sum(seen if valid is None else where_(valid, seen, 0), axes=last_axes(seen, len(axes)))
-    return narrow(_divided(total, counts), x)
+    return downcast(_divided(total, counts), x)
 
 
 def _back(g: Node, axes: Axes, counts: Node | int) -> Node:
     """Each element's gradient: the shares of the windows that see it."""
-    share, valid = gathered(_divided(wide(g), counts), [axis.read_by(g.type.device) for axis in axes])
-    return narrow(sum(share if valid is None else where_(valid, share, 0), axes=last_axes(share, len(axes))), g)
+    share, valid = gathered(_divided(upcast(g), counts), [axis.read_by(g.type.device) for axis in axes])
+    return downcast(sum(share if valid is None else where_(valid, share, 0), axes=last_axes(share, len(axes))), g)
 
 
 def _avg_pool(x: Node, include_pad: bool, divisor: int, **how: Any) -> Node:

@@ -9,7 +9,7 @@ from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import common, rsqrt
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import mean, spread, sum
 from genesis.ir.ops.samples import FLOAT, case, cases, np, positives, reals
 from genesis.ir.types import TensorType, float32
@@ -35,7 +35,7 @@ def _check(x: TensorType, parameters: tuple[TensorType, ...], names: tuple[str, 
 
 def _of_channel(value: Node, x: Node) -> Node:
     """A number for each channel in x's shape, in at least float32."""
-    column = reshape(wide(value), shape=(1, value.type.numel, *[1] * (x.type.ndim - 2)))
+    column = reshape(upcast(value), shape=(1, value.type.numel, *[1] * (x.type.ndim - 2)))
     return expand(column, shape=x.type.shape)
 
 
@@ -47,7 +47,7 @@ def _rest(x: Node) -> Ints:
 def _scaled(normalized: Node, affine: tuple[Node, ...], like: Node) -> Node:
     """normalized · weight + bias, rounded."""
     y = normalized * _of_channel(affine[0], like) if affine else normalized
-    return narrow(y + _of_channel(affine[1], like) if len(affine) == 2 else y, like)
+    return downcast(y + _of_channel(affine[1], like) if len(affine) == 2 else y, like)
 
 
 # Batch norm
@@ -58,7 +58,7 @@ def _batch_type(x: TensorType, *affine: TensorType, eps: float) -> tuple[TensorT
 
 
 def _batch_norm(x: Node, *affine: Node, eps: float) -> tuple[Node, Node, Node]:
-    w, rest = wide(x), _rest(x)
+    w, rest = upcast(x), _rest(x)
     middle = mean(w, axes=rest)
     centred = w - spread(middle, w, rest)
     variance = mean(centred * centred, axes=rest)
@@ -76,21 +76,21 @@ def _batch_vjp(g: tuple, x: Node, *affine_and_y: Node, eps: float) -> tuple[Node
     for i, to_statistic in enumerate(g[1:]):
         if to_statistic is not None:
             part = _of_channel(to_statistic, x) * (1 / count)
-            part = part if i == 0 else part * 2.0 * (wide(x) - _of_channel(middle, x))
-            found[0] = narrow(part, x) if found[0] is None else found[0] + narrow(part, x)
+            part = part if i == 0 else part * 2.0 * (upcast(x) - _of_channel(middle, x))
+            found[0] = downcast(part, x) if found[0] is None else found[0] + downcast(part, x)
     return tuple(found)
 
 
 def _batch_backward(g: Node, x: Node, middle: Node, variance: Node, *weight: Node, eps: float) -> tuple[Node, ...]:
     """dx = (h - mean(h) - x̂·mean(h·x̂)) / std with h = g·weight; dweight = Σ g·x̂; dbias = Σ g."""
-    rest, wg = _rest(x), wide(g)
+    rest, wg = _rest(x), upcast(g)
     inverse = _of_channel(rsqrt(variance + eps), x)
-    normalized = (wide(x) - _of_channel(middle, x)) * inverse
+    normalized = (upcast(x) - _of_channel(middle, x)) * inverse
     count = max(x.type.numel // max(x.type.shape[1], 1), 1)
     total, along = sum(wg, axes=rest), sum(wg * normalized, axes=rest)
     part = wg - _of_channel(total * (1 / count), x) - normalized * _of_channel(along * (1 / count), x)
-    to_x = narrow(part * inverse * _of_channel(weight[0], x) if weight else part * inverse, x)
-    return (to_x, narrow(along, weight[0]), narrow(total, weight[0])) if weight else (to_x,)
+    to_x = downcast(part * inverse * _of_channel(weight[0], x) if weight else part * inverse, x)
+    return (to_x, downcast(along, weight[0]), downcast(total, weight[0])) if weight else (to_x,)
 
 
 def _eval_type(x: TensorType, *parameters: TensorType, eps: float) -> TensorType:
@@ -99,8 +99,8 @@ def _eval_type(x: TensorType, *parameters: TensorType, eps: float) -> TensorType
 
 
 def _batch_norm_eval(x: Node, middle: Node, variance: Node, *affine: Node, eps: float) -> Node:
-    centred = wide(x) - _of_channel(middle, x)
-    return _scaled(centred * _of_channel(rsqrt(wide(variance) + eps), x), affine, x)
+    centred = upcast(x) - _of_channel(middle, x)
+    return _scaled(centred * _of_channel(rsqrt(upcast(variance) + eps), x), affine, x)
 
 
 # Group norm
@@ -119,7 +119,7 @@ def _by_group(x: Node, groups: int) -> Node:
 
 def _normalized(x: Node, groups: int, eps: float) -> tuple[Node, Node]:
     """((x - mean) / std, 1 / std), both in x's shape and at least float32."""
-    rows = _by_group(wide(x), groups)
+    rows = _by_group(upcast(x), groups)
     centred = rows - spread(mean(rows, axes=(2,)), rows, (2,))
     inverse = spread(rsqrt(mean(centred * centred, axes=(2,)) + eps), rows, (2,))
     return reshape(centred * inverse, shape=x.type.shape), reshape(inverse, shape=x.type.shape)
@@ -138,16 +138,16 @@ def _group_vjp(g: Node, x: Node, *affine_and_y: Node, groups: int, eps: float) -
 def _group_backward(g: Node, x: Node, *weight: Node, groups: int, eps: float) -> tuple[Node, ...]:
     """As of batch norm, over groups."""
     normalized, inverse = _normalized(x, groups, eps)
-    wg = wide(g)
+    wg = upcast(g)
     h = wg * _of_channel(weight[0], x) if weight else wg
     rows, along = _by_group(h, groups), _by_group(h * normalized, groups)
     part = h - reshape(spread(mean(rows, axes=(2,)), rows, (2,)), shape=x.type.shape)
     part = part - normalized * reshape(spread(mean(along, axes=(2,)), rows, (2,)), shape=x.type.shape)
-    to_x = narrow(part * inverse, x)
+    to_x = downcast(part * inverse, x)
     if not weight:
         return (to_x,)
     rest = _rest(x)
-    return to_x, narrow(sum(wg * normalized, axes=rest), weight[0]), narrow(sum(wg, axes=rest), weight[0])
+    return to_x, downcast(sum(wg * normalized, axes=rest), weight[0]), downcast(sum(wg, axes=rest), weight[0])
 
 
 # References and samples

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
-from genesis.ir.ops.composite import narrow, wide
 from genesis.ir.ops.pointwise import abs, cast, maximum, minimum, pow, sqrt
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, sum
 from genesis.ir.ops.samples import case, cases, np, number, reals
 from genesis.ir.types import DType, TensorType, float32, float64, tensor_type
@@ -33,7 +33,7 @@ def _in_dtype(x: Node, dtype: DType) -> Node:
 
 def _part(x: Node, norm_type: float) -> Node:
     """What a gradient adds to the norm: Σ |x|^p, or max |x| when p is infinite."""
-    w, axes = wide(x), tuple(range(x.type.ndim))
+    w, axes = upcast(x), tuple(range(x.type.ndim))
     if math.isinf(norm_type):
         return max(abs(w), axes=axes) if x.type.numel else sum(w, axes=axes)
     if norm_type == 2:
@@ -52,8 +52,8 @@ def _clip_gradients(bound: Node, *gradients: Node, norm_type: float) -> tuple[No
     factor = minimum(bound / (norm + 1e-6), literal(1.0))
     scaled = []
     for g in gradients:
-        w = wide(g)
-        scaled.append(narrow(w * _in_dtype(factor, w.dtype), g))
+        w = upcast(g)
+        scaled.append(downcast(w * _in_dtype(factor, w.dtype), g))
     return (norm, *scaled)
 
 

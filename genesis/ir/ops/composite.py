@@ -14,7 +14,7 @@ from genesis.ir.ops.loss import cross_entropy, cross_entropy_backward, nll_loss
 from genesis.ir.ops.movement import expand
 from genesis.ir.ops.norm import layer_norm, layer_norm_backward, rms_norm, rms_norm_backward
 from genesis.ir.ops.pointwise import eq, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast
 from genesis.ir.ops.reduction import all
 from genesis.ir.ops.samples import ANY, FLOAT, case, cases, forward_only, np, number, positives, reals
 from genesis.ir.ops.softmax import log_softmax, log_softmax_backward, softmax, softmax_backward
@@ -28,7 +28,7 @@ def _fill(value: Node, type: TensorType) -> Node:
 
 
 def _scale_gradient_vjp(g: Node, x: Node, factor: Node, y: Node) -> tuple[Node | None, ...]:
-    by = expand(narrow(factor, g), shape=g.type.shape)
+    by = expand(downcast(factor, g), shape=g.type.shape)
     return where_(eq(by, literal(0.0)), 0.0, g * by), None
 
 
@@ -65,5 +65,5 @@ equal = Op("equal", "composite", _equal_type, differentiable=False,
            reference=np.array_equal)
 
 __all__ = ["cross_entropy", "cross_entropy_backward", "equal", "fill", "layer_norm", "layer_norm_backward",
-           "log_softmax", "log_softmax_backward", "narrow", "nll_loss", "rms_norm", "rms_norm_backward",
-           "scale_gradient", "sdpa", "sdpa_backward", "softmax", "softmax_backward", "wide"]
+           "log_softmax", "log_softmax_backward", "nll_loss", "rms_norm", "rms_norm_backward",
+           "scale_gradient", "sdpa", "sdpa_backward", "softmax", "softmax_backward"]

@@ -17,7 +17,7 @@ from genesis.ir.ops.leaves import full
 from genesis.ir.ops.movement import assign, expand, flip, pad, permute, reshape
 from genesis.ir.ops.movement import slice as slice_
 from genesis.ir.ops.pointwise import common
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import patches
@@ -122,7 +122,7 @@ def _input_vjp(h: Node, g: Node, weight: Node, *bias_and_x: Node, sizes: Ints, *
 
 
 def _to_bias(g: Node) -> Node:
-    return narrow(sum(wide(g), axes=(0, *range(2, g.type.ndim))), g)
+    return downcast(sum(upcast(g), axes=(0, *range(2, g.type.ndim))), g)
 
 
 def _with_bias(y: Node, bias: tuple[Node, ...]) -> Node:
@@ -148,8 +148,8 @@ def _convolution(x: Node, weight: Node, *bias: Node, **how: Any) -> Node:
     seen = _grouped_patches(x, weight.type.shape[2:], sizes, how)
     rows = reshape(weight, shape=(1, groups, out // groups, seen.type.shape[2]))
     if out == groups:  # a product with one row is a sum: no matrix product is worth its while
-        column = reshape(wide(rows), shape=(1, groups, seen.type.shape[2], 1))
-        y = narrow(sum(wide(seen) * expand(column, shape=seen.type.shape), axes=(2,)), x)
+        column = reshape(upcast(rows), shape=(1, groups, seen.type.shape[2], 1))
+        y = downcast(sum(upcast(seen) * expand(column, shape=seen.type.shape), axes=(2,)), x)
     else:
         y = matmul(expand(rows, shape=(n, *rows.type.shape[1:])), seen)
     return _with_bias(reshape(y, shape=(n, out, *sizes)), bias)
@@ -190,8 +190,8 @@ def _convolution_weight(g: Node, x: Node, window: Ints, **how: Any) -> Node:
     seen = _grouped_patches(x, window, tuple(sizes), how)
     rows = reshape(g, shape=(n, groups, out // groups, prod(sizes)))
     if out == groups:
-        products = wide(seen) * expand(wide(rows), shape=seen.type.shape)
-        return reshape(narrow(sum(products, axes=(0, 3)), g), shape=(out, x.type.shape[1] // groups, *window))
+        products = upcast(seen) * expand(upcast(rows), shape=seen.type.shape)
+        return reshape(downcast(sum(products, axes=(0, 3)), g), shape=(out, x.type.shape[1] // groups, *window))
     # one product over all images and places: (groups, out, n · places) · (groups, n · places, channels · taps)
     rows = reshape(permute(rows, axes=(1, 2, 0, 3)), shape=(groups, out // groups, n * prod(sizes)))
     columns = reshape(permute(seen, axes=(1, 2, 0, 3)), shape=(groups, seen.type.shape[2], n * prod(sizes)))

@@ -12,7 +12,7 @@ from typing import Any
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.convolution import Ints, convolution, convolution_input, convolution_weight
 from genesis.ir.ops.movement import inverse, pad, permute, reshape
-from genesis.ir.ops.precision import wide
+from genesis.ir.ops.precision import upcast
 from genesis.ir.ops.samples import Samples, case, cases, np
 from genesis.ir.types import TensorType, float32
 
@@ -67,7 +67,7 @@ def _parts_type(g: TensorType, x: TensorType, window: Ints, splits: int, **how: 
 
 def _parts(g: Node, x: Node, window: Ints, splits: int, **how: Any) -> Node:
     """The whole gradient as the first part; the others are 0."""
-    whole = _by(convolution_weight)(wide(g), wide(x), window=window, **how)
+    whole = _by(convolution_weight)(upcast(g), upcast(x), window=window, **how)
     one = reshape(whole, shape=(1, *whole.type.shape))
     none = (0,) * one.type.ndim
     return pad(one, low=none, high=(splits - 1, *none[1:]), value=0)

@@ -18,7 +18,7 @@ from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import eq, exp, ge, log, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
 from genesis.ir.ops.samples import Operand, Samples, Values, booleans, case, cases, forward_only, np, reals
 from genesis.ir.types import TensorType, float32, int64
@@ -58,8 +58,8 @@ def _dkv_type(g: TensorType, q: TensorType, k: TensorType, v: TensorType, lse: T
 
 def _scores(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float) -> Node:
     """q·kᵀ·scale + mask in at least float32, never rounded to less, -∞ where a key is not seen."""
-    k = for_each_head(wide(k), group_size(q.type, k.type))
-    scores = matmul(wide(q), swap_last(k)) * scale
+    k = for_each_head(upcast(k), group_size(q.type, k.type))
+    scores = matmul(upcast(q), swap_last(k)) * scale
     if causal:
         rank, shape, device = scores.type.ndim, scores.type.shape, q.type.device
         row = iota(shape=shape, axis=rank - 2, dtype=int64, device=device)
@@ -67,7 +67,7 @@ def _scores(q: Node, k: Node, mask: tuple[Node, ...], causal: bool, scale: float
         scores = where_(ge(row, column), scores, -math.inf)
     if not mask:
         return scores
-    return where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + narrow(mask[0], scores)
+    return where_(mask[0], scores, -math.inf) if mask[0].dtype.kind == "bool" else scores + downcast(mask[0], scores)
 
 
 def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) -> tuple[Node, Node]:
@@ -84,13 +84,13 @@ def _forward(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float)
         total = where_(none, 1.0, total)
     else:
         lse = top + log(total)
-    p = narrow(e / spread(total, e, last), q)
+    p = downcast(e / spread(total, e, last), q)
     return matmul(p, for_each_head(v, group_size(q.type, v.type))), lse
 
 
 def _each_row(x: Node, like: Node) -> Node:
     """(..., queries) as a column that broadcasts over the keys, in the dtype of `like`."""
-    return narrow(reshape(x, shape=(*x.type.shape, 1)), like)
+    return downcast(reshape(x, shape=(*x.type.shape, 1)), like)
 
 
 def gradient_of_scores(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Node, *mask: Node, causal: bool,
@@ -98,20 +98,20 @@ def gradient_of_scores(g: Node, q: Node, k: Node, v: Node, lse: Node, delta: Nod
     """The probabilities and dS."""
     scores = _scores(q, k, mask, causal, scale)
     p = exp(scores - _each_row(lse, scores))
-    to_p = matmul(wide(g), swap_last(for_each_head(wide(v), group_size(q.type, v.type))))
+    to_p = matmul(upcast(g), swap_last(for_each_head(upcast(v), group_size(q.type, v.type))))
     return p, p * (to_p - _each_row(delta, scores))
 
 
 def _dq(g: Node, q: Node, k: Node, *rest: Node, causal: bool, scale: float) -> Node:
     _, to_scores = gradient_of_scores(g, q, k, *rest, causal=causal, scale=scale)
-    return matmul(narrow(to_scores * scale, q), for_each_head(k, group_size(q.type, k.type)))
+    return matmul(downcast(to_scores * scale, q), for_each_head(k, group_size(q.type, k.type)))
 
 
 def _dkv(g: Node, q: Node, k: Node, v: Node, *rest: Node, causal: bool, scale: float) -> tuple[Node, Node]:
     p, to_scores = gradient_of_scores(g, q, k, v, *rest, causal=causal, scale=scale)
     shared = group_size(q.type, k.type)
-    return (over_groups(matmul(swap_last(narrow(to_scores * scale, q)), q), shared, k),
-            over_groups(matmul(swap_last(narrow(p, q)), g), shared, v))
+    return (over_groups(matmul(swap_last(downcast(to_scores * scale, q)), q), shared, k),
+            over_groups(matmul(swap_last(downcast(p, q)), g), shared, v))
 
 
 _LENGTHS: tuple[tuple[tuple[int, ...], int, int, int, bool, Values | None], ...] = (

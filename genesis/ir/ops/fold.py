@@ -12,7 +12,7 @@ from genesis.ir.node import Node, Op
 from genesis.ir.ops.convolution import result_sizes
 from genesis.ir.ops.movement import permute, reshape
 from genesis.ir.ops.pointwise import common, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import ANY, FLOAT, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import Ints, Strided, gathered, last_axes, patches
@@ -52,14 +52,14 @@ def _col2im(columns: Node, sizes: Ints, window: Ints, stride: Ints, padding: Int
     n, batch = len(window), columns.type.shape[0]
     made = result_sizes(sizes, window, stride, padding, dilation)
     channels = columns.type.shape[1] // prod(window)
-    parts = reshape(wide(columns), shape=(batch, channels, *window, *made))
+    parts = reshape(upcast(columns), shape=(batch, channels, *window, *made))
     order = [axis for i in range(n) for axis in (2 + i, 2 + n + i)]
     pairs = reshape(permute(parts, axes=(0, 1, *order)),
                     shape=(batch, channels, *(k * o for k, o in zip(window, made, strict=True))))
     reads = [Strided(*how).taps_of(columns.type.device) for how in zip(
         sizes, made, window, stride, padding, dilation, strict=True)]
     found, valid = gathered(pairs, reads)
-    return narrow(sum(found if valid is None else where_(valid, found, 0), axes=last_axes(found, n)), columns)
+    return downcast(sum(found if valid is None else where_(valid, found, 0), axes=last_axes(found, n)), columns)
 
 
 def _im2col_value(x: Any, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:

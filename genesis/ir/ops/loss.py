@@ -9,7 +9,7 @@ from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import common, eq, ne, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import mean
 from genesis.ir.ops.samples import FLOAT, Operand, Samples, case, cases, integers, np, reals
 from genesis.ir.ops.softmax import log_softmax, softmax, softmax_value
@@ -42,24 +42,24 @@ def _nll_loss(logs: Node, target: Node, ignore_index: int) -> Node:
 
 
 def _cross_entropy(logits: Node, target: Node, ignore_index: int, label_smoothing: float) -> Node:
-    logs = log_softmax(wide(logits), axis=1)
+    logs = log_softmax(upcast(logits), axis=1)
     loss = _picked(logs, target, ignore_index)
     if label_smoothing:
         loss = loss * (1 - label_smoothing) - mean(logs, axes=(1,)) * label_smoothing
-    return narrow(where_(_valid(target, ignore_index), loss, 0.0), logits)
+    return downcast(where_(_valid(target, ignore_index), loss, 0.0), logits)
 
 
 def _cross_entropy_backward(g: Node, logits: Node, target: Node, ignore_index: int, label_smoothing: float) -> Node:
     """(softmax - target distribution) · g, and 0 in ignored rows."""
     rows, classes = logits.type.shape
-    w = wide(logits)
+    w = upcast(logits)
     column = iota(shape=(rows, classes), axis=1, dtype=target.dtype, device=logits.type.device)
     hit = eq(column, expand(reshape(target, shape=(rows, 1)), shape=(rows, classes)))
     goal = where_(hit, full((), 1 - label_smoothing, w.dtype, logits.type.device), 0.0)
     if label_smoothing:
         goal = goal + label_smoothing / classes
-    scale = where_(_valid(target, ignore_index), wide(g), 0.0)
-    return narrow((softmax(w, axis=1) - goal) * reshape(scale, shape=(rows, 1)), logits)
+    scale = where_(_valid(target, ignore_index), upcast(g), 0.0)
+    return downcast((softmax(w, axis=1) - goal) * reshape(scale, shape=(rows, 1)), logits)
 
 
 def _classified(*operands: Operand) -> Samples:

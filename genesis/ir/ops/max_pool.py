@@ -16,7 +16,7 @@ from genesis.ir.ops.indexing import gather
 from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import eq, mul, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import argmax, max, sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
 from genesis.ir.ops.windows import (
@@ -71,13 +71,13 @@ def _back(g: Node, index: Node, axes: Axes) -> Node:
     """Each element's gradient: those of the windows that it is the largest of."""
     n, sizes = len(axes), tuple(axis.size for axis in axes)
     reads = [axis.read_by(g.type.device) for axis in axes]
-    found, valid = gathered(wide(g), reads)
+    found, valid = gathered(upcast(g), reads)
     chosen, _ = gathered(index, reads)
     place = iota(shape=(prod(sizes),), axis=0, dtype=int64, device=g.type.device)
     place = reshape(place, shape=(1, 1, *sizes, *[1] * n))
     mine = eq(chosen, expand(place, shape=chosen.type.shape))
     mine = mine if valid is None else mul(mine, valid)
-    return narrow(sum(where_(mine, found, 0), axes=last_axes(found, n)), g)
+    return downcast(sum(where_(mine, found, 0), axes=last_axes(found, n)), g)
 
 
 def _back_type(g: TensorType, index: TensorType, shape: Ints, **how: Any) -> TensorType:

@@ -8,7 +8,7 @@ from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
 from genesis.ir.ops.movement import expand
 from genesis.ir.ops.pointwise import common, rsqrt
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import mean, spread, sum
 from genesis.ir.ops.samples import FLOAT, Samples, Values, case, cases, np, reals
 from genesis.ir.types import TensorType
@@ -31,7 +31,7 @@ def _norm_type(x: TensorType, *affine: TensorType, ndim: int, eps: float) -> Ten
 
 def _normalized(x: Node, ndim: int, eps: float) -> tuple[Node, Node]:
     """((x - mean) / std, 1 / std), both in x's shape and at least float32."""
-    w, axes = wide(x), _last_axes(x, ndim)
+    w, axes = upcast(x), _last_axes(x, ndim)
     centred = w - spread(mean(w, axes=axes), w, axes)
     inverse = rsqrt(mean(centred * centred, axes=axes, keepdims=True) + eps)
     spread_inverse = expand(inverse, shape=w.type.shape)
@@ -41,10 +41,10 @@ def _normalized(x: Node, ndim: int, eps: float) -> tuple[Node, Node]:
 def _layer_norm(x: Node, *affine: Node, ndim: int, eps: float) -> Node:
     y, _ = _normalized(x, ndim, eps)
     if affine:
-        y = y * wide(affine[0])
+        y = y * upcast(affine[0])
     if len(affine) == 2:
-        y = y + wide(affine[1])
-    return narrow(y, x)
+        y = y + upcast(affine[1])
+    return downcast(y, x)
 
 
 def _layer_norm_vjp(g: Node, x: Node, *affine_and_y: Node, ndim: int, eps: float) -> tuple[Node, ...]:
@@ -57,13 +57,13 @@ def _layer_norm_backward(g: Node, x: Node, *weight: Node, ndim: int, eps: float)
     """dx = (h - mean(h) - x̂·mean(h·x̂)) / std with h = g·weight; dweight = Σ g·x̂; dbias = Σ g."""
     normalized, inverse = _normalized(x, ndim, eps)
     axes, rows = _last_axes(x, ndim), tuple(range(x.type.ndim - ndim))
-    wg = wide(g)
-    h = wg * wide(weight[0]) if weight else wg
-    to_x = narrow(inverse * (h - spread(mean(h, axes=axes), h, axes)
+    wg = upcast(g)
+    h = wg * upcast(weight[0]) if weight else wg
+    to_x = downcast(inverse * (h - spread(mean(h, axes=axes), h, axes)
                              - normalized * spread(mean(h * normalized, axes=axes), h, axes)), x)
     if not weight:
         return (to_x,)
-    return (to_x, narrow(sum(wg * normalized, axes=rows), weight[0]), narrow(sum(wg, axes=rows), weight[0]))
+    return (to_x, downcast(sum(wg * normalized, axes=rows), weight[0]), downcast(sum(wg, axes=rows), weight[0]))
 
 
 def _backward_types(g: TensorType, x: TensorType, *weight: TensorType, ndim: int, eps: float) -> tuple[TensorType, ...]:
@@ -100,13 +100,13 @@ layer_norm_backward = Op("layer_norm_backward", "composite", _backward_types, **
 
 
 def _rms_scale(x: Node, ndim: int, eps: float) -> Node:
-    w, axes = wide(x), _last_axes(x, ndim)
+    w, axes = upcast(x), _last_axes(x, ndim)
     return expand(rsqrt(mean(w * w, axes=axes, keepdims=True) + eps), shape=w.type.shape)
 
 
 def _rms_norm(x: Node, *weight: Node, ndim: int, eps: float) -> Node:
-    y = wide(x) * _rms_scale(x, ndim, eps)
-    return narrow(y * wide(weight[0]) if weight else y, x)
+    y = upcast(x) * _rms_scale(x, ndim, eps)
+    return downcast(y * upcast(weight[0]) if weight else y, x)
 
 
 def _rms_norm_vjp(g: Node, x: Node, *weight_and_y: Node, ndim: int, eps: float) -> tuple[Node, ...]:
@@ -118,10 +118,10 @@ def _rms_norm_vjp(g: Node, x: Node, *weight_and_y: Node, ndim: int, eps: float) 
 def _rms_norm_backward(g: Node, x: Node, *weight: Node, ndim: int, eps: float) -> tuple[Node, ...]:
     scale = _rms_scale(x, ndim, eps)
     axes, rows = _last_axes(x, ndim), tuple(range(x.type.ndim - ndim))
-    wg, normalized = wide(g), wide(x) * scale
-    h = wg * wide(weight[0]) if weight else wg
-    to_x = narrow(scale * (h - normalized * spread(mean(h * normalized, axes=axes), h, axes)), x)
-    return (to_x, narrow(sum(wg * normalized, axes=rows), weight[0])) if weight else (to_x,)
+    wg, normalized = upcast(g), upcast(x) * scale
+    h = wg * upcast(weight[0]) if weight else wg
+    to_x = downcast(scale * (h - normalized * spread(mean(h * normalized, axes=axes), h, axes)), x)
+    return (to_x, downcast(sum(wg * normalized, axes=rows), weight[0])) if weight else (to_x,)
 
 
 rms_norm = Op("rms_norm", "composite", _norm_type, **_NORM, decompose=_rms_norm, vjp=_rms_norm_vjp, autocast="float32",

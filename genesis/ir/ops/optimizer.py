@@ -6,7 +6,7 @@ from typing import Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import sqrt
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import Samples, case, cases, np, number, positives, reals
 from genesis.ir.types import TensorType
 
@@ -26,7 +26,7 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
     (lr, beta1, beta2, eps, decay, correction1, correction2), families = _split(operands, 7, count)
     updated: list[tuple[Node, ...]] = []
     for p, g, m, v in zip(*families, strict=True):
-        old_p, gradient, old_m, old_v = map(wide, (p, g, m, v))
+        old_p, gradient, old_m, old_v = map(upcast, (p, g, m, v))
         if decoupled:
             old_p = old_p * (1 - lr * decay)
         else:
@@ -35,7 +35,7 @@ def _adamw(*operands: Node, count: int, decoupled: bool) -> tuple[Node, ...]:
         new_v = old_v * beta2 + gradient * gradient * (1 - beta2)
         denominator = sqrt(new_v) / sqrt(correction2) + eps
         new_p = old_p - new_m / denominator * (lr / correction1)
-        updated.append((narrow(new_p, p), narrow(new_m, m), narrow(new_v, v)))
+        updated.append((downcast(new_p, p), downcast(new_m, m), downcast(new_v, v)))
     return tuple(part for family in zip(*updated, strict=True) for part in family)
 
 
@@ -76,13 +76,13 @@ def _sgd(*operands: Node, count: int, momentum: bool, nesterov: bool) -> tuple[N
     (lr, rate, dampening, decay), families = _split(operands, 4, count)
     parameters, buffers = [], []
     for i in range(count):
-        p, g = wide(families[0][i]), wide(families[1][i])
+        p, g = upcast(families[0][i]), upcast(families[1][i])
         step = g + p * decay
         if momentum:
-            buffer = wide(families[2][i]) * rate + step * (1 - dampening)
-            buffers.append(narrow(buffer, families[2][i]))
+            buffer = upcast(families[2][i]) * rate + step * (1 - dampening)
+            buffers.append(downcast(buffer, families[2][i]))
             step = step + buffer * rate if nesterov else buffer
-        parameters.append(narrow(p - step * lr, families[0][i]))
+        parameters.append(downcast(p - step * lr, families[0][i]))
     return tuple(parameters + buffers)
 
 

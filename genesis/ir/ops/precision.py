@@ -1,4 +1,4 @@
-"""In which dtype a composite computes: float16 and bfloat16 are widened to float32 and rounded once."""
+"""In which dtype a composite computes: float16 and bfloat16 are upcast to float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from genesis.ir.ops.pointwise import cast
 from genesis.ir.types import float32
 
 
-def wide(x: Node) -> Node:
+def upcast(x: Node) -> Node:
     """x in at least float32, in which sums and norms are computed. Integers stay as they are."""
     return x if x.dtype.itemsize >= 4 or x.dtype.kind != "float" else cast(x, dtype=float32)
 
 
-def narrow(x: Node, like: Node) -> Node:
+def downcast(x: Node, like: Node) -> Node:
     """x back in the dtype of `like`."""
     return x if x.dtype is like.dtype else cast(x, dtype=like.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import common, log, log1p, maximum
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, case, cases, np, reals
 
 LEAST = -100.0
@@ -15,25 +15,25 @@ LEAST = -100.0
 
 def _logs(x: Node) -> tuple[Node, Node]:
     """log x and log(1 - x), at least `LEAST`."""
-    w = wide(x)
+    w = upcast(x)
     return maximum(log(w), literal(LEAST)), maximum(log1p(-w), literal(LEAST))
 
 
 def _loss(x: Node, target: Node) -> Node:
     yes, no = _logs(x)
-    return narrow((wide(target) - 1.0) * no - wide(target) * yes, x)
+    return downcast((upcast(target) - 1.0) * no - upcast(target) * yes, x)
 
 
 def _vjp(g: Node, x: Node, target: Node, y: Node) -> tuple[Node, Node]:
     """By the target: log(1 - x) - log x, as the formula has it."""
     yes, no = _logs(x)
-    return binary_cross_entropy_backward(g, x, target), g * narrow(no - yes, x)
+    return binary_cross_entropy_backward(g, x, target), g * downcast(no - yes, x)
 
 
 def _back(g: Node, x: Node, target: Node) -> Node:
     """(x - target) / (x·(1 - x)), where that is not too small to divide by."""
-    w = wide(x)
-    return narrow(wide(g) * (w - wide(target)) / maximum((1 - w) * w, literal(1e-12)), x)
+    w = upcast(x)
+    return downcast(upcast(g) * (w - upcast(target)) / maximum((1 - w) * w, literal(1e-12)), x)
 
 
 def _value(x: Any, target: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.pointwise import bitwise_and, cast, cos, ge, left_shift, log, remainder, right_shift, sqrt, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.types import (
     Device,
     DType,
@@ -80,8 +80,8 @@ uniform = Op("uniform", "composite", _drawn, **_DRAW, decompose=_uniform, differ
 
 
 def _normal(seed: Node, draw: Node, shape: tuple[int, ...], dtype: DType, device: Device) -> Node:
-    wide = float64 if dtype is float64 else float32
-    first, second = (cast(_top24(bits), dtype=wide) for bits in _two_words(seed, draw, shape, device))
+    computed_in = float64 if dtype is float64 else float32
+    first, second = (cast(_top24(bits), dtype=computed_in) for bits in _two_words(seed, draw, shape, device))
     radius = sqrt(log((first + 0.5) * 2.0**-24) * -2.0)
     return cast(radius * cos(second * (2 * math.pi * 2.0**-24)), dtype=dtype)
 
@@ -99,8 +99,8 @@ def _integers(seed: Node, draw: Node, low: Node, high: Node, shape: tuple[int, .
               device: Device) -> Node:
     words = [cast(bits, dtype=int64) for bits in _two_words(seed, draw, shape, device)]
     high31, low32 = bitwise_and(words[0], literal(0x7FFFFFFF)), bitwise_and(words[1], literal(0xFFFFFFFF))
-    wide = left_shift(high31, literal(32)) + low32
-    return cast(remainder(wide, high - low) + low, dtype=dtype)
+    word63 = left_shift(high31, literal(32)) + low32
+    return cast(remainder(word63, high - low) + low, dtype=dtype)
 
 
 integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", "device"), defaults={"device": cpu},
@@ -110,9 +110,9 @@ integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", 
 
 def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> Node:
     bits = random_bits(seed, draw, shape=x.type.shape, word=0, device=x.type.device)
-    values = wide(x)
+    values = upcast(x)
     factor = where_(ge(bits, threshold), scale, zeros_like(values))  # chosen after the product it is slower: the
-    return narrow(values * factor, x)  # compiler then takes pairs of 16-bit results apart again
+    return downcast(values * factor, x)  # compiler then takes pairs of 16-bit results apart again
 
 
 dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw: x, decompose=_dropout,

@@ -12,7 +12,7 @@ from genesis.ir.ops.indexing import gather, index_add, scatter
 from genesis.ir.ops.leaves import full, zeros_like
 from genesis.ir.ops.movement import reshape, take_range
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, bitwise_or, cast, eq, floor_divide, isnan, where, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import any, argmax, spread, sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Array, case, cases, integers, np, shuffled
 from genesis.ir.ops.sorting import sort, topk
@@ -116,8 +116,8 @@ def _median_vjp(g: Node, x: Node, y: Node, skip_nan: bool) -> Node:
     axes = tuple(range(x.type.ndim))
     middle = spread(y, x, axes)
     hit = bitwise_or(eq(x, middle), bitwise_and(isnan(x), isnan(middle)))
-    count = sum(wide(cast(hit, dtype=x.type.dtype)), axes=axes)
-    return where_(hit, spread(narrow(wide(g) / count, g), x, axes), 0.0)
+    count = sum(upcast(cast(hit, dtype=x.type.dtype)), axes=axes)
+    return where_(hit, spread(downcast(upcast(g) / count, g), x, axes), 0.0)
 
 
 median: Op = Op("median", "sort", _median_type, attrs=("skip_nan",), decompose=_median, vjp=_median_vjp,

@@ -1,4 +1,4 @@
-"""What is computed a second time instead of being kept: the barrier, and the borders of a checkpointed region.
+"""What is computed a second time instead of being kept: the barrier, and the boundaries of a checkpointed region.
 
 A region's values come in through `enter` and go out through `leave`. Differentiating `leave` builds the region
 again over `recompute`d entries (`passes/graph/autodiff.py`); `passes/remat/remat.py` uses the same barrier on its own
@@ -52,12 +52,12 @@ def inside(end: Node) -> tuple[dict[Node, Node], list[Node]]:
         if node in order:
             stack.pop()
             continue
-        border = (node.op is enter and node["region"] == region) or node.op is watch
-        waiting = [] if border else [x for x in reversed(node.inputs) if x not in order]
+        boundary = (node.op is enter and node["region"] == region) or node.op is watch
+        waiting = [] if boundary else [x for x in reversed(node.inputs) if x not in order]
         if waiting:
             stack.extend(waiting)
             continue
-        if border:
+        if boundary:
             entries[node] = node.inputs[0] if node.op is enter else node
         order[node] = None
         stack.pop()

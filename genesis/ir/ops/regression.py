@@ -6,20 +6,20 @@ from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import abs, common, le, lt, maximum, minimum, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, Samples, case, cases, np, reals
 from genesis.ir.types import TensorType
 
 
 def _huber(x: Node, target: Node, delta: float) -> Node:
-    d = wide(x) - wide(target)
+    d = upcast(x) - upcast(target)
     far = (abs(d) - 0.5 * delta) * delta
-    return narrow(where_(le(abs(d), literal(delta)), d * d * 0.5, far), x)
+    return downcast(where_(le(abs(d), literal(delta)), d * d * 0.5, far), x)
 
 
 def _smooth_l1(x: Node, target: Node, beta: float) -> Node:
-    d = wide(x) - wide(target)
-    return narrow(where_(lt(abs(d), literal(beta)), d * d * (0.5 / beta), abs(d) - 0.5 * beta), x)
+    d = upcast(x) - upcast(target)
+    return downcast(where_(lt(abs(d), literal(beta)), d * d * (0.5 / beta), abs(d) - 0.5 * beta), x)
 
 
 def _clipped(d: Node, bound: float) -> Node:
@@ -27,11 +27,11 @@ def _clipped(d: Node, bound: float) -> Node:
 
 
 def _huber_backward(g: Node, x: Node, target: Node, delta: float) -> Node:
-    return narrow(wide(g) * _clipped(wide(x) - wide(target), delta), x)
+    return downcast(upcast(g) * _clipped(upcast(x) - upcast(target), delta), x)
 
 
 def _smooth_l1_backward(g: Node, x: Node, target: Node, beta: float) -> Node:
-    return narrow(wide(g) * (_clipped(wide(x) - wide(target), beta) / beta), x)
+    return downcast(upcast(g) * (_clipped(upcast(x) - upcast(target), beta) / beta), x)
 
 
 def _type(*types: TensorType, **how: float) -> TensorType:

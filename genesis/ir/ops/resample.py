@@ -16,7 +16,7 @@ from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, inverse, permute, reshape
 from genesis.ir.ops.pointwise import abs, cast, common, eq, floor, maximum, minimum, round, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import Ints, Reads, gathered, last_axes
@@ -121,7 +121,7 @@ def _type(x: TensorType, sizes: Ints, mode: str, align_corners: bool, scales: tu
 def _resample(x: Node, **how: Any) -> Node:
     axes, device = taps_of(x.type.shape[2:], **how), x.type.device
     floating = x.dtype.kind == "float"
-    w = wide(x) if floating or how["mode"].startswith("nearest") else cast(x, dtype=float32)
+    w = upcast(x) if floating or how["mode"].startswith("nearest") else cast(x, dtype=float32)
     n, found = len(axes), [axis.weights(w.dtype if floating else float32, device) for axis in axes]
     seen, _ = gathered(w, [reads for reads, _ in found])
     for axis, (_, weight) in enumerate(found):
@@ -131,13 +131,13 @@ def _resample(x: Node, **how: Any) -> Node:
             seen = seen * reshape(weight, shape=tuple(shape))
     y = sum(seen, axes=last_axes(seen, n)) if found[0][1] is not None else reshape(seen, shape=(
         *x.type.shape[:2], *how["sizes"]))
-    return narrow(y, x) if floating or y.dtype is x.dtype else cast(round(y), dtype=x.dtype)
+    return downcast(y, x) if floating or y.dtype is x.dtype else cast(round(y), dtype=x.dtype)
 
 
 def _backward(g: Node, shape: Ints, **how: Any) -> Node:
     """Axis by axis: the places' gradients times the matrix of weights."""
     axes = taps_of(shape, g.type.shape[2:], **how)
-    found = wide(g)
+    found = upcast(g)
     for number, axis in enumerate(axes, 2):
         rank = found.type.ndim
         order = (*(i for i in range(rank) if i != number), number)
@@ -145,7 +145,7 @@ def _backward(g: Node, shape: Ints, **how: Any) -> Node:
         rows = reshape(moved, shape=(prod(moved.type.shape[:-1]), axis.out))
         rows = matmul(rows, axis.matrix(found.dtype, g.type.device))
         found = permute(reshape(rows, shape=(*moved.type.shape[:-1], axis.size)), axes=inverse(order))
-    return narrow(found, g)
+    return downcast(found, g)
 
 
 def _back_type(g: TensorType, shape: Ints, **how: Any) -> TensorType:

@@ -13,7 +13,7 @@ from genesis.ir.ops.indexing import scatter_add
 from genesis.ir.ops.leaves import zeros_like
 from genesis.ir.ops.movement import pad, take_range
 from genesis.ir.ops.pointwise import abs, common, exp, gt, log, lt, where_
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import (
     ANY,
     FLOAT,
@@ -195,12 +195,12 @@ def _logcumsumexp_type(x: TensorType, axis: int, reverse: bool) -> TensorType:
 
 def _logcumsumexp_vjp(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> Node:
     """Σ over j ≥ i of g_j · exp(x_i - y_j), in logarithms so that no term overflows: for g > 0 and g < 0 apart."""
-    g_, x_, y_ = wide(g), wide(x), wide(y)
+    g_, x_, y_ = upcast(g), upcast(x), upcast(y)
     size = log(abs(g_))
     least = literal(float(g_.type.dtype.min or 0))
     parts = [exp(logcumsumexp(where_(sign(g_, literal(0.0)), size, least) - y_, axis=axis, reverse=not reverse) + x_)
              for sign in (gt, lt)]
-    return narrow(parts[0] - parts[1], x)
+    return downcast(parts[0] - parts[1], x)
 
 
 def _log_sums(x: Any, axis: int) -> Any:

@@ -60,13 +60,13 @@ def _summed(flat: Node, values: Node, at: Node, touched: Node, include_self: boo
 
 
 def _mean(flat: Node, values: Node, at: Node, touched: Node, include_self: bool) -> Node:
-    wide = float32 if flat.type.dtype.itemsize < 4 and flat.type.dtype.kind == "float" else flat.type.dtype
-    total = _summed(cast(flat, dtype=wide), cast(values, dtype=wide), at, touched, include_self)
-    ones = full_like(cast(values, dtype=wide), 1)
-    start = full(flat.type.shape, 1 if include_self else 0, wide, flat.type.device)
+    summed_in = float32 if flat.type.dtype.itemsize < 4 and flat.type.dtype.kind == "float" else flat.type.dtype
+    total = _summed(cast(flat, dtype=summed_in), cast(values, dtype=summed_in), at, touched, include_self)
+    ones = full_like(cast(values, dtype=summed_in), 1)
+    start = full(flat.type.shape, 1 if include_self else 0, summed_in, flat.type.device)
     counts = maximum(index_add(start, at, ones, axis=0), full_like(start, 1))
-    found = total / counts if wide.kind == "float" else floor_divide(total, counts)
-    return cast(where_(touched, found, cast(flat, dtype=wide)), dtype=flat.type.dtype)
+    found = total / counts if summed_in.kind == "float" else floor_divide(total, counts)
+    return cast(where_(touched, found, cast(flat, dtype=summed_in)), dtype=flat.type.dtype)
 
 
 def _extreme(largest: bool) -> Any:
@@ -81,14 +81,14 @@ def _extreme(largest: bool) -> Any:
 
 
 def _product(flat: Node, values: Node, at: Node, touched: Node, include_self: bool) -> Node:
-    wide = float64 if values.type.dtype.kind == "int" or values.type.dtype is float64 else float32
+    summed_in = float64 if values.type.dtype.kind == "int" or values.type.dtype is float64 else float32
     ordered = sort(at, axis=0, descending=False)
     where, order = item(ordered, index=0), item(ordered, index=1)
-    x = cast(take(values, order, axis=0), dtype=wide)
+    x = cast(take(values, order, axis=0), dtype=summed_in)
     first = ne(where, shifted(where, 0, 1, -1))
     runs = recurrence(where_(first, zeros_like(x), x), where_(first, x, zeros_like(x)), axis=0, reverse=False)
-    products = index_copy(full(flat.type.shape, 1, wide, flat.type.device), where, runs, axis=0)
-    start = cast(flat, dtype=wide)
+    products = index_copy(full(flat.type.shape, 1, summed_in, flat.type.device), where, runs, axis=0)
+    start = cast(flat, dtype=summed_in)
     found = products * start if include_self else products
     return cast(where_(touched, found, start), dtype=flat.type.dtype)
 

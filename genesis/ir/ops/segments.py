@@ -19,7 +19,7 @@ from genesis.ir.ops.control import item
 from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, inverse, permute, reshape, take_range
 from genesis.ir.ops.pointwise import cast, eq, where_
-from genesis.ir.ops.precision import wide
+from genesis.ir.ops.precision import upcast
 from genesis.ir.ops.samples import (
     ANY,
     NUMERIC,
@@ -73,7 +73,7 @@ def _sums_of(rows: Node, ids: Node, size: int) -> Node:
 
 def _parts(source: Node, ids: Node, order: Node, chunk: int) -> tuple[Node, Node]:
     from genesis.ir.ops.indexing import take
-    rows = take(wide(source), order, axis=1)
+    rows = take(upcast(source), order, axis=1)
     return _sums_of(rows, ids, FINE), _sums_of(rows, ids, chunk)
 
 

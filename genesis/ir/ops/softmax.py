@@ -7,7 +7,7 @@ from typing import Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import common, exp, log
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
 from genesis.ir.ops.samples import FLOAT, Samples, Values, case, cases, np, positives, reals
 from genesis.ir.types import TensorType
@@ -20,9 +20,9 @@ def _float_type(x: TensorType, axis: int) -> TensorType:
 def _softmax(x: Node, axis: int) -> Node:
     if not x.type.numel:  # rows of nothing have no maximum
         return x
-    w = wide(x)
+    w = upcast(x)
     e = exp(w - spread(max(w, axes=(axis,)), w, (axis,)))
-    return narrow(e / spread(sum(e, axes=(axis,)), e, (axis,)), x)
+    return downcast(e / spread(sum(e, axes=(axis,)), e, (axis,)), x)
 
 
 def _softmax_vjp(g: Node, x: Node, y: Node, axis: int) -> Node:
@@ -30,8 +30,8 @@ def _softmax_vjp(g: Node, x: Node, y: Node, axis: int) -> Node:
 
 
 def _softmax_backward(g: Node, y: Node, axis: int) -> Node:
-    wg, wy = wide(g), wide(y)
-    return narrow(wy * (wg - spread(sum(wg * wy, axes=(axis,)), wg, (axis,))), y)
+    wg, wy = upcast(g), upcast(y)
+    return downcast(wy * (wg - spread(sum(wg * wy, axes=(axis,)), wg, (axis,))), y)
 
 
 def _rows(*values: Values) -> Samples:
@@ -59,14 +59,14 @@ softmax_backward = Op("softmax_backward", "composite", lambda g, y, axis: y, att
 def _log_softmax(x: Node, axis: int) -> Node:
     if not x.type.numel:
         return x
-    w = wide(x)
+    w = upcast(x)
     shifted = w - spread(max(w, axes=(axis,)), w, (axis,))
-    return narrow(shifted - spread(log(sum(exp(shifted), axes=(axis,))), w, (axis,)), x)
+    return downcast(shifted - spread(log(sum(exp(shifted), axes=(axis,))), w, (axis,)), x)
 
 
 def _log_softmax_backward(g: Node, y: Node, axis: int) -> Node:
-    wg, wy = wide(g), wide(y)
-    return narrow(wg - exp(wy) * spread(sum(wg, axes=(axis,)), wg, (axis,)), y)
+    wg, wy = upcast(g), upcast(y)
+    return downcast(wg - exp(wy) * spread(sum(wg, axes=(axis,)), wg, (axis,)), y)
 
 
 log_softmax = Op("log_softmax", "composite", _float_type, attrs=("axis",), decompose=_log_softmax, ulp=4,

@@ -26,7 +26,7 @@ from genesis.ir.ops.pointwise import (
     sin,
     where_,
 )
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, Array, Literal, Samples, case, each, np, positives, precise, reals
 from genesis.ir.types import TensorType, float64
 
@@ -49,10 +49,10 @@ def sin_pi(x: Node) -> Node:
 
 
 def _sinc(x: Node) -> Node:
-    wider = wide(x)
+    wider = upcast(x)
     at_zero = eq(wider, literal(0))
     safe = where_(at_zero, 1.0, wider)
-    return narrow(where_(at_zero, 1.0, sin_pi(safe) / (safe * math.pi)), x)
+    return downcast(where_(at_zero, 1.0, sin_pi(safe) / (safe * math.pi)), x)
 
 
 def _sinc_vjp(g: Node, x: Node, y: Node) -> Node:
@@ -70,10 +70,10 @@ sinc: Op = _op("sinc", "sin(πx) / (πx), 1 at 0.", each(reals(-3, 3), scale=1),
 # logit and erfinv
 
 def _logit(x: Node, eps: Node | None = None) -> Node:
-    wider = wide(x)
+    wider = upcast(x)
     if eps is not None:
         wider = clamp(wider, eps, 1 - eps)
-    return narrow(log(wider / (1 - wider)), x)
+    return downcast(log(wider / (1 - wider)), x)
 
 
 def _logit_vjp(g: Node, x: Node, *rest: Node) -> tuple[Node, ...]:

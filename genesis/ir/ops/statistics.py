@@ -22,7 +22,7 @@ from genesis.ir.ops.pointwise import (
     sqrt,
     where_,
 )
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import REDUCE, max, min, over, reduced, reduced_shape, reduced_type, spread, sum
 from genesis.ir.ops.samples import ANY, FLOAT, Array, Samples, case, cases, forward_only, np, reals
 from genesis.ir.sym_int import real
@@ -44,9 +44,9 @@ def _divisor(x: Node, axes: Axes, correction: float) -> float:
 
 
 def _var(x: Node, axes: Axes, keepdims: bool, correction: float) -> Node:
-    wider = wide(x)
+    wider = upcast(x)
     centred = wider - spread(sum(wider, axes=axes, keepdims=True) / (real(_count(x, axes)) or math.nan), x, axes)
-    return narrow(sum(centred * centred, axes=axes, keepdims=keepdims) / _divisor(x, axes, correction), x)
+    return downcast(sum(centred * centred, axes=axes, keepdims=keepdims) / _divisor(x, axes, correction), x)
 
 
 def _var_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, correction: float) -> Node:
@@ -99,18 +99,18 @@ def _norm_type(x: TensorType, axes: Axes, keepdims: bool, p: float) -> TensorTyp
 
 
 def _norm(x: Node, axes: Axes, keepdims: bool, p: float) -> Node:
-    wider = wide(x)
+    wider = upcast(x)
     size = abs(wider)
     how: dict[str, Any] = {"axes": axes, "keepdims": keepdims}
     if math.isinf(p):
-        return narrow((max if p > 0 else min)(size, **how), x)
+        return downcast((max if p > 0 else min)(size, **how), x)
     if p == 0:
-        return narrow(sum(cast(ne(wider, literal(0)), dtype=wider.type.dtype), **how), x)
+        return downcast(sum(cast(ne(wider, literal(0)), dtype=wider.type.dtype), **how), x)
     if p == 1:
-        return narrow(sum(size, **how), x)
+        return downcast(sum(size, **how), x)
     if p == 2:
-        return narrow(sqrt(sum(wider * wider, **how)), x)
-    return narrow(pow(sum(pow(size, literal(float(p))), **how), literal(1 / p)), x)
+        return downcast(sqrt(sum(wider * wider, **how)), x)
+    return downcast(pow(sum(pow(size, literal(float(p))), **how), literal(1 / p)), x)
 
 
 def _norm_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, p: float) -> Node | None:
@@ -157,13 +157,13 @@ vector_norm: Op = Op("vector_norm", "composite", _norm_type, attrs=("axes", "kee
 
 def _logsumexp(x: Node, axes: Axes, keepdims: bool) -> Node:
     """With the largest element taken out first, unless that is infinite."""
-    wider = wide(x)
+    wider = upcast(x)
     if _count(x, axes) == 0:
-        return narrow(log(sum(exp(wider), axes=axes, keepdims=keepdims)), x)
+        return downcast(log(sum(exp(wider), axes=axes, keepdims=keepdims)), x)
     top = max(wider, axes=axes, keepdims=True)
     top = where_(isinf(top), 0.0, top)
     total = log(sum(exp(wider - spread(top, x, axes)), axes=axes, keepdims=True)) + top
-    return narrow(reshape(total, shape=reduced_shape(x.type.shape, axes, keepdims)), x)
+    return downcast(reshape(total, shape=reduced_shape(x.type.shape, axes, keepdims)), x)
 
 
 def _logsumexp_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool) -> Node:
@@ -199,9 +199,9 @@ nansum: Op = Op("nansum", "composite", lambda x, axes, keepdims: _float_type("na
 
 
 def _nanmean(x: Node, axes: Axes, keepdims: bool) -> Node:
-    wider = wide(x)
+    wider = upcast(x)
     count = sum(cast(bitwise_not(isnan(wider)), dtype=wider.type.dtype), axes=axes, keepdims=keepdims)
-    return narrow(nansum(wider, axes=axes, keepdims=keepdims) / count, x)
+    return downcast(nansum(wider, axes=axes, keepdims=keepdims) / count, x)
 
 
 nanmean: Op = Op("nanmean", "composite", lambda x, axes, keepdims: _float_type("nanmean", x, axes, keepdims), **REDUCE,

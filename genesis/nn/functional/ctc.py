@@ -57,11 +57,11 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     inputs, labels = (as_tensor(n, device=device).reshape(-1).to(int64) for n in (input_lengths, target_lengths))
     if inputs.type.shape != (batch,) or labels.type.shape != (batch,):
         raise failure(op, "input_lengths and target_lengths must be of size batch_size", named)
-    wide = x.to(float32) if x.type.dtype.itemsize < 4 else x
-    scale = logsumexp(wide, -1, True)
-    wide = wide - (scale - scale.detach())  # torch's gradient is that of probabilities that keep adding up to 1
+    upcast = x.to(float32) if x.type.dtype.itemsize < 4 else x
+    scale = logsumexp(upcast, -1, True)
+    upcast = upcast - (scale - scale.detach())  # torch's gradient is that of probabilities that keep adding up to 1
     ids = _rows(targets.to(device).to(int64), labels, batch)
-    loss = _nll(wide, ids, inputs, labels, blank)
+    loss = _nll(upcast, ids, inputs, labels, blank)
     impossible = loss > -NEVER / 2
     loss = where(impossible, loss.new_full((), 0.0 if zero_infinity else float("inf")), loss).to(x.type.dtype)
     if reduction == "mean":

@@ -100,8 +100,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     if mode == "bicubic" and n != 2:
         raise failure(op, "bicubic interpolation only supports 4D input", named)
     dtype = input.type.dtype
-    wide = float32 if dtype.itemsize < 4 else dtype
-    input, grid = to_dtype(input, wide), to_dtype(grid, wide)
+    computed_in = float32 if dtype.itemsize < 4 else dtype
+    input, grid = to_dtype(input, computed_in), to_dtype(grid, computed_in)
     axes = [_Axis(size, padding_mode, bool(align_corners)) for size in input.type.shape[2:]]
     taps = [getattr(axis, mode)(grid[..., n - 1 - d]) for d, axis in enumerate(axes)]
     flat = input.reshape(*input.type.shape[:2], -1)

@@ -21,7 +21,7 @@ from genesis.ir.ops.convolution_last import (
     convolution_last,
     convolution_weight_last,
 )
-from genesis.ir.ops.precision import narrow
+from genesis.ir.ops.precision import downcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.sym_int import estimate
 from genesis.ir.types import TensorType
@@ -81,4 +81,4 @@ def weight_last(node: Node, gpu: Gpu) -> tuple[Node, ...]:
     places = estimate(g.type.shape[0]) * prod(g.type.shape[2:])
     splits = max(1, min(EACH * gpu.multiprocessors // tiles, places // SHARE))
     parts = convolution_weight_last(channels_last(g), channels_last(x), splits=splits, **node.attributes)
-    return (channels_first(narrow(sum(parts, axes=(0,)), g)),)
+    return (channels_first(downcast(sum(parts, axes=(0,)), g)),)

@@ -19,7 +19,7 @@ from genesis.ir.ops.flash_attention import (
     flash_attention_dq,
     gradient_of_scores,
 )
-from genesis.ir.ops.precision import narrow, wide
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.types import TensorType
 from genesis.passes.gpu import Gpu
@@ -119,13 +119,13 @@ def _flash_backward(node: Node) -> Results:
     """
     g, q, k, v, y, *mask = node.inputs
     lse = item(flash_attention(q, k, v, *mask, **node.attributes), index=1)
-    delta = sum(wide(g) * wide(y), axes=(g.type.ndim - 1,))
+    delta = sum(upcast(g) * upcast(y), axes=(g.type.ndim - 1,))
     operands = (g, q, k, v, lse, delta, *mask)
     dkv = flash_attention_dkv(*operands, **node.attributes)
     results = (flash_attention_dq(*operands, **node.attributes), item(dkv, index=0), item(dkv, index=1))
     if len(node.type) == 3:
         return results
-    return (*results, narrow(gradient_of_scores(*operands, **node.attributes)[1], mask[0]))
+    return (*results, downcast(gradient_of_scores(*operands, **node.attributes)[1], mask[0]))
 
 
 PATTERNS: dict[str, Pattern] = {

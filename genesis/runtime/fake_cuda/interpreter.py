@@ -208,9 +208,9 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     """total + a·b in the dtype of the total."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
-    wide = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data
+    upcast = [builder.create_fp_to_fp(x, tl.float32, None).data if x.dtype.scalar == tl.bfloat16 else x.data
             for x in (a, b)]
-    product = np.matmul(*(x.astype(total.data.dtype) for x in wide))
+    product = np.matmul(*(x.astype(total.data.dtype) for x in upcast))
     return TensorHandle(product + total.data, total.dtype.scalar)
 
 

@@ -32,7 +32,7 @@ CHANGED = {
     "overwritten reads memory": (
         "graph(%x: f32[4], %m: f32[4]) { %z: f32[4] = overwritten(%x, %m) %s: f32[4] = sin(%z) return %s }",
         "graph(%x: f32[4], %m: f32[4]) { %s: f32[4] = sin(%m) return %s }"),
-    "a region's borders": (
+    "a region's boundaries": (
         "graph(%x: f32[4]) { %e: f32[4] = enter(%x, region=0) %y: f32[4] = exp(%e) %l: (f32[4],) = leave(%y, region=0) "
         "%r: f32[4] = item(%l, index=0) return %r }",
         "graph(%x: f32[4]) { %y: f32[4] = exp(%x) return %y }"),
