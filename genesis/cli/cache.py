@@ -32,23 +32,23 @@ def run(arguments: argparse.Namespace) -> int:
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
     asked = [kind for kind in KINDS if getattr(arguments, f"{kind}s")] or KINDS
-    entries = {"kernel": KernelCache().entries, "plan": PlanCache().entries}
-    refusal = entries["kernel"].refusal()
-    if refusal:
-        print(f"not used: {refusal}\n  try: look at what is in it, then `chmod go-w` it or remove it; or set "
+    stores = {"kernel": KernelCache().store, "plan": PlanCache().store}
+    unused = stores["kernel"].why_unused()
+    if unused is not None:
+        print(f"not used: {unused}\n  try: look at what is in it, then `chmod go-w` it or remove it; or set "
               "GENESIS_CACHE_DIR")
         return 1
-    files = {kind: list(entries[kind].files()) for kind in asked}
+    files = {kind: list(stores[kind].files()) for kind in asked}
     if arguments.action == "list":
         for row in _rows([(kind, file) for kind in asked for file in files[kind]]):
             print(row)
     if arguments.action == "clear":
-        removed = {kind: entries[kind].clear() for kind in asked}
-        print(f"{entries['kernel'].directory}: removed {_words(removed)}")
+        removed = {kind: stores[kind].clear() for kind in asked}
+        print(f"{stores['kernel'].directory}: removed {_words(removed)}")
     else:
         total = sum(file.stat().st_size for kind in asked for file in files[kind])
         counts = {kind: len(files[kind]) for kind in asked}
-        print(f"{entries['kernel'].directory}: {_words(counts)}, {total / 1e6:.1f} MB")
+        print(f"{stores['kernel'].directory}: {_words(counts)}, {total / 1e6:.1f} MB")
     return 0
 
 
@@ -67,8 +67,8 @@ def _what(kind: str, file: Path) -> str:
     """A kernel's name, or how many launches a plan has."""
     from genesis.runtime.cuda.kernel_cache import KernelCache
     from genesis.runtime.plan_cache import PlanCache
-    entries = KernelCache(file.parent).entries if kind == "kernel" else PlanCache(file.parent).entries
-    found = entries.read(file.stem)
+    store = KernelCache(file.parent).store if kind == "kernel" else PlanCache(file.parent).store
+    found = store.read(file.stem)
     if found is None:
         return "damaged, or of another version"
     if kind == "kernel":

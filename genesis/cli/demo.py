@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, Step
+from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, TrainingStep
 
 HELP = "train a small language model and write a report"
 
@@ -85,13 +85,13 @@ def _train(settings: Settings) -> tuple[Outcome, Any]:
     print(f"model: {model.parameter_count():,} parameters, {settings.layers} layers of width {settings.dim}, "
           f"on {settings.device}", flush=True)
 
-    steps: list[Step] = []
+    steps: list[TrainingStep] = []
     validations: list[tuple[int, float]] = []
     compiled: list[Any] = [None]
     every = max(1, settings.steps // VALIDATIONS)
     shown = progress.make_progress(settings.steps)
 
-    def after_step(step: Step) -> None:
+    def after_step(step: TrainingStep) -> None:
         steps.append(step)
         metrics.write(step)
         shown.step(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol, Self
 
-from genesis.cli.record import Step
+from genesis.cli.record import TrainingStep
 
 _PLAIN_LINES = 20  # how many progress lines a run prints when its output is not a terminal
 
@@ -16,7 +16,7 @@ class Progress(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Training got this far."""
 
     def note(self, text: str) -> None:
@@ -28,10 +28,10 @@ def make_progress(total: int) -> Progress:
     return LiveProgress(total) if sys.stdout.isatty() else PlainProgress(total)
 
 
-def remaining(step: Step, first: Step, total: int) -> float:
+def remaining(step: TrainingStep, first: TrainingStep, total: int) -> float:
     """Seconds until the last step, by the pace since the first step (which compiled the program).
 
-    >>> remaining(Step(11, 2.0, 1e-3, 0.0, 7.0), Step(1, 5.0, 1e-3, 0.0, 2.0), 21)
+    >>> remaining(TrainingStep(11, 2.0, 1e-3, 0.0, 7.0), TrainingStep(1, 5.0, 1e-3, 0.0, 2.0), 21)
     5.0
     """
     done = step.step - first.step
@@ -44,7 +44,7 @@ class PlainProgress:
     def __init__(self, total: int):
         self._total = total
         self._every = max(1, total // _PLAIN_LINES)
-        self._first: Step | None = None
+        self._first: TrainingStep | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +52,7 @@ class PlainProgress:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TrainingStep) -> None:
         self._first = self._first or step
         if step is self._first or step.step % self._every == 0 or step.step == self._total:
             left = remaining(step, self._first, self._total)
@@ -70,7 +70,7 @@ class LiveProgress:
     def __init__(self, total: int):
         from rich import progress
         self._total = total
-        self._first: Step | None = None
+        self._first: TrainingStep | None = None
         self._bar = progress.Progress(
             progress.TextColumn("step"), progress.MofNCompleteColumn(), progress.BarColumn(bar_width=24),
             progress.TextColumn("loss [bold]{task.fields[loss]}[/bold]"),
@@ -85,7 +85,7 @@ class LiveProgress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: TrainingStep) -> None:
         self._first = self._first or step
         left = remaining(step, self._first, self._total)
         self._bar.update(self._task, completed=step.step, loss=f"{step.loss:.4f}", speed=f"{step.tokens_per_s:,.0f}",

@@ -27,7 +27,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One training step. `elapsed` is seconds since training began; loss in nats per byte."""
 
     step: int
@@ -68,7 +68,7 @@ class Outcome:
     settings: Settings
     parameters: int
     corpus: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[TrainingStep, ...]
     validations: tuple[tuple[int, float], ...]
     bars: Bars
     prompt: str
@@ -93,7 +93,7 @@ class MetricsFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
 
-    def write(self, step: Step) -> None:
+    def write(self, step: TrainingStep) -> None:
         """Add a step. JSON has no NaN: a number that is none becomes null."""
         row = {name: None if isinstance(value, float) and not math.isfinite(value) else value
                for name, value in asdict(step).items()}

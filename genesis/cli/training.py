@@ -11,7 +11,7 @@ import numpy as np
 
 import genesis
 from genesis.cli.corpus import Bytes
-from genesis.cli.record import Settings, Step
+from genesis.cli.record import Settings, TrainingStep
 
 WARMUP_STEPS = 20
 FINAL_LR_SHARE = 0.1
@@ -58,7 +58,7 @@ def windows(data: Bytes, starts: Any, settings: Settings) -> tuple[Any, Any]:
     return (genesis.tensor(taken[:, :-1], device=settings.device), genesis.tensor(taken[:, 1:], device=settings.device))
 
 
-def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[Step], None]) -> None:
+def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[TrainingStep], None]) -> None:
     """Train for `settings.steps` steps; `after_step` hears of each, in order, once its loss is known."""
     optimizer = build_optimizer(model, settings)
     random = np.random.default_rng(settings.seed)
@@ -78,7 +78,7 @@ def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[Ste
             now = time.perf_counter()
             speed = len(pending) * settings.batch * settings.context / (now - last)
             for (number, rate, _), value in zip(pending, losses, strict=True):
-                after_step(Step(number, value, rate, speed, now - began))
+                after_step(TrainingStep(number, value, rate, speed, now - began))
             pending.clear()
             last = time.perf_counter()  # what `after_step` does, such as validation, is not training
 

@@ -131,8 +131,8 @@ class CUDABackend(Backend):
 
     def executor(self, plan: Plan) -> Executor:
         if plan.kept:
-            from genesis.runtime.cuda.shadow_executor import KeepingExecutor
-            return KeepingExecutor(plan)
+            from genesis.runtime.cuda.shadow_executor import ShadowWeightsExecutor
+            return ShadowWeightsExecutor(plan)
         from genesis.runtime.cuda.executor import CudaExecutor
         return CudaExecutor(plan)
 

@@ -359,7 +359,7 @@ def live_differentiable() -> list[Storage]:
     return found
 
 
-Step = tuple[Any, tuple]
+ViewStep = tuple[Any, tuple]
 
 
 class View:
@@ -373,7 +373,7 @@ class View:
 
     __slots__ = ("leaf_steps", "offset", "steps", "strides", "turned")
 
-    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[Step, ...], leaf_steps: int = 0):
+    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[ViewStep, ...], leaf_steps: int = 0):
         self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
         self.turned = 0 in strides or any(map(lt, strides, strides[1:]))
 

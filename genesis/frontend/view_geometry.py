@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from genesis.frontend.storage import Step, View
+from genesis.frontend.storage import View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement as m
 from genesis.ir.types import TensorType, row_major, tensor_type
@@ -54,7 +54,7 @@ def is_row_major(kind: TensorType, part: View | None, order: Sequence[int] = ())
 
 
 def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: tuple[int, ...],
-          steps: tuple[Step, ...], offset: int = 0) -> Shown:
+          steps: tuple[ViewStep, ...], offset: int = 0) -> Shown:
     """What the steps select of the part; the offset counts from its first element."""
     if part is None:
         found = View(strides, offset, steps)

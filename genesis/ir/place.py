@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from genesis.ir.types import TensorType
 
-Memory = tuple[str, int]
+MemoryRef = tuple[str, int]
 """What a place is in: its `where` and, of an input or output, its index. The others are one memory each."""
 
 
@@ -26,7 +26,7 @@ class Place:
     type: TensorType
 
 
-def memory_of(place: Place) -> Memory:
+def memory_of(place: Place) -> MemoryRef:
     """What the place is in. Places in different memories never overlap."""
     where = place.where
     return where, place.index if where == "input" or where == "output" else 0

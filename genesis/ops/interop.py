@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, over
-from genesis.frontend.storage import STRIDED, Cell, Step, Storage, View
+from genesis.frontend.storage import STRIDED, Cell, Storage, View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ir.types import Device, cpu, dtype_of_numpy, row_major, tensor_type
@@ -46,7 +46,7 @@ def over_memory(memory: Any, shape: Sequence[int], strides: Sequence[int], dtype
     return over(storage, tensor_type(shape, dtype, device), part)
 
 
-def strided_steps(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> tuple[Step, ...] | None:
+def strided_steps(shape: tuple[int, ...], strides: tuple[int, ...], count: int) -> tuple[ViewStep, ...] | None:
     """Movement ops from `count` elements in a row to a view with these strides; None if one is no multiple of those
     inside it.
 
@@ -66,7 +66,7 @@ def strided_steps(shape: tuple[int, ...], strides: tuple[int, ...], count: int) 
     total = last
     for size in whole:
         total *= size
-    steps: list[Step] = []
+    steps: list[ViewStep] = []
     if total > count:
         steps.append((movement.pad, ((0,), (total - count,), 0)))
     steps.append((movement.reshape, ((*whole, last) if last > 1 else tuple(whole),)))

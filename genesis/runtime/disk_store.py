@@ -1,4 +1,4 @@
-"""A directory of files that are there whole or not at all: what the kernel cache and the plan cache keep.
+"""A disk store: a directory of files that are there whole or not at all, for the kernel cache and the plan cache.
 
 An entry is one file: a line that names the format and the sha256 of the rest, a line of JSON with its full key, bytes.
 It is written aside and renamed, so a reader sees a whole entry or none, and two processes may write the same one. An
@@ -19,26 +19,28 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+"""Mode bits of a file or directory that somebody but its owner can write to."""
 
-ABANDONED: Final = 3600.0
-"""Seconds after which a file that is still aside belongs to a process that was killed: writing takes far less."""
+ABANDONED_SECONDS: Final = 3600.0
+"""Age in seconds from which a temporary file is taken to be a killed process's: writing one takes far less."""
 
-ASIDE: Final = ".tmp"
+TEMPORARY: Final = ".tmp"
+"""Ending of an entry's file while it is being written, before it is renamed to its own name."""
 
 
 class Entry(NamedTuple):
-    """What an entry holds."""
+    """What an entry holds: small facts that JSON can say, and bytes."""
 
     meta: dict[str, Any]
     content: bytes
 
 
-class NotUsed(OSError):
-    """A directory that somebody else can have written to. It is left as it is: its owner must decide about it."""
+class UnsafeDirectory(OSError):
+    """Somebody else can have written to the directory. It is left as it is: its owner must decide about it."""
 
 
-class Entries:
-    """Entries of one kind, in a directory that nobody but its owner can write to.
+class DiskStore:
+    """DiskStore of one kind, in a directory that nobody but its owner can write to.
 
     Args:
         directory: made when first written to, for its owner alone. One that is there is used as it is, or not at all.
@@ -46,12 +48,12 @@ class Entries:
         version: of the format; entries of another one count as missing.
 
     >>> import tempfile
-    >>> entries = Entries(Path(tempfile.mkdtemp()), "kernel", 1)
-    >>> entries.write("add", {"num_warps": 4}, b"ELF...")
+    >>> store = DiskStore(Path(tempfile.mkdtemp()), "kernel", 1)
+    >>> store.write("add", {"num_warps": 4}, b"ELF...")
     True
-    >>> entries.get("add")
+    >>> store.get("add")
     Entry(meta={'num_warps': 4}, content=b'ELF...')
-    >>> entries.get("mul") is None
+    >>> store.get("mul") is None
     True
     """
 
@@ -98,7 +100,7 @@ class Entries:
         return True
 
     def write(self, key: str, meta: dict[str, Any], content: bytes = b"") -> bool:
-        """Write an entry, over what is there; whether that worked.
+        """Write an entry over the one that is there; returns whether that worked.
 
         A full disk, a read-only home or a directory that others can write to is no error: what was to be kept is made
         again next time.
@@ -134,7 +136,7 @@ class Entries:
             return iter(())
 
     def clear(self) -> int:
-        """Remove all entries, and what killed processes have left; how many entries there were."""
+        """Remove all entries, and files that killed processes left; returns how many entries there were."""
         files = list(self.files())
         for file in files:
             file.unlink(missing_ok=True)
@@ -145,13 +147,13 @@ class Entries:
             pass
         return len(files)
 
-    def refusal(self) -> str:
-        """Why the directory is not used; '' if it is used, or not there."""
+    def why_unused(self) -> str | None:
+        """Why the directory is not used; None if it is used, or is not there yet."""
         try:
             with self._opened():
-                return ""
+                return None
         except FileNotFoundError:
-            return ""
+            return None
         except OSError as error:
             return str(error)
 
@@ -161,7 +163,7 @@ class Entries:
     def _sweep(self, directory: int) -> None:
         if not self._swept:
             self._swept = True
-            _sweep(directory, time.time() - ABANDONED)
+            _sweep(directory, time.time() - ABANDONED_SECONDS)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -170,26 +172,27 @@ class Entries:
         All is done through the descriptor, so that what was checked is what is used.
 
         Raises:
-            NotUsed: somebody else owns it, or the link that leads to it, or can write to it.
+            UnsafeDirectory: somebody else owns it, or the link that leads to it, or can write to it.
             OSError: it is not there, or is no directory.
         """
         link = os.lstat(self.directory)
         if stat.S_ISLNK(link.st_mode) and link.st_uid not in (os.geteuid(), 0):
-            raise NotUsed(f"{self.directory} is a link that belongs to user {link.st_uid}")
+            raise UnsafeDirectory(f"{self.directory} is a link that belongs to user {link.st_uid}")
         directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             found = os.fstat(directory)
             if found.st_uid != os.geteuid():
-                raise NotUsed(f"{self.directory} belongs to user {found.st_uid}")
+                raise UnsafeDirectory(f"{self.directory} belongs to user {found.st_uid}")
             if found.st_mode & WRITABLE_BY_OTHERS:
-                raise NotUsed(f"{self.directory} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})")
+                mode = stat.S_IMODE(found.st_mode)
+                raise UnsafeDirectory(f"{self.directory} can be written to by others (mode {mode:o})")
             yield directory
         finally:
             os.close(directory)
 
 
 def name_of(key: str) -> str:
-    """A key of any length as the name of a file."""
+    """The name of a key's entry, in which a key of any length fits: its sha256."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -223,7 +226,7 @@ def _read_own(file: str, directory: int) -> bytes:
     with open(handle, "rb") as opened:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & WRITABLE_BY_OTHERS:
-            raise NotUsed(f"{file} is no file that only this user can have written")
+            raise UnsafeDirectory(f"{file} is no file that only this user can have written")
         return opened.read()
 
 
@@ -232,7 +235,7 @@ def _write_whole(file: str, directory: int, content: bytes) -> None:
 
     The directory is not brought to the disk: an entry that a crash forgets is made again.
     """
-    aside = f"{file[:16]}-{os.urandom(8).hex()}{ASIDE}"
+    aside = f"{file[:16]}-{os.urandom(8).hex()}{TEMPORARY}"
     handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
     try:
         with open(handle, "wb") as opened:
@@ -246,9 +249,9 @@ def _write_whole(file: str, directory: int, content: bytes) -> None:
 
 
 def _sweep(directory: int, before: float) -> None:
-    """Remove what was written aside before a time (0: at any time) and never became an entry."""
+    """Remove temporary files that were written before a time (0: at any time) and never became an entry."""
     for file in os.listdir(directory):
-        if file.endswith(ASIDE):
+        if file.endswith(TEMPORARY):
             try:
                 if not before or os.stat(file, dir_fd=directory, follow_symlinks=False).st_mtime < before:
                     os.unlink(file, dir_fd=directory)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genesis.ir.place import Memory, Place, memory_of
+from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
 
 
@@ -90,7 +90,7 @@ class Table:
         numbers = list(self.entries)
         for at, _ in others:
             numbers[at] = 0
-        memories: dict[Memory, int] = {}
+        memories: dict[MemoryRef, int] = {}
         memory = [memories.setdefault(memory_of(place), len(memories)) for place in places]
         return TableParts(np.array(numbers, np.int64), checks, places, np.array(positions, np.int64), memories,
                           np.array(memory, np.int64), np.array([place.offset for place in places], np.int64))
@@ -113,11 +113,11 @@ class TableParts(NamedTuple):
     checks: list[tuple[int, Check]]
     places: list[Place]
     positions: np.ndarray
-    memories: dict[Memory, int]
+    memories: dict[MemoryRef, int]
     memory: np.ndarray
     offsets: np.ndarray
 
-    def reaches(self, memories: Iterable[Memory]) -> bool:
+    def reaches(self, memories: Iterable[MemoryRef]) -> bool:
         """Is a place in one of these?"""
         return not self.memories.keys().isdisjoint(memories)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from genesis.runtime.cuda.kernel_cache import KernelCache
-from genesis.runtime.disk_store import Entries, default_directory
+from genesis.runtime.disk_store import DiskStore, default_directory
 from genesis.runtime.plan import KernelImage, Plan
 from genesis.runtime.plan_form import PlanForm, from_json
 from genesis.runtime.stored_form import Malformed
@@ -28,7 +28,7 @@ class PlanCache:
 
     def __init__(self, directory: str | Path | None = None):
         place = Path(directory) if directory is not None else default_directory()
-        self.entries = Entries(place, "plan", FORMAT)
+        self.store = DiskStore(place, "plan", FORMAT)
         self._kernels = KernelCache(place)
         self._images: dict[str, KernelImage] = {}  # of plans that were read: other sizes have the same kernels
 
@@ -37,7 +37,7 @@ class PlanCache:
 
         An entry that cannot be used is removed: the plan is then made and written anew.
         """
-        found = self.entries.get(key)
+        found = self.store.get(key)
         if found is None:
             return None
         try:
@@ -46,16 +46,16 @@ class PlanCache:
         except Malformed:
             plan = None
         if plan is None:
-            self.entries.remove(key)
+            self.store.remove(key)
         return plan
 
     def has(self, key: str) -> bool:
         """Is there an entry, whatever is in it?"""
-        return self.entries.has(key)
+        return self.store.has(key)
 
     def put(self, key: str, form: PlanForm) -> bool:
         """Write a form in which nothing is open; False if that failed, or a kernel is in no cache."""
-        return all(form.entries) and self.entries.write(key, form.as_json())
+        return all(form.entries) and self.store.write(key, form.as_json())
 
     def _image(self, entry: str) -> KernelImage | None:
         image = self._images.get(entry)

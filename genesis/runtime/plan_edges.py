@@ -15,13 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from genesis.ir.place import Memory, Place, memory_of
+from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.runtime.plan import Copy, Edges, Launch, Step, Table
 
 
 def edges_of(steps: Sequence[Step]) -> Edges:
     """For each step the earlier ones that it must wait for; those that these wait for are not repeated."""
-    memories: dict[Memory, _Spans] = {}
+    memories: dict[MemoryRef, _Spans] = {}
     earlier: list[int] = []  # for each step all that is done before it, as bits
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):

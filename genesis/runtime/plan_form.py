@@ -39,7 +39,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 @dataclass(frozen=True)
-class Memory:
+class PlannedMemory:
     """What memory planning says for some sizes: the offset of each moving place, and three fields of the plan."""
 
     offsets: Sequence[int]
@@ -115,7 +115,7 @@ class PlanForm:
         return [prod([values[size[1]] if size.__class__ is list else size for size in shape])
                 for _, shape, _, _ in self.types]
 
-    def fill(self, values: Sequence[Any], memory: Memory | None = None) -> Plan:
+    def fill(self, values: Sequence[Any], memory: PlannedMemory | None = None) -> Plan:
         """The plan for the sizes that these values were computed from.
 
         Args:
@@ -220,7 +220,7 @@ Recipe = Callable[[list[Any]], Any]
 
 
 class _Recipes:
-    """Entries read once, for filling in again and again: a field is a look-up, a tuple several in one call.
+    """DiskStore read once, for filling in again and again: a field is a look-up, a tuple several in one call.
 
     Args:
         objects, types, values, kernels: how many there are of each.

@@ -13,7 +13,7 @@ from typing import Any, Final
 from genesis.ir.types import DType
 
 
-class LowCopy:
+class ShadowWeight:
     """The copy of a memory in one dtype.
 
     Attributes:
@@ -28,7 +28,7 @@ class LowCopy:
         self.valid = False
 
 
-copies: Final[dict[int, dict[DType, LowCopy]]] = {}
+copies: Final[dict[int, dict[DType, ShadowWeight]]] = {}
 """Source (its id) → its copies. Empty in a process that trains nothing in mixed precision."""
 
 _sources: Final[dict[int, weakref.ref[Any]]] = {}
@@ -37,23 +37,23 @@ version: Final = [0]
 """Another number whenever `copies` has more or fewer."""
 
 
-def find(source: Any, dtype: DType) -> LowCopy | None:
+def find(source: Any, dtype: DType) -> ShadowWeight | None:
     """The copy of this memory, if there is one."""
     return copies.get(id(source), {}).get(dtype)
 
 
-def add(source: Any, dtype: DType, memory: Any) -> LowCopy:
+def add(source: Any, dtype: DType, memory: Any) -> ShadowWeight:
     """Let this memory hold the source's copy; it is not written yet."""
     key = id(source)
     if key not in copies:
         copies[key] = {}
         _sources[key] = weakref.ref(source, lambda _: _forget(key))
     version[0] += 1
-    made = copies[key][dtype] = LowCopy(memory)
+    made = copies[key][dtype] = ShadowWeight(memory)
     return made
 
 
-def all_of(memories: Iterable[Any]) -> set[LowCopy]:
+def all_of(memories: Iterable[Any]) -> set[ShadowWeight]:
     """The copies of these memories."""
     return {copy for memory in memories for copy in copies.get(id(memory), {}).values()}
 

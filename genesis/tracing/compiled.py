@@ -41,7 +41,7 @@ from genesis.tracing.results import Result
 from genesis.tracing.snapshot import (
     CompiledBase,
     Entered,
-    Refusal,
+    NotReplayable,
     Unsettled,
     set_by_the_user,
     tensor_identity,
@@ -88,7 +88,7 @@ class CompiledFunction(CompiledBase):
             return self.function(*args, **kwargs)
         try:
             key, tensors = signature(args, kwargs)
-        except Refusal as refusal:
+        except NotReplayable as refusal:
             self._recorded[None] = self._located(str(refusal))
             return self.function(*args, **kwargs)
         if key in self._recorded:
@@ -156,11 +156,11 @@ class CompiledFunction(CompiledBase):
         self._misses += 1
         try:
             if effects.refusal or tracer.refusal:
-                raise Refusal(effects.refusal or tracer.refusal)
+                raise NotReplayable(effects.refusal or tracer.refusal)
             if before_call != [_state(x) for x in tensors]:
-                raise Refusal("it changes which memory an argument shows, or sets an attribute of it")
+                raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
             if any(_differs(entered.world.attributes[id(x)], set_by_the_user(x)) for x in entered.world.tensors):
-                raise Refusal("it sets an attribute of a tensor")
+                raise NotReplayable("it sets an attribute of a tensor")
             guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
@@ -168,9 +168,9 @@ class CompiledFunction(CompiledBase):
                 replay = make_replay(effects, shape, tensors, entered)
             kept = _Kept(guards, replay)
             if kept.shares(tensors):
-                raise Refusal("an argument shares memory with a tensor that the function knows already")
+                raise NotReplayable("an argument shares memory with a tensor that the function knows already")
             self._keep(key, kept)
-        except Refusal as refusal:
+        except NotReplayable as refusal:
             self._refused(key, refusal)
             if effects.refusal is None and effects.ended:
                 _end_step(effects)
@@ -207,7 +207,7 @@ class CompiledFunction(CompiledBase):
         while len(self._entries) > _SIGNATURES:
             del self._entries[next(iter(self._entries))]
 
-    def _refused(self, key: Any, refusal: Refusal) -> None:
+    def _refused(self, key: Any, refusal: NotReplayable) -> None:
         self._attempts[key] += 1
         if not isinstance(refusal, Unsettled) or self._attempts[key] >= _ATTEMPTS:
             self._recorded[key] = self._located(str(refusal))
@@ -252,7 +252,7 @@ def _end_step(effects: Session) -> None:
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
     """(key, tensors): what the arguments are, and those of them that are tensors, each once.
 
-    Raises Refusal for an argument that cannot be compared.
+    Raises NotReplayable for an argument that cannot be compared.
     """
     tensors: list[Any] = []
     key: list[Any] = [mode.enabled, mode.inference, creation._default_device, default_dtype("float"), anomaly.enabled,
@@ -274,10 +274,10 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
                 key.append(("same", index))
                 return
             if other.storage is value.storage:
-                raise Refusal("two arguments share memory")
+                raise NotReplayable("two arguments share memory")
         part = value.part
         if part is not None and (part.__class__ is not Layout or value.leaf is not None):
-            raise Refusal("an argument is a view of other memory: pass its clone()")
+            raise NotReplayable("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
         key.append(value.type if part is None else (value.type, part.strides, part.steps))
         key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__,
@@ -300,7 +300,7 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
     elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
         key.append(Held(value))
     else:
-        raise Refusal(f"an argument is a {type(value).__name__}, which cannot be compared")
+        raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")
 
 
 def _containers(values: Iterable[Any]) -> Iterator[Any]:

@@ -24,7 +24,7 @@ from genesis.nn.modules.tree import Tree
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
-from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Refusal
+from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, NotReplayable
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
@@ -40,7 +40,7 @@ _FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
 class Guards:
     """Conditions under which a captured call would do the same again.
 
-    Raises Refusal if that cannot be said.
+    Raises NotReplayable if that cannot be said.
 
     Attributes:
         tensors: tensors that the call can have read other than as arguments.
@@ -65,11 +65,11 @@ class Guards:
             value, what = self._stack.pop()
             try:
                 self._visit(value, what)
-            except Refusal as refusal:
+            except NotReplayable as refusal:
                 raise type(refusal)(f"{refusal}{place_of(_last_word(what), self._ran)}") from None
         self._all_found()
         if not entered.world.complete:
-            raise Refusal("it can reach too many objects to compare them")
+            raise NotReplayable("it can reach too many objects to compare them")
         self.checks.finish()
 
     def hold(self) -> bool:
@@ -116,7 +116,7 @@ class Guards:
         if name in PURE_MODULES or name == "genesis" or name.startswith("genesis."):
             return
         if is_library_module(name) or not isinstance(module, types.ModuleType):
-            raise Refusal(f"the module {what} is used as a value")
+            raise NotReplayable(f"the module {what} is used as a value")
         for attribute in self._names:
             inside = vars(module).get(attribute, MISSING)
             if inside is not MISSING and not isinstance(inside, types.ModuleType):
@@ -153,7 +153,7 @@ class Guards:
     def _impure(self, value: Any, what: str) -> None:
         """A C function that is called by user code shows in the trace; only one that C code may call is refused."""
         if getattr(value, "__name__", "") not in vars(builtins):
-            raise Refusal(f"{what} may give another value each time")
+            raise NotReplayable(f"{what} may give another value each time")
 
     def _instance(self, value: Any, what: str) -> None:
         copy = self._world.of(value)
@@ -164,9 +164,9 @@ class Guards:
         elif copy is MISSING:
             kind = type(value)
             if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
-                raise Refusal(f"{what} is an iterator, which a call uses up")
+                raise NotReplayable(f"{what} is an iterator, which a call uses up")
             if kind.__module__ not in _FIXED_MODULES and (kind.__module__, kind.__name__) not in _FIXED:
-                raise Refusal(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
+                raise NotReplayable(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
         elif isinstance(copy, tuple):  # a method, partial, property: made of these
             self._stack.extend((x, what) for x in copy)
             if isinstance(value, functools.partial):
@@ -220,7 +220,7 @@ class Guards:
         if is_library_module(module):
             if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return
-            raise Refusal(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
+            raise NotReplayable(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
         if module.startswith("genesis.") and not issubclass(kind, (Tree, Optimizer)):
             return
         self.checks.attributes(kind, {"__mro__": kind.__mro__})
@@ -266,7 +266,7 @@ class Guards:
         if "param_groups" in self._names:
             self._stack.append((optimizer.param_groups, what))
         elif "state" in self._names or "defaults" in self._names or "__dict__" in self._names:
-            raise Refusal(f"it looks into the state of {what}")
+            raise NotReplayable(f"it looks into the state of {what}")
         self._stack.append((type(optimizer), what))
         self.checks.absent(vars(optimizer), set(_CALLED) - self._world.of(optimizer).keys())
         self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
@@ -276,7 +276,8 @@ class Guards:
         made = inner(self._ran)
         for code in self._ran:
             if code not in self._functions and code not in made:
-                raise Refusal(f"{code.co_qualname} is reached in a way that cannot be followed at {Source(code, 0)}")
+                raise NotReplayable(
+                    f"{code.co_qualname} is reached in a way that cannot be followed at {Source(code, 0)}")
 
 
 def _last_word(what: str) -> str:

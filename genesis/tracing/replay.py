@@ -13,7 +13,7 @@ from genesis.ir.ops import leaves
 from genesis.tracing.replay_call import CallReplay
 from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
-from genesis.tracing.snapshot import Entered, Refusal, Unsettled
+from genesis.tracing.snapshot import Entered, NotReplayable, Unsettled
 
 
 class Replay(Protocol):
@@ -43,7 +43,7 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     """
     arguments = {id(x) for x in tensors}
     if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
-        raise Refusal("it looks at or sets the gradient of an argument")
+        raise NotReplayable("it looks at or sets the gradient of an argument")
     if any(x is not None and not x.storage.settled and x.storage not in entered.computed
            for _, x in effects.entry_grads.values()):
         raise Unsettled("it reads a gradient that was not computed yet")
@@ -53,13 +53,13 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     if any(s.exported for s in allowed if s not in given):
         raise Unsettled("it reads memory that a numpy array shares")
     if any(s.cell is not None and s not in allowed for s in effects.writes):
-        raise Refusal("it writes to a tensor that it made from values")
+        raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
     with _computing_anew([s.node for s in made], entered.contents):
         if effects.ended:
             return StepReplay(effects, shape, tensors, allowed)
         if effects.grads:
-            raise Refusal("it sets gradients without ending a step")
+            raise NotReplayable("it sets gradients without ending a step")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         return CallReplay(effects, shape, tensors, allowed, known)
 

@@ -16,7 +16,7 @@ from genesis.ir.source import here
 from genesis.tracing.replay_parts import Operand, parts_of
 from genesis.tracing.replay_sources import live_positions, refresh, sources_of
 from genesis.tracing.results import Result
-from genesis.tracing.snapshot import Refusal
+from genesis.tracing.snapshot import NotReplayable
 
 _node_of = attrgetter("_node")
 
@@ -37,12 +37,12 @@ class CallReplay:
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
         if any(s.node.needs_grad for s, _ in written):  # it will be another program the next time
-            raise Refusal("it writes a value that gradients flow through to a tensor that stays")
+            raise NotReplayable("it writes a value that gradients flow through to a tensor that stays")
         nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
         captured = capture(nodes, [], [])
         if any(node.op is control.watch and node.attrs[0] in crossings for node in captured.order
                if node.buffer is None):
-            raise Refusal("it reads a value whose gradient leaves the program")
+            raise NotReplayable("it reads a value whose gradient leaves the program")
         found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
         self._parts, self._operands = found.parts, found.operands
         self._take_over(sources_of(captured, tensors, allowed), tensors)

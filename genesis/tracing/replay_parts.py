@@ -18,7 +18,7 @@ from genesis.engine.capture import Captured, asked_values, build_nodes, computed
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves, recompute
-from genesis.tracing.snapshot import Refusal
+from genesis.tracing.snapshot import NotReplayable
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def parts_of(captured: Captured, roots: Sequence[Node], lives: Callable[[int], b
         lives: says of a leaf's number whether the leaf was there before the call.
 
     Raises:
-        Refusal: the program has no parts that give what it gives.
+        NotReplayable: the program has no parts that give what it gives.
     """
     if captured.known:
-        raise Refusal("it takes a gradient through a value that was computed before")
+        raise NotReplayable("it takes a gradient through a value that was computed before")
     return _Cutting(captured, roots, lives).found
 
 
@@ -120,7 +120,7 @@ class _Cutting:
                 flows[node] = node.op is not control.watch and node.needs_grad and any(
                     flows.get(x, False) for x in node.inputs)
         if any(node.needs_grad and not flows[node] for node in roots):
-            raise Refusal("a result requires grad because of a leaf tensor that the function makes")
+            raise NotReplayable("a result requires grad because of a leaf tensor that the function makes")
 
     def _levelled(self, roots: Sequence[Node]) -> dict[Node, int]:
         """Which part computes each node."""
@@ -138,9 +138,9 @@ class _Cutting:
                 level = levels[node] = max([there[x] for x in node.inputs if x.op is not leaves.number], default=0)
                 there[node] = level + 1 if node in cuts else level
         if max(levels.values(), default=0) and any(node.op in (recompute.enter, recompute.leave) for node in levels):
-            raise Refusal("it computes a part again in backward, and cannot be one node")
+            raise NotReplayable("it computes a part again in backward, and cannot be one node")
         if any(node.op is control.grad and level for node, level in levels.items()):  # it would end at the cut
-            raise Refusal("it differentiates through one of its results, and cannot be one node")
+            raise NotReplayable("it differentiates through one of its results, and cannot be one node")
         return levels
 
     def _outside(self, roots: Sequence[Node]) -> None:

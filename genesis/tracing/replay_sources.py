@@ -9,7 +9,7 @@ from genesis.engine.capture import Captured
 from genesis.frontend.session import Session
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
-from genesis.tracing.snapshot import Refusal, Unsettled
+from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 
 def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]) -> list[Any]:
@@ -35,9 +35,9 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
         if owner.cell is not cell:
             raise Unsettled("it reads a tensor that was overwritten since")
         if owner not in allowed:
-            raise Refusal("it reads a tensor that is reached in a way that cannot be followed")
+            raise NotReplayable("it reads a tensor that is reached in a way that cannot be followed")
         if owner._node is not None and owner._node.needs_grad and owner._node.inputs:
-            raise Refusal("it reads a tensor that was computed outside and requires grad")
+            raise NotReplayable("it reads a tensor that was computed outside and requires grad")
         found.append(owner)
     return found
 

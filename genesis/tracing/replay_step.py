@@ -17,7 +17,7 @@ from genesis.frontend.threads import others, others_record
 from genesis.runtime.plan import Memories
 from genesis.tracing.replay_sources import live_positions, refresh, sources_of
 from genesis.tracing.results import Result
-from genesis.tracing.snapshot import Refusal, Unsettled
+from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
@@ -41,24 +41,24 @@ class StepReplay:
         graded = [x for x in gradients if x._grad is not None and x._grad.storage.cell is None]
         new = {id(x) for x in graded}
         if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
-            raise Refusal("it gives a tensor a gradient that was computed before")
+            raise NotReplayable("it gives a tensor a gradient that was computed before")
         if any(s.node.needs_grad for s in effects.writes):
-            raise Refusal("it writes a value that gradients flow through, and ends a step")
+            raise NotReplayable("it writes a value that gradients flow through, and ends a step")
         shape.free(lambda node: is_freed(node, effects.freed))
         live = live_pending()
         devices = {s.type.device for s in live}
         wanted = list(shape.fresh)
         if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
-            raise Refusal("its step is on several devices")
+            raise NotReplayable("its step is on several devices")
         flush = flushing.prepare(wanted, live, devices.pop())
         assert flush is not None
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
         captured = flush.captured
-        sources: list[Any] | Refusal
+        sources: list[Any] | NotReplayable
         try:
             sources = sources_of(captured, tensors, allowed)
-        except Refusal as refusal:
+        except NotReplayable as refusal:
             sources = refusal
         try:
             self._compiled = flushing.run(flush)
@@ -67,7 +67,7 @@ class StepReplay:
         except BaseException:
             take_back(again for _, again in effects.numbers)
             raise
-        if isinstance(sources, Refusal):
+        if isinstance(sources, NotReplayable):
             raise sources
         if leaked or flush.snapshots:
             raise Unsettled("a tensor that it makes stays alive elsewhere")

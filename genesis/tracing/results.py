@@ -11,7 +11,7 @@ from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage, View
 from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.node import Node
-from genesis.tracing.snapshot import MISSING, SIMPLE, Refusal, attributes, set_by_the_user
+from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Result:
         if isinstance(value, SIMPLE):
             return ("constant", value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
-            raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
+            raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
         if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._at[id(value)] = -1
             return (type(value), [self._describe(x) for x in value])
@@ -77,27 +77,27 @@ class Result:
             return (dict, {k: self._describe(x) for k, x in value.items()})
         if is_dataclass(value) and not isinstance(value, type):
             if self._knows(value) or id(value) in self._at:
-                raise Refusal(f"it returns a {type(value).__name__} that others hold, too")
+                raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
             self._at[id(value)] = -1
             return (_Record(type(value)), {k: self._describe(x) for k, x in attributes(value) if x is not MISSING})
-        raise Refusal(f"it returns a {type(value).__name__}")
+        raise NotReplayable(f"it returns a {type(value).__name__}")
 
     def _tensor(self, x: Any) -> _Out:
         if id(x) in self._arguments:
             return _Out(self._arguments[id(x)], 0, x.type, None, None, False, False)
         if type(x) is not Tensor:
-            raise Refusal(f"it returns a new {type(x).__name__}")
+            raise NotReplayable(f"it returns a new {type(x).__name__}")
         if set_by_the_user(x):
-            raise Refusal("it sets an attribute of a tensor that it returns")
+            raise NotReplayable("it sets an attribute of a tensor that it returns")
         storage = x.storage
         if id(storage) in self._argument_storages:
-            raise Refusal("it returns a view of an argument")
+            raise NotReplayable("it returns a view of an argument")
         if storage.cell is not None:
-            raise Refusal("it returns a tensor over memory that existed before")
+            raise NotReplayable("it returns a tensor over memory that existed before")
         if x.leaf is not None and x.leaf != FREED:
-            raise Refusal("it returns a new leaf that requires grad")
+            raise NotReplayable("it returns a new leaf that requires grad")
         if x._grad is not None:
-            raise Refusal("it returns a tensor with a gradient")
+            raise NotReplayable("it returns a tensor with a gradient")
         if storage not in self.fresh:
             self.fresh.append(storage)
         return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, x.detached, x.is_view)
@@ -105,13 +105,13 @@ class Result:
     def free(self, is_freed: Callable[[Node], bool]) -> None:
         """The results are those of a step, which has no node that a backward could go through.
 
-        Raises Refusal if a backward of one would not fail, as it does where the step's backward went through it.
+        Raises NotReplayable if a backward of one would not fail, as it does where the step's backward went through it.
         """
         through = [i for i, s in enumerate(self.fresh) if s.needs_grad]
         for at, out in enumerate(self._outs):
             if out.argument is None and out.fresh in through and out.leaf is None and not out.detached:
                 if not is_freed(self.fresh[out.fresh].node):
-                    raise Refusal("it returns a value that gradients flow through, and ends a step")
+                    raise NotReplayable("it returns a value that gradients flow through, and ends a step")
                 self._outs[at] = replace(out, leaf=FREED)
 
     def build(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:

@@ -31,11 +31,11 @@ _OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
 _LIMIT = 200_000
 
 
-class Refusal(Exception):
+class NotReplayable(Exception):
     """Something that the call read cannot be guarded."""
 
 
-class Unsettled(Refusal):
+class Unsettled(NotReplayable):
     """Something was not as it will be the next time: worth another capture."""
 
 

@@ -16,7 +16,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GENESIS_CACHE_DIR", str(tmp_path))
     KernelCache().put("one", b"ELF", {"name": "add_mul"})
     KernelCache().put("two", b"ELF", {"name": "softmax_rows"})
-    PlanCache().entries.write("p", {"objects": [["Launch"], ["Place"], ["Launch"], ["Plan"]], "entries": ["one"]})
+    PlanCache().store.write("p", {"objects": [["Launch"], ["Place"], ["Launch"], ["Plan"]], "entries": ["one"]})
     return tmp_path
 
 

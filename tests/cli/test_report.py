@@ -10,7 +10,7 @@ from pathlib import Path
 from genesis.cli.chart import Level, Line, line_chart, smoothed
 from genesis.cli.inspect import KernelRow, StepBox
 from genesis.cli.kernel_diagram import draw_step
-from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, Step
+from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, TrainingStep
 from genesis.cli.report import render
 
 VOID = {"meta", "br"}
@@ -36,7 +36,7 @@ class Checker(HTMLParser):
 
 
 def outcome(losses: list[float], validation: float = 2.0) -> Outcome:
-    steps = tuple(Step(i + 1, loss, 1e-3, 1000.0, 0.1 * i) for i, loss in enumerate(losses))
+    steps = tuple(TrainingStep(i + 1, loss, 1e-3, 1000.0, 0.1 * i) for i, loss in enumerate(losses))
     return Outcome(Settings(steps=len(losses)), 1234, (("from", "/lib/<python>"),), steps,
                    ((1, 3.0), (len(losses), validation)), Bars(2.4, 2.5), "def <f>(", "x & y)", (("total", 1.5),))
 
@@ -112,8 +112,8 @@ def test_drawing_has_every_box_and_arrow() -> None:
 def test_metrics_are_on_disk_at_once_and_always_json(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.jsonl"
     with MetricsFile(path) as metrics:
-        metrics.write(Step(1, 5.5, 1e-3, 1000.0, 0.1))
+        metrics.write(TrainingStep(1, 5.5, 1e-3, 1000.0, 0.1))
         assert json.loads(path.read_text()) == {"step": 1, "loss": 5.5, "lr": 1e-3, "tokens_per_s": 1000.0,
                                                 "elapsed": 0.1}
-        metrics.write(Step(2, math.nan, 1e-3, 1000.0, 0.2))
+        metrics.write(TrainingStep(2, math.nan, 1e-3, 1000.0, 0.2))
     assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [5.5, None]

@@ -125,7 +125,7 @@ def test_objects_before_those_they_refer_to_and_too_few_or_many_fields(planted: 
 
 def test_a_plan_under_another_plans_name(planted: Any) -> None:
     cache, path, key, _ = planted
-    cache.entries.path(cache.entries.write("other", {}) and hashlib.sha256(b"other").hexdigest())
+    cache.store.path(cache.store.write("other", {}) and hashlib.sha256(b"other").hexdigest())
     other, = (file for file in path.parent.glob("*.plan") if file != path)
     other.write_bytes(path.read_bytes())
     assert cache.get("other") is None and cache.get(key) is not None

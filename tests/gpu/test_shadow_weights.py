@@ -15,7 +15,7 @@ from genesis.engine import flushing
 from genesis.ir.place import memory_of
 from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.executor import CudaExecutor
-from genesis.runtime.cuda.shadow_executor import KeepingExecutor
+from genesis.runtime.cuda.shadow_executor import ShadowWeightsExecutor
 from genesis.runtime.plan_edges import places_of
 
 from .compare import array
@@ -71,7 +71,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> None:
 def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many copies each run of a keeping executor made anew."""
     found: list[int] = []
-    run, original = KeepingExecutor.run, CudaExecutor.run
+    run, original = ShadowWeightsExecutor.run, CudaExecutor.run
 
     def counted(self: Any, *args: Any) -> Any:
         found.append(0)
@@ -81,7 +81,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         if self.plan.updates and not self.plan.numbers and not self.plan.outputs and found:
             found[-1] = len(self.plan.updates)
         return original(self, *args)
-    monkeypatch.setattr(KeepingExecutor, "run", counted)
+    monkeypatch.setattr(ShadowWeightsExecutor, "run", counted)
     monkeypatch.setattr(CudaExecutor, "run", noted)
     return found
 
@@ -90,7 +90,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_step_casts_no_weight(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     kept = train(True, compiled=compiled)
     plan = flushing.last_plan()
-    assert plan is not None and isinstance(plan.executor, KeepingExecutor)
+    assert plan is not None and isinstance(plan.executor, ShadowWeightsExecutor)
     readers = [[step.label for step in plan.plan.steps if any(memory_of(x) == ("input", at) for x in places_of(step))]
                for at in plan.plan.kept]
     assert len(readers) == 2 and all("adamw" in label for labels in readers for label in labels)

@@ -20,7 +20,7 @@ from genesis.ir.node import forget_open
 from genesis.ir.sym_int import LEAST, Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
-from genesis.runtime.plan_form import Memory, PlanForm
+from genesis.runtime.plan_form import PlanForm, PlannedMemory
 
 if TYPE_CHECKING:
     from genesis.passes.memory.plan_memory import MemoryPlan
@@ -62,7 +62,7 @@ class Family:
         self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
         # Elements of each type, and the memory planned for them: what is no larger fits in as well.
         self._planned = [(self.form.elements(self.form.evaluate(self._made_for)),
-                          Memory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
+                          PlannedMemory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
 
     def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
         """What makes the program as it was captured with these numbers."""
@@ -100,12 +100,12 @@ class Family:
         self._planned.append((elements, replace(memory, larger=plan)))
         return plan
 
-    def _memory(self, values: Sequence[Any]) -> Memory:
+    def _memory(self, values: Sequence[Any]) -> PlannedMemory:
         """Memory planned for the sizes that these values were computed from."""
         from genesis.passes.memory.arena import arranged
         nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]
         arena = arranged([(value, None if gone else nbytes[value]) for value, gone in self._requests])
-        return Memory([arena.offsets[value] for value in self._values], arena.size, arena.peak)
+        return PlannedMemory([arena.offsets[value] for value in self._values], arena.size, arena.peak)
 
 
 def _moving(memory: MemoryPlan) -> list[Place]:

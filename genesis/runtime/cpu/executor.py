@@ -100,7 +100,7 @@ def torch_dtype(type: TensorType) -> torch.dtype:
     return getattr(torch, type.dtype.name)
 
 
-Step = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[str, Any], str, tuple[int, ...]]
+PreparedCall = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[str, Any], str, tuple[int, ...]]
 """(what to call, registers of operands, of results, attributes, kind, registers that nobody reads after it)."""
 
 
@@ -123,7 +123,7 @@ class CPUExecutor:
         self._outputs = [(index, place.type) for index, place in sorted(self._at["output"], key=lambda x: x[1].index)]
         self._adopted = {index: (type, torch_dtype(type)) for index, type in self._outputs if index in made}
         self._reserved = [(index, type.shape, torch_dtype(type)) for index, type in self._outputs if index not in made]
-        self._steps: list[Step] = []
+        self._steps: list[PreparedCall] = []
         self._rebinds: list[tuple[frozenset[int], Call]] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:

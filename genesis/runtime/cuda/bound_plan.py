@@ -1,6 +1,6 @@
 """A CUDA plan over given addresses: its launches, ready to go, and the CUDA graph of them.
 
-`Steps` is what does not depend on addresses. A `BoundPlan` packs every launch's arguments once. When some
+`LoadedSteps` is what does not depend on addresses. A `BoundPlan` packs every launch's arguments once. When some
 memory moves, only the launches that use it are changed, and their nodes in the graph: about a microsecond
 each, and nothing on the GPU.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from genesis.ir.place import Memory
+from genesis.ir.place import MemoryRef
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_tables import DeviceTables
 from genesis.runtime.cuda.driver import DeviceCopy, DriverError, GraphNode
@@ -23,11 +23,11 @@ from genesis.runtime.cuda.module import load
 from genesis.runtime.plan import Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of
 
-Bases = Mapping[Memory, int]
+Bases = Mapping[MemoryRef, int]
 """The address at which each memory starts."""
 
 
-class Steps:
+class LoadedSteps:
     """The steps of a plan that have something to do, their kernels on a GPU, and how they hang together.
 
     Raises:
@@ -73,7 +73,7 @@ class BoundPlan:
         OutOfMemoryError: there is no memory for the tables.
     """
 
-    def __init__(self, steps: Steps, bases: Bases, stream: Any):
+    def __init__(self, steps: LoadedSteps, bases: Bases, stream: Any):
         self.uses = 0
         self.bases = dict(bases)
         self.graph: Any = None

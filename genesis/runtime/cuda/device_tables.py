@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from genesis.ir.place import Memory
+from genesis.ir.place import MemoryRef
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import told_of
@@ -56,7 +56,7 @@ class DeviceTables:
         OutOfMemoryError: there is no memory for them.
     """
 
-    def __init__(self, layout: TableLayout, bases: Mapping[Memory, int], device: Device, stream: object):
+    def __init__(self, layout: TableLayout, bases: Mapping[MemoryRef, int], device: Device, stream: object):
         self._layout = layout
         self._host = np.zeros(layout.count, np.int64)
         for table, start in layout.tables:
@@ -70,7 +70,7 @@ class DeviceTables:
         if layout.count:
             self._write(0, layout.count, stream)
 
-    def move(self, moved: Collection[Memory], bases: Mapping[Memory, int], stream: object) -> None:
+    def move(self, moved: Collection[MemoryRef], bases: Mapping[MemoryRef, int], stream: object) -> None:
         """Write the new addresses of moved memories, after what the GPU still does with the old ones."""
         for table, start in self._layout.tables:
             parts = table.parts
@@ -80,7 +80,7 @@ class DeviceTables:
                 positions = parts.positions[np.isin(parts.memory, changed)]
                 self._write(start + int(positions[0]), start + int(positions[-1]) + 1, stream)
 
-    def _point(self, parts: TableParts, start: int, bases: Mapping[Memory, int]) -> None:
+    def _point(self, parts: TableParts, start: int, bases: Mapping[MemoryRef, int]) -> None:
         """Let the table's places be where their memories are."""
         starts = np.array([bases[memory] for memory in parts.memories], np.int64)
         self._host[start + parts.positions] = starts[parts.memory] + parts.offsets

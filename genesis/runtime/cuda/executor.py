@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, Final
 
-from genesis.ir.place import Memory
+from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.arena import arena_of
-from genesis.runtime.cuda.bound_plan import BoundPlan, Steps
+from genesis.runtime.cuda.bound_plan import BoundPlan, LoadedSteps
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import word_of
 from genesis.runtime.cuda.memory_pool import pool_of
@@ -62,7 +62,7 @@ class CudaExecutor:
             if not isinstance(step, Launch | Copy):
                 raise TypeError(f"a CUDA plan has launches and copies, not {type(step).__name__}")
             steps.append(step)
-        self._steps = Steps(plan, steps)
+        self._steps = LoadedSteps(plan, steps)
         self._pack = struct.Struct("<" + "".join(_NUMBER_FORMATS[type.dtype.kind] for type in plan.numbers)).pack
         self._on: dict[Any, _PlanOnStream] = {}
 
@@ -110,7 +110,7 @@ the last of them ends, where a graph is waited for as a whole."""
 class _PlanOnStream:
     """A plan with the memory that it has on one stream: each stream's runs have their own, so that they may overlap."""
 
-    def __init__(self, plan: Plan, steps: Steps, stream: Stream):
+    def __init__(self, plan: Plan, steps: LoadedSteps, stream: Stream):
         self._plan, self._steps, self._stream, self._handle = plan, steps, stream, stream.handle
         self._device = plan.device
         self._gpu = driver()
@@ -186,7 +186,7 @@ class _PlanOnStream:
         if self._numbers.nbytes != len(self._packed):
             self._numbers = CUDAStorage(len(self._packed), self._device)
         self._replace_held_outputs()
-        moved: dict[Memory, int] = {("output", at): memory.ptr for at, memory in enumerate(self._outputs)}
+        moved: dict[MemoryRef, int] = {("output", at): memory.ptr for at, memory in enumerate(self._outputs)}
         if addresses != before:
             moved.update((("input", at), address) for at, address in enumerate(addresses))
         if self._bound is None:

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, so that a program compiles once per machine. See `entries.py` for how they are kept."""
+"""Compiled kernels on disk, so that a program compiles once per machine. See `disk_store.py` for how they are kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from genesis.runtime.disk_store import Entries, default_directory, name_of
+from genesis.runtime.disk_store import DiskStore, default_directory, name_of
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 1
@@ -55,12 +55,12 @@ class KernelCache:
     """
 
     def __init__(self, directory: str | Path | None = None):
-        self.entries = Entries(Path(directory) if directory is not None else default_directory(), "kernel", FORMAT)
+        self.store = DiskStore(Path(directory) if directory is not None else default_directory(), "kernel", FORMAT)
 
     @property
     def directory(self) -> Path:
         """Where the entries are."""
-        return self.entries.directory
+        return self.store.directory
 
     @staticmethod
     def name(key: str) -> str:
@@ -69,7 +69,7 @@ class KernelCache:
 
     def path(self, key: str) -> Path:
         """The file of a key's entry."""
-        return self.entries.path(name_of(key))
+        return self.store.path(name_of(key))
 
     def get(self, key: str) -> CachedKernel | None:
         """The entry of a key; None if there is none, it is damaged, or someone else may have written it."""
@@ -77,16 +77,16 @@ class KernelCache:
 
     def named(self, name: str) -> CachedKernel | None:
         """The entry with this name, as `get`."""
-        found = self.entries.read(name)
+        found = self.store.read(name)
         return None if found is None else CachedKernel(found.content, found.meta)
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
-        """Write an entry, over what is there; whether that worked. See `Entries.write`."""
-        return self.entries.write(key, meta, cubin)
+        """Write an entry, over what is there; whether that worked. See `DiskStore.write`."""
+        return self.store.write(key, meta, cubin)
 
     def clear(self) -> int:
         """Remove all entries; how many there were."""
-        return self.entries.clear()
+        return self.store.clear()
 
 
 __all__ = ["CachedKernel", "KernelCache", "default_directory"]

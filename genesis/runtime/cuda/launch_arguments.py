@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from genesis.ir.place import Memory, Place, memory_of
+from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import int64
 from genesis.runtime.cuda.device_tables import DeviceTables, TableLayout
 from genesis.runtime.cuda.driver import SCRATCH_POINTERS, Pointer
 from genesis.runtime.plan import Copy, Launch, Step, Table
 
-NOWHERE: Memory = ("", 0)
-TABLES: Memory = ("tables", 0)
+NOWHERE: MemoryRef = ("", 0)
+TABLES: MemoryRef = ("tables", 0)
 
 
 class ArgumentLayout:
@@ -40,7 +40,7 @@ class ArgumentLayout:
         self.steps = steps
         self.tables = TableLayout(steps)
         self.starts: list[int] = []
-        known: dict[Memory, int] = {NOWHERE: 0, TABLES: 1}
+        known: dict[MemoryRef, int] = {NOWHERE: 0, TABLES: 1}
         memory: list[int] = []
         offset: list[int] = []
         for step in steps:
@@ -63,7 +63,7 @@ class ArgumentLayout:
                           if not isinstance(step, Copy) for argument in step.args if isinstance(argument, Table)]
         self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
 
-    def users(self, moved: Mapping[Memory, int]) -> list[int]:
+    def users(self, moved: Mapping[MemoryRef, int]) -> list[int]:
         """The numbers of the steps that use one of these memories, also through a table."""
         used = np.array([memory in moved for memory in self.memories], bool)[self.memory]
         found = set((np.searchsorted(self.starts, np.flatnonzero(used), "right") - 1).tolist())
@@ -74,7 +74,7 @@ class ArgumentLayout:
 class Arguments:
     """The arguments of a plan's steps over given addresses."""
 
-    def __init__(self, layout: ArgumentLayout, bases: Mapping[Memory, int], tables: DeviceTables):
+    def __init__(self, layout: ArgumentLayout, bases: Mapping[MemoryRef, int], tables: DeviceTables):
         self.layout, self.bases, self._tables = layout, bases, tables
         self._values = np.empty(len(layout.memory), np.int64)
         self._addresses = self._values.ctypes.data + 8 * np.arange(len(layout.memory), dtype=np.int64)

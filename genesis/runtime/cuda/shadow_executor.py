@@ -19,10 +19,10 @@ from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
-from genesis.runtime.shadow_weights import LowCopy
+from genesis.runtime.shadow_weights import ShadowWeight
 
 
-class _Bound(NamedTuple):
+class _BoundInputs(NamedTuple):
     """Inputs with their copies.
 
     Attributes:
@@ -34,15 +34,15 @@ class _Bound(NamedTuple):
         memories: the inputs, then the copies' memories.
     """
 
-    executor: KeepingExecutor
+    executor: ShadowWeightsExecutor
     stamp: object
     version: int
-    copies: tuple[LowCopy, ...]
-    others: tuple[LowCopy, ...]
+    copies: tuple[ShadowWeight, ...]
+    others: tuple[ShadowWeight, ...]
     memories: Memories
 
 
-class KeepingExecutor:
+class ShadowWeightsExecutor:
     """A plan with copies of inputs, ready to run on its GPU.
 
     Args:
@@ -90,7 +90,7 @@ class KeepingExecutor:
         self._body.release()
         self._refresh.release()
 
-    def _bind(self, inputs: Sequence[CUDAStorage]) -> _Bound:
+    def _bind(self, inputs: Sequence[CUDAStorage]) -> _BoundInputs:
         """The inputs with their copies; what the last run with this list had, while that holds."""
         known = inputs.extended if isinstance(inputs, Memories) else None
         if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
@@ -99,12 +99,13 @@ class KeepingExecutor:
         copies = tuple([self._copy_of(inputs[at], kind) for at, kind in self._kept])
         others = shadow_weights.all_of(inputs[at] for at in self._written) - set(copies)
         memories = Memories([*inputs, *(copy.memory for copy in copies)])
-        bound = _Bound(self, getattr(inputs, "stamp", None), shadow_weights.version[0], copies, tuple(others), memories)
+        stamp = inputs.stamp if isinstance(inputs, Memories) else None
+        bound = _BoundInputs(self, stamp, shadow_weights.version[0], copies, tuple(others), memories)
         if isinstance(inputs, Memories):
             inputs.extended = bound  # there, and not here, so that no plan keeps a model's memory
         return bound
 
-    def _copy_of(self, source: CUDAStorage, kind: TensorType) -> LowCopy:
+    def _copy_of(self, source: CUDAStorage, kind: TensorType) -> ShadowWeight:
         """The source's copy; one that there is not yet gets memory."""
         found = shadow_weights.find(source, kind.dtype)
         if found is None:

@@ -57,7 +57,7 @@ def test_a_directory_is_used_as_it_is_or_not_at_all(cache, mode):
     assert cache.put("other", CUBIN, META) is trusted
     assert (cache.get("other") is not None) is trusted and cache.path("other").exists() is trusted
     assert mode_of(cache.directory) == mode
-    assert bool(cache.entries.refusal()) is not trusted and cache.entries.has(KEY) is trusted
+    assert (cache.store.why_unused() is None) is trusted and cache.store.has(KEY) is trusted
     assert cache.clear() == (2 if trusted else 0) and cache.path(KEY).exists() is not trusted
 
 
@@ -98,7 +98,7 @@ def test_what_belongs_to_another_user_is_not_trusted(cache, as_another_user, wha
     as_another_user(cache.directory if what == "directory" else cache.path(KEY))
     assert cache.get(KEY) is None
     if what == "directory":
-        assert not cache.put(KEY, CUBIN, META) and "belongs to user" in cache.entries.refusal()
+        assert not cache.put(KEY, CUBIN, META) and "belongs to user" in str(cache.store.why_unused())
 
 
 def test_a_link_to_the_directory_is_followed_if_it_is_ours(cache, as_another_user):
