@@ -178,7 +178,7 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     from genesis.codegen.cuda.compile import compile_sources
     from genesis.codegen.cuda.emit import emit
     from genesis.engine import flushing
-    from genesis.engine.compilation import gpu_at_hand
+    from genesis.engine.backends import gpu_at_hand
     from genesis.runtime.cuda.kernel_cache import KernelCache
     bench = Genesis(case, operands(case))
     _, plan = bench.run(backward=True)

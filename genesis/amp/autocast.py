@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from genesis.frontend.autocast_policy import low_precision, state
 from genesis.ir.errors import failure
-from genesis.ir.types import DType, bfloat16, float16
+from genesis.ir.types import DType, bfloat16, device_types, float16
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ class autocast:
     Each op's entry says which of the two it is (`Op.autocast`).
 
     Args:
-        device_type: "cuda" or "cpu".
+        device_type: "cuda", "cpu" or another registered one.
         dtype: bfloat16 or float16.
         enabled: False turns autocast off inside.
 
@@ -34,9 +34,9 @@ class autocast:
     """
 
     def __init__(self, device_type: str = "cuda", dtype: DType = bfloat16, enabled: bool = True):
-        if device_type not in ("cuda", "cpu"):
+        if device_type not in device_types():
             raise failure("autocast", f"device type {device_type!r} is unknown",
-                          hint="autocast('cuda') or autocast('cpu')")
+                          hint=" or ".join(f"autocast({name!r})" for name in sorted(device_types(), reverse=True)))
         if dtype not in (bfloat16, float16):
             raise failure("autocast", f"{dtype!r} is not a low precision",
                           hint="dtype=genesis.bfloat16, or float16 with a scaled loss")

@@ -6,6 +6,8 @@ from typing import Any
 
 import genesis
 from genesis.array_api.dtypes import KINDS, of_kind
+from genesis.engine.backends import backend_named
+from genesis.ir.types import device_types
 
 _DTYPES = {dtype.name: dtype for kind in ("bool", "numeric") for dtype in KINDS[kind]}
 
@@ -23,7 +25,7 @@ class __array_namespace_info__:
 
     def devices(self) -> list[Any]:
         """All devices of this machine."""
-        return [genesis.device("cpu"), *(genesis.device("cuda", i) for i in range(genesis.cuda.device_count()))]
+        return [genesis.device(kind, i) for kind in device_types() for i in range(backend_named(kind).device_count())]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
         """Of arrays that are made of Python numbers."""

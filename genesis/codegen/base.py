@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
     from genesis.passes.groups import Group, Schedule
     from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.runtime.plan import Plan
+
+
+class Memory(Protocol):
+    """Memory on a device, `nbytes` long."""
+
+    nbytes: int
+
+    def copy_from_host(self, buffer: Any) -> None:
+        """Overwrite all of it with a numpy array of the same size in bytes."""
+
+    def copy_to_host(self, buffer: Any) -> None:
+        """Write all of it into a numpy array of the same size in bytes, when it is computed."""
+
+    def clone(self) -> Memory:
+        """Other memory with the same content."""
 
 
 class Executor(Protocol):
@@ -36,15 +52,21 @@ class Backend(ABC):
         passes: names of the optional rows of `passes/pipeline.py` that it wants.
         patterns: names of the rules of `passes/graph/patterns.py` that it has kernels for.
         gpu: the GPU that it compiles for, None where that is none.
-        checks_indices: its kernels look at indices themselves, and note those outside with the recorded line.
-        keeps_plans: its plans are made for sizes that change, and kept on disk.
-        notes_sources: its memory says which line of the user's holds it.
+        asynchronous: a run returns before its work is done, which goes on in the order of the calling thread's stream.
+            Reading a value waits, so ops read none only to check it. What is not asynchronous may run in any thread.
+        interruptible: while a program that only makes new memory runs, a signal handler may run another (see `aside`).
+        checks_indices: its kernels look at indices themselves, and note those outside with the recorded line. Without,
+            a run that fails is looked through for such an index.
+        keeps_plans: its plans are launches (`runtime.plan.Launch`): made for sizes that change, and kept on disk.
+        notes_sources: its memory says which line of the user's holds it (`source`).
     """
 
     name: str
     passes: frozenset[str] = frozenset()
     patterns: tuple[str, ...] = ()
     gpu: Gpu | None = None
+    asynchronous: bool = False
+    interruptible: bool = False
     checks_indices: bool = False
     keeps_plans: bool = False
     notes_sources: bool = False
@@ -75,9 +97,13 @@ class Backend(ABC):
     def executor(self, plan: Plan) -> Executor:
         """What runs a plan of its steps."""
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Inside, programs run while another is in the middle: they get scratch memory of their own."""
+        return nullcontext()
+
     @abstractmethod
-    def allocate(self, nbytes: int, device: Device) -> Any:
-        """Memory of this size: `copy_from_host(array)` and `copy_to_host(array)` move what is in it."""
+    def allocate(self, nbytes: int, device: Device) -> Memory:
+        """Memory of this size, its content undefined."""
 
     @abstractmethod
     def device_count(self) -> int:

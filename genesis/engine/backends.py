@@ -6,10 +6,12 @@ Each imports what it needs when it is asked: making a tensor on the CPU needs no
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
-from genesis.codegen.base import Backend, Executor
+from genesis.codegen.base import Backend, Executor, Memory
 from genesis.config import config
 from genesis.ir.source import here
 from genesis.ir.types import Device, DeviceKind, add_device_kind
@@ -61,6 +63,7 @@ class CPUBackend(Backend):
 
     name = "cpu"
     passes = frozenset({"make_contiguous"})
+    interruptible = True
 
     @cached_property
     def supports(self) -> Callable[[Node], bool]:  # type: ignore[override]
@@ -88,7 +91,11 @@ class CPUBackend(Backend):
         from genesis.runtime.cpu.executor import CPUExecutor
         return CPUExecutor(plan)
 
-    def allocate(self, nbytes: int, device: Device) -> Any:
+    def aside(self) -> AbstractContextManager[None]:
+        from genesis.runtime.cpu.executor import arena
+        return arena.aside()
+
+    def allocate(self, nbytes: int, device: Device) -> Memory:
         from genesis.runtime.cpu.storage import CPUStorage
         return CPUStorage(nbytes)
 
@@ -103,6 +110,7 @@ class CUDABackend(Backend):
     passes = frozenset({"split_k", "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")
+    asynchronous = True
     checks_indices = True
     keeps_plans = True
     notes_sources = True
@@ -136,7 +144,7 @@ class CUDABackend(Backend):
         from genesis.runtime.cuda.executor import CudaExecutor
         return CudaExecutor(plan)
 
-    def allocate(self, nbytes: int, device: Device) -> Any:
+    def allocate(self, nbytes: int, device: Device) -> Memory:
         from genesis.runtime.cuda.storage import CUDAStorage
         return CUDAStorage(nbytes, device, here())
 
@@ -194,9 +202,16 @@ def gpu_at_hand(index: int) -> GpuModel:
         gpus = driver()
     except RuntimeError:
         return H200
-    properties = gpus.properties(index)
-    require_capability(properties)
-    return model_of(properties)
+    known = _known_gpus.setdefault(gpus, {})
+    if index not in known:
+        properties = gpus.properties(index)
+        require_capability(properties)
+        known[index] = model_of(properties)
+    return known[index]
+
+
+_known_gpus: Final[WeakKeyDictionary[Driver, dict[int, GpuModel]]] = WeakKeyDictionary()
+"""What each driver's GPUs are, by number: a backend is asked for at every flush."""
 
 
 _cpu: Final = CPUBackend()

@@ -151,7 +151,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             append(counted.setdefault((numbered[op], node.attrs[0]), len(counted)))
         else:
             append(node.attrs)
-            if every_line or node.type.device.type == "cuda":
+            if every_line or _kernel_checks(node):
                 append(line_of(node.source))
         inputs = node.inputs
         if not inputs:
@@ -174,6 +174,12 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
         append(place_of(cell, type))
     return Captured(order, known, list(places), types, [x.attrs[0] for x in number_nodes], number_nodes,
                     (*types, "|", *key), outputs, updates, snapshots)
+
+
+def _kernel_checks(node: Node) -> bool:
+    """Whether the kernel that gets the node's index looks at it, and tells the line of one that is outside."""
+    from genesis.engine.backends import backend_of  # recording imports this module, and needs no backend
+    return backend_of(node.type.device).checks_indices
 
 
 def _lines_matter() -> bool:
@@ -244,7 +250,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         given = tuple(operands)
         attrs = attributes(node, given) if node.op not in NUMBERED else (
             counted.setdefault((NUMBERED[node.op], node.attrs[0]), len(counted)),)
-        if node.op in CHECKED and node.type.device.type == "cuda":
+        if node.op in CHECKED and _kernel_checks(node):
             made = with_check(node.op, given, attrs, node.source)
         else:
             made = make(node.op, given, attrs, node.source)

@@ -19,7 +19,7 @@ from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from genesis.codegen.base import Backend
+    from genesis.codegen.base import Backend, Executor
     from genesis.passes.groups import Schedule
     from genesis.passes.pipeline import Passed
 
@@ -30,6 +30,8 @@ class Compiled:
 
     Attributes:
         plan: the steps and their memory.
+        backend: what it was compiled by.
+        executor: what runs it.
         seconds: how long it took to get.
         origin: "compiled", "other size" (filled in from a plan for another leading size) or "disk".
         program: makes the program as captured.
@@ -37,7 +39,8 @@ class Compiled:
     """
 
     plan: Plan
-    executor: Any
+    backend: Backend
+    executor: Executor
     seconds: float
     origin: str
     program: Callable[[], Graph]
@@ -51,11 +54,6 @@ class Compiled:
     def graph(self) -> Graph:
         """The program as captured."""
         return self.program()
-
-    @property
-    def backend(self) -> Backend:
-        """What it was compiled by."""
-        return backend_of(self.plan.device)
 
     @cached_property
     def passed(self) -> Passed:
@@ -86,7 +84,8 @@ def compile_graph(graph: Graph, device: Device) -> Compiled:
 
 def ready(plan: Plan, start: float, origin: str, program: Callable[[], Graph]) -> Compiled:
     """A plan with what runs it; getting it began at `start`."""
-    return Compiled(plan, backend_of(plan.device).executor(plan), perf_counter() - start, origin, program)
+    backend = backend_of(plan.device)
+    return Compiled(plan, backend, backend.executor(plan), perf_counter() - start, origin, program)
 
 
 def plan_of(graph: Graph, device: Device, passed: Passed) -> Plan:

@@ -31,6 +31,7 @@ from genesis.ir.types import Device, cpu
 from genesis.ir.walk import computed, walk
 
 if TYPE_CHECKING:
+    from genesis.codegen.base import Backend
     from genesis.engine.compilation import Compiled
 
 SMALL: Final = 4096
@@ -87,7 +88,7 @@ def _flush_beside(wanted: Sequence[Storage]) -> None:
             _give_up(interrupted, interrupted.job.error)
     elif interrupted.results is not None:
         finish(interrupted)
-    elif interrupted.job is None and (interrupted.updates or interrupted.device is not cpu):
+    elif interrupted.job is None and (interrupted.updates or not backend_of(interrupted.device).interruptible):
         raise RuntimeError("a value is read by what interrupts the computation of others (a signal handler or a "
                            "finalizer), while memory is being overwritten; read it later, or from another thread")
     try:
@@ -95,9 +96,8 @@ def _flush_beside(wanted: Sequence[Storage]) -> None:
         if interrupted.job is not None or interrupted.results is not None:
             flush(wanted)
             return
-        from genesis.runtime.cpu.executor import arena
         _plans = {}
-        with arena.aside():
+        with backend_of(interrupted.device).aside():
             flush(wanted)
     finally:
         _executing, _plans = interrupted, plans
@@ -301,7 +301,8 @@ def _execute(flush: Flush) -> None:
     """
     captured, compiled = flush.captured, flush.compiled
     memories, numbers = captured.memories, captured.numbers
-    if not flush.updates and flush.device is cpu:
+    backend = compiled.backend
+    if not flush.updates and backend.interruptible:
         flush.results = compiled.run(memories, numbers)
         return
     collects = gc.isenabled()
@@ -309,7 +310,7 @@ def _execute(flush: Flush) -> None:
     try:
         kept = [(cell, memory.clone()) for storage, (cell, memory) in flush.cells.items()
                 if storage not in flush.snapshots] if flush.doubtful else []
-        if flush.device is cpu and handled():
+        if not backend.asynchronous and handled():
             flush.job = job = Job(lambda: compiled.run(memories, numbers))
             try:
                 job.wait()
@@ -332,7 +333,7 @@ def overwrite(function: Callable[[], Any], device: Device) -> Any:
     gc.disable()
     try:
         _executing = running = Flush(device, [], [_NOBODY], [], [], None, ([], None), {}, {}, 0, False)  # type: ignore
-        if device is not cpu or not handled():
+        if backend_of(device).asynchronous or not handled():
             return function()
         running.job = job = Job(function)
         job.wait()
@@ -354,7 +355,7 @@ def _give_up(flush: Flush, error: BaseException) -> BaseException:
     if isinstance(error, Overwritten):  # what needs the value never comes to be; all else stays to be computed
         _fail_without_value(error, flush)
         return error
-    misplaced = _misplaced(error, flush.captured.order) if flush.device is cpu else None
+    misplaced = None if backend_of(flush.device).checks_indices else _misplaced(error, flush.captured.order)
     if misplaced is None:
         _fail(error, flush, flush.outputs)
         return error
@@ -371,7 +372,7 @@ def finish(flush: Flush) -> None:
     _generation += 1
     outputs, results, content = flush.outputs, flush.results, flush.content
     saved, usage = flush.saved
-    if flush.device.type == "cuda":
+    if flush.compiled.backend.notes_sources:
         for node, memory in zip([*(content[storage] for storage in outputs), *saved], results, strict=False):
             memory.source = node.source
     for node, memory in zip(saved, results[len(outputs):], strict=False):
@@ -499,11 +500,15 @@ def _misplaced(error: BaseException, order: Iterable[Node]) -> tuple[Node, Index
         return None
 
     def value_of(index: Node) -> Any:
+        import numpy as np
         if computed(index):
-            return index.buffer.memory.numpy(index.type)  # type: ignore[union-attr]
-        captured = capture([index], [], [])
-        memory, = plan_for(captured, cpu).run(captured.memories, captured.numbers)
-        return memory.numpy(index.type)
+            memory = index.buffer.memory  # type: ignore[union-attr]
+        else:
+            captured = capture([index], [], [])
+            memory, = plan_for(captured, index.type.device).run(captured.memories, captured.numbers)
+        value = np.empty(index.type.shape, index.type.dtype.numpy)
+        memory.copy_to_host(value)
+        return value
     try:
         return find_misplaced(walk(order), value_of)
     except Exception:  # what the program failed of keeps it from being looked at again
@@ -577,12 +582,14 @@ class observe:
 
 # Memory of tensors
 
+def backend_of(device: Device) -> Backend:
+    """The backend of a device."""
+    from genesis.engine import backends  # recording imports this module, and needs none
+    return backends.backend_of(device)
+
+
 def allocate(nbytes: int, device: Device) -> Any:
     """Memory of this size on the device."""
-    if device is cpu:
-        from genesis.runtime.cpu.storage import CPUStorage
-        return CPUStorage(nbytes)
-    from genesis.engine.backends import backend_of
     return backend_of(device).allocate(nbytes, device)
 
 
@@ -598,4 +605,5 @@ def memory_of(tensor: Any) -> Any:
         return storage.cell.memory
 
 
-connect(flush=flush, materialize=materialize, end_step=end_step, allocate=allocate, memory_of=memory_of)
+connect(flush=flush, materialize=materialize, end_step=end_step, allocate=allocate, memory_of=memory_of,
+        backend_of=backend_of)

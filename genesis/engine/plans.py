@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config
-from genesis.engine.backends import backend_of, gpu_at_hand
+from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
@@ -71,13 +71,11 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
         CompilationFailed, Overwritten, ...: what compiling raises.
     """
     start = perf_counter()
-    try:
-        if not backend_of(device).keeps_plans:
-            raise Unknown(f"plans for {device} are not kept")
-        structure, numbers = structure_of(captured.key)
-    except Unknown:
+    erased = _shape_erased(captured, device)
+    if erased is None:
         return compile_graph(build_graph(captured), device)
-    name = ("family", device, gpu_at_hand(device.index), config.key(), structure)
+    structure, numbers = erased
+    name = ("family", device, backend_of(device).gpu, config.key(), structure)
     kept: list[Family | _Read] = families.setdefault(name, [])
     stored = _stored()
     for source in kept:
@@ -96,6 +94,16 @@ def find(captured: Captured, device: Device, families: Families) -> Compiled:
             kept.append(_Read(numbers))
             return _from_disk(plan, start, captured)
     return _made(captured, device, structure, numbers, kept)
+
+
+def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[Any]] | None:
+    """The structure and the numbers of a program whose plan may serve others, or be kept; else None."""
+    if not backend_of(device).keeps_plans:
+        return None
+    try:
+        return structure_of(captured.key)
+    except Unknown:
+        return None
 
 
 def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
@@ -213,13 +221,13 @@ def _cache_in(directory: Path) -> PlanCache:
 
 def _name(structure: tuple, numbers: list[Any], device: Device, base: list[Any]) -> str:
     """All that a plan depends on, as text. `base`: the numbers of the program that its family was compiled for."""
-    return repr((structure, numbers, base, config.key(), _environment(device.index)))
+    return repr((structure, numbers, base, config.key(), backend_of(device).gpu, *_environment()))
 
 
 @cache
-def _environment(device: int) -> tuple[Any, ...]:
-    """The GPU, and the versions of all that makes plans."""
-    return (gpu_at_hand(device), _installed("triton"), _sources())
+def _environment() -> tuple[Any, ...]:
+    """The versions of all that makes plans."""
+    return (_installed("triton"), _sources())
 
 
 def _installed(package: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from genesis.codegen.base import Backend
     from genesis.frontend.storage import Storage
     from genesis.ir.types import Device
 
@@ -22,6 +23,7 @@ class Engine:
         end_step: a training step ends: run what is pending, without waiting for a GPU.
         allocate: memory of so many bytes on a device.
         memory_of: the computed memory of a tensor's storage.
+        backend_of: what a device's programs run on.
     """
 
     flush: Callable[[Sequence[Storage]], None]
@@ -29,6 +31,7 @@ class Engine:
     end_step: Callable[[], None]
     allocate: Callable[[int, Device], Any]
     memory_of: Callable[[Any], Any]
+    backend_of: Callable[[Device], Backend]
 
 
 engine = Engine()

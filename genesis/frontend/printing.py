@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from genesis.frontend.default_dtypes import get_default_dtype
 from genesis.ir.errors import failure
+from genesis.ir.types import cpu
 
 PREFIX: Final = "tensor("
 FAR_APART: Final = 1000.0  # ratios of sizes beyond which exponents are printed
@@ -96,7 +97,7 @@ def tensor_text(tensor: Any) -> str:
     """The text of `repr(tensor)`. Computes the tensor."""
     from genesis.frontend.host_values import host_copy
     array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
-    notes = [f"device='{tensor.device}'"] if tensor.is_cuda else []
+    notes = [f"device='{tensor.device}'"] if tensor.device is not cpu else []
     if not array.size:
         body = "[]"
         if array.ndim != 1:

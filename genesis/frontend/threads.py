@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
 
-_HOME: Final = os.path.dirname(__file__) + os.sep
+_HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of", "export_numpy", "numpy",
                              "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
 """Functions that wait for a value and hold no other content meanwhile."""

@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"""
     (?P<space>[ \t\n]+)
   | (?P<comment>\#[^\n]*)
   | (?P<name>%\w+)
-  | (?P<type>[a-z]+\d*~?\[[\d,]*\](@cuda:\d+)?)
+  | (?P<type>[a-z]+\d*~?\[[\d,]*\](@\w+(:\d+)?)?)
   | (?P<number>-?(\d+(\.\d+)?(e[-+]?\d+)?|inf|nan)\b)
   | (?P<text>'([^'\\]|\\.)*'|"([^"\\]|\\.)*")
   | (?P<word>[A-Za-z_]\w*(:\d+)?)

@@ -126,9 +126,24 @@ def add_device_kind(kind: DeviceKind) -> None:
     _kinds[kind.name] = kind
 
 
+def device_types() -> tuple[str, ...]:
+    """The types that a device can have.
+
+    >>> device_types()[:2]
+    ('cpu', 'cuda')
+    """
+    return tuple(_kinds)
+
+
 def is_device(word: str) -> bool:
     """Does the word name a device: "cpu", "cuda:1"?"""
     return word.partition(":")[0] in _kinds
+
+
+def _devices_text() -> str:
+    """What a device may be called, for people: 'cpu', 'cuda' or 'cuda:N'."""
+    words = [repr(word) for kind in _kinds.values() for word in (kind.name, f"{kind.name}:N")[:1 + kind.numbered]]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 class Device:
@@ -145,8 +160,8 @@ class Device:
         if name not in _kinds or (number and not number.isdigit()):
             from genesis.ir.suggest import did_you_mean
             near = did_you_mean(name, _kinds) if name not in _kinds else ""
-            raise RuntimeError(f"invalid device {type!r}{near or ';'} use 'cpu', 'cuda' or 'cuda:N'")
-        position = int(number) if number else (index or 0)
+            raise RuntimeError(f"invalid device {type!r}{near or ';'} use {_devices_text()}")
+        position = (int(number) if number else index or 0) if _kinds[name].numbered else 0
         self = cls._all.get((name, position))
         if self is None:
             self = object.__new__(cls)

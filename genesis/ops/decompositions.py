@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
-from genesis.ir.types import cpu, float32, float64, int64
+from genesis.ir.types import Device, cpu, float32, float64, int64
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.out import into
 from genesis.ops.shape import expand, reshape, transpose, unsqueeze
@@ -68,7 +68,7 @@ def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
             raise failure(f"linalg.{op.name}", "expected all tensors on one device",
                           [(f"operand {i}", y) for i, y in enumerate(tensors)])
     if device is not cpu:
-        _say_once()
+        _say_once(device)
         tensors = tuple(x.to(cpu) for x in tensors)
     try:
         found = record(op, tensors, attrs)
@@ -80,9 +80,9 @@ def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     return tuple(x.to(device) for x in found) if isinstance(found, tuple) else found.to(device)
 
 
-def _say_once() -> None:
-    warnings.warn("matrix decompositions of CUDA tensors are computed on the CPU, which copies them there and back",
-                  RuntimeWarning, stacklevel=4)
+def _say_once(device: Device) -> None:
+    warnings.warn(f"matrix decompositions of tensors on {device} are computed on the CPU, which copies "
+                  "them there and back", RuntimeWarning, stacklevel=4)
 
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.ir.types import uint8
+from genesis.ir.types import cpu, uint8
 from genesis.ops.common import axis_in
 from genesis.ops.formats import MemoryFormat, strided
 
@@ -87,9 +87,9 @@ def numel(input: Tensor) -> int:
 
 
 def get_device(input: Tensor) -> int:
-    """The GPU's number; -1 for a tensor on the CPU."""
+    """The device's number; -1 for a tensor on the CPU."""
     device = input.type.device
-    return device.index if device.type == "cuda" else -1
+    return -1 if device is cpu else device.index
 
 
 class QueryMethods(TensorBase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
@@ -231,7 +232,8 @@ def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
     if q.type.device is not input.type.device:
         raise failure(op, f"{op}() q tensor must be on the same device as the input tensor",
                       [("input", input), ("q", q)])
-    if q.type.device.type == "cpu" and q.type.numel and not bool(((q >= 0) & (q <= 1)).all()):  # type: ignore
+    checked = q.type.numel and not engine.backend_of(q.type.device).asynchronous
+    if checked and not bool(((q >= 0) & (q <= 1)).all()):  # type: ignore
         raise failure(op, f"{op}() q values must be in the range [0, 1]", [("q", q)])
     return q
 

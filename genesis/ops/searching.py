@@ -10,12 +10,13 @@ import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
 from genesis.ir.ops import searching as s
-from genesis.ir.types import bool_, cpu, int32, int64
+from genesis.ir.types import bool_, int32, int64
 from genesis.ops.common import axis_in, cast, device_of
 from genesis.ops.out import into
 
@@ -214,7 +215,7 @@ def _places(repeats: Any, output_size: int | None) -> Any:
         return repeats.new_empty(0)
     ends = repeats.cumsum(0)
     if output_size is None:
-        if repeats.type.device is cpu and int(repeats.min().item()) < 0:
+        if not engine.backend_of(repeats.type.device).asynchronous and int(repeats.min().item()) < 0:
             raise failure("repeat_interleave", "repeats can not be negative", [("repeats", repeats)])
         output_size = int(ends[-1].item())
     found = searchsorted(ends, arange(output_size, device=repeats.device), right=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
-from genesis.ir.types import bool_, cpu, float32, float64, int64
+from genesis.ir.types import bool_, float32, float64, int64
 from genesis.ops.common import axis_in, promote
 from genesis.ops.out import into
 from genesis.ops.searching import searchsorted
@@ -259,7 +260,7 @@ def _bounds(x: Any, low: float, high: float) -> tuple[Any, Any]:
     if low != high:
         return x.new_full((), low), x.new_full((), high)
     least, largest = (x.amin(), x.amax()) if low == 0 else (x.new_full((), low),) * 2
-    if x.type.device is cpu and not bool(((largest - least) < float("inf")).item()):
+    if not engine.backend_of(x.type.device).asynchronous and not bool(((largest - least) < float("inf")).item()):
         raise failure("histc", f"range of [{least.item()}, {largest.item()}] is not finite", [("input", x)])
     point = (least == largest).to(x.type.dtype)
     return least - point, largest + point

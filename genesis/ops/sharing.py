@@ -49,8 +49,15 @@ class UntypedStorage:
 
 
 def _pinned_memory(tensor: Any) -> Any:
-    """The tensor's computed memory, which stays where it is from now on."""
+    """The tensor's computed memory, which stays where it is from now on.
+
+    Raises:
+        RuntimeError: the device's memory has no address.
+    """
     memory = engine.memory_of(tensor)
+    if not hasattr(memory, "ptr"):
+        raise failure("data_ptr", f"memory on {tensor.device} has no address", [("tensor", tensor)],
+                      hint="copy the tensor with .cpu()")
     if tensor.is_cuda:
         memory.pinned = True
         shadow_weights.overwritten((memory,))  # from now on others may write there
@@ -117,7 +124,7 @@ class SharingMethods(TensorBase):
         if self.requires_grad:
             raise failure("numpy", "can't call numpy() on a tensor that requires grad", [("tensor", self)],
                           hint="use tensor.detach().numpy()")
-        if self.is_cuda:
+        if not self.is_cpu:
             raise failure("numpy", f"can't convert a {self.device} tensor to numpy", [("tensor", self)],
                           hint="use tensor.cpu() to copy it to host memory first", error=TypeError)
         return export_numpy(self)
@@ -136,7 +143,7 @@ class SharingMethods(TensorBase):
             if copy is False:
                 raise ValueError(f"a {array.dtype} tensor cannot be an array of {dtype} without a copy")
             return array.astype(dtype)
-        return array.copy() if copy and not self.is_cuda else array
+        return array.copy() if copy and self.is_cpu else array
 
     def __array_wrap__(self: Any, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
         """What a function of numpy's made of this tensor, as a tensor: `numpy.sin(x)` is one.
@@ -164,7 +171,7 @@ class SharingMethods(TensorBase):
             copy: True for a capsule of a copy, False for an error where one is needed.
 
         Raises:
-            BufferError: the tensor requires grad, or cannot be had there (without a copy).
+            BufferError: the tensor requires grad, cannot be had there (without a copy), or DLPack has no such device.
         """
         from genesis.runtime import dlpack
         if self.requires_grad:
@@ -178,6 +185,7 @@ class SharingMethods(TensorBase):
             tensor = self.cpu()
         elif copy:
             tensor = self.clone()
+        dlpack.device_code(tensor.device)
         memory = _pinned_memory(tensor)
         user = None if tensor.device is cpu else _stream_of_user(tensor.device, stream)
         if user is not None:

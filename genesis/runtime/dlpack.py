@@ -96,10 +96,17 @@ class Described:
 def device_code(device: Device) -> tuple[int, int]:
     """What `__dlpack_device__` returns.
 
+    Raises:
+        BufferError: DLPack has no name for such a device.
+
     >>> device_code(Device("cuda", 1))
     (2, 1)
     """
-    return (CPU, 0) if device is cpu else (CUDA, device.index)
+    if device is cpu:
+        return CPU, 0
+    if device.type == "cuda":
+        return CUDA, device.index
+    raise BufferError(f"__dlpack__: DLPack has no type for device {device}; copy the tensor with .cpu()")
 
 
 # Handing memory out

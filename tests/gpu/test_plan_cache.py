@@ -178,7 +178,7 @@ def test_switched_off(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_an_edited_compiler_reads_no_old_plan(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     run(7)
     new_process()
-    monkeypatch.setattr(plans, "_environment", lambda device: ("edited",))
+    monkeypatch.setattr(plans, "_environment", lambda: ("edited",))
     assert run(7)[0] == "compiled"
 
 
