@@ -18,7 +18,6 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.ops.samples import Array, Case, Literal, Operand
 from genesis.ir.printer import print_graph, value_text
 from genesis.ir.types import Device, DType, bool_, cpu, float32, int64, tensor_type
-from genesis.passes.fusion.materialize import OPAQUE
 
 _GPU = Device("cuda", 0)
 _KINDS = {"bool": "bool", "int": "integers", "float": "floating-point"}
@@ -166,7 +165,7 @@ def _on_cuda(op: Op) -> str:
     answers = {lower_cuda.supports(node) for node in nodes(op, _GPU)} or {op.name in lower_cuda.LOWERED}
     if True not in answers:
         return "its decomposition" if op.decompose is not None else "through the host"
-    own = f"a {OPAQUE[op.name].replace('_', ' ')} kernel" if op.name in OPAQUE else "in a loop kernel"
+    own = f"a {op.opaque.kernel.replace('_', ' ')} kernel" if op.opaque is not None else "in a loop kernel"
     return f"{own}, or its decomposition" if False in answers else own
 
 

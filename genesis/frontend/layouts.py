@@ -17,7 +17,21 @@ from typing import Final
 
 from genesis.frontend.storage import Layout, View
 from genesis.ir.node import Node, Op, make
-from genesis.ir.ops import composite, control, movement, pointwise
+from genesis.ir.ops import (
+    avg_pool,
+    channel_norm,
+    composite,
+    control,
+    convolution,
+    max_pool,
+    movement,
+    pointwise,
+    probability,
+    random,
+    regression,
+    resample,
+    sorting,
+)
 from genesis.ir.types import TensorType, row_major, tensor_type
 
 Strides = tuple[int, ...]
@@ -259,19 +273,21 @@ def convolution_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...
     return suggested_rule(shape, operands[:1]) or suggested_rule(shape, operands[1:2])
 
 
-RULES: Final[dict[str, Rule]] = {
-    "cast": like_rule,
-    **dict.fromkeys(("dropout", "huber_loss", "smooth_l1_loss", "binary_cross_entropy"), pointwise_rule),
-    **dict.fromkeys(("flip", "sort"), like_rule),
-    **dict.fromkeys(("batch_norm", "batch_norm_eval", "avg_pool", "adaptive_avg_pool", "max_pool", "adaptive_max_pool",
-                     "resample", "pad"), suggested_rule),
-    "convolution": convolution_rule,
+RULES: Final[dict[Op, Rule]] = {
+    pointwise.cast: like_rule,
+    **dict.fromkeys((random.dropout, regression.huber_loss, regression.smooth_l1_loss,
+                     probability.binary_cross_entropy), pointwise_rule),
+    **dict.fromkeys((movement.flip, sorting.sort), like_rule),
+    **dict.fromkeys((channel_norm.batch_norm, channel_norm.batch_norm_eval, avg_pool.avg_pool,
+                     avg_pool.adaptive_avg_pool, max_pool.max_pool, max_pool.adaptive_max_pool, resample.resample,
+                     movement.pad), suggested_rule),
+    convolution.convolution: convolution_rule,
 }
-"""The ops, by name, whose results follow their operands' layout in another way than pointwise ops'."""
+"""The ops whose results follow their operands' layout in another way than pointwise ops'."""
 
 
 def _rule_of(op: Op) -> Rule | None:
-    return RULES.get(op.name) or (pointwise_rule if op.kind == "pointwise" else None)
+    return RULES.get(op) or (pointwise_rule if op.kind == "pointwise" else None)
 
 
 def like(kind: TensorType, part: View | None, order: tuple[int, ...] | None = None) -> Strides | None:

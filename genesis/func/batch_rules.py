@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.ir.node import Node
-from genesis.ir.ops import control, leaves, movement
+from genesis.ir.node import Node, Op
+from genesis.ir.ops import (
+    contraction,
+    control,
+    convolution,
+    indexing,
+    leaves,
+    movement,
+    ranks,
+    recompute,
+    searching,
+    sorting,
+)
 from genesis.ir.ops.indexing import take
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.types import int64
@@ -181,15 +192,16 @@ BY_KIND: dict[str, Rule] = {
     "pointwise": _pointwise, "reduction": _deeper, "scan": _deeper, "linalg": _same,
 }
 
-RULES: dict[str, Rule] = {
-    "reshape": _reshape, "permute": _permute, "expand": _expand, "slice": _region, "pad": _region, "assign": _region,
-    "flip": _deeper, "concat": _deeper, "matmul": _same,
-    "gather": _deeper, "scatter": _deeper, "scatter_add": _deeper,
-    "take": _take, "index_add": _written, "index_copy": _written, "searchsorted": _leading_rows,
-    "sort": _deeper, "topk": _deeper, "unsort": _deeper, "kthvalue": _deeper,
-    "nanargmedian": _deeper, "argmedian": _deeper,
-    "convolution": _convolution, "convolution_input": _convolution, "convolution_weight": _convolution_weight,
-    "item": _item, "watch": _marker, "alias": _marker, "stop_gradient": _stopped, "overwritten": _same,
-    "enter": _marker, "leave": _results,
+RULES: dict[Op, Rule] = {
+    movement.reshape: _reshape, movement.permute: _permute, movement.expand: _expand, movement.slice: _region,
+    movement.pad: _region, movement.assign: _region, movement.flip: _deeper, movement.concat: _deeper,
+    contraction.matmul: _same, indexing.gather: _deeper, indexing.scatter: _deeper, indexing.scatter_add: _deeper,
+    indexing.take: _take, indexing.index_add: _written, indexing.index_copy: _written,
+    searching.searchsorted: _leading_rows, sorting.sort: _deeper, sorting.topk: _deeper, sorting.unsort: _deeper,
+    ranks.kthvalue: _deeper, ranks.nanargmedian: _deeper, ranks.argmedian: _deeper,
+    convolution.convolution: _convolution, convolution.convolution_input: _convolution,
+    convolution.convolution_weight: _convolution_weight, control.item: _item, control.watch: _marker,
+    control.alias: _marker, control.stop_gradient: _stopped, control.overwritten: _same, recompute.enter: _marker,
+    recompute.leave: _results,
 }
-"""By the op's name, before `BY_KIND`."""
+"""By the op, before `BY_KIND`."""

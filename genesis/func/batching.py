@@ -16,10 +16,10 @@ from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph, topological
 from genesis.ir.node import Node, unique
-from genesis.ir.ops import control, leaves, movement
+from genesis.ir.ops import control, leaves, movement, random
 from genesis.ir.types import tensor_type
 
-_DRAWING = ("uniform", "normal", "integers", "dropout")
+_DRAWING = (random.uniform, random.normal, random.integers, random.dropout)
 
 
 class NotBatchable(Exception):
@@ -85,14 +85,14 @@ class Batch:
             self._visit(part)
             self._batched[node] = self.batched(part)
         elif not any(x in self._batched for x in node.inputs):
-            if node.op.name in _DRAWING and self._randomness != "same":
+            if node.op in _DRAWING and self._randomness != "same":
                 self._decompose(node)
             else:
                 self._shared.add(node)
         elif node.op is control.watch and node.attrs[0] in crossings:
             self._cross(node)
         else:
-            rule = RULES.get(node.op.name) or BY_KIND.get(node.op.kind)
+            rule = RULES.get(node.op) or BY_KIND.get(node.op.kind)
             found = None if rule is None else rule(self, node, list(node.inputs))
             if found is None:
                 self._decompose(node)

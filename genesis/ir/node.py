@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
+from genesis.ir.opaque import Opaque
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import (
     TensorType,
@@ -50,19 +51,23 @@ class Op:
         commutative: operands may be swapped.
         weight, number, rounds, autocast, in_place: what `pointwise` (ir/ops/entry.py) says of them. Of the
             others `autocast` may be stated, and `weight` where one costs more than an addition an element.
+        opaque: what fusion knows of an op with a kernel of its own; None: it is a line of a loop.
+        associative: of a reduction: the result is the same reduction of the results of parts.
         differentiable: a gradient can flow through: the op has a vjp, or a decomposition to
             differentiate instead.
     """
 
-    __slots__ = ("attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc", "in_place",
-                 "infer", "kind", "name", "number", "reference", "rounds", "samples", "ulp", "vjp", "weight")
+    __slots__ = ("associative", "attrs", "autocast", "commutative", "decompose", "defaults", "differentiable", "doc",
+                 "in_place", "infer", "kind", "name", "number", "opaque", "reference", "rounds", "samples", "ulp",
+                 "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
                  defaults: dict[str, Any] | None = None, vjp: Callable | None = None,
                  decompose: Callable | None = None, doc: str = "", samples: Any = None,
                  reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
                  differentiable: bool | None = None, weight: int | None = None, number: Callable | None = None,
-                 rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False):
+                 rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False,
+                 opaque: Opaque | None = None, associative: bool = False):
         self.name, self.kind, self.infer, self.attrs = name, kind, infer, attrs
         self.defaults, self.vjp, self.decompose = defaults or {}, vjp, decompose
         self.doc, self.samples, self.reference, self.ulp = doc, samples, reference, ulp
@@ -71,6 +76,7 @@ class Op:
         self.weight = 1 if weight is None else weight
         self.commutative, self.number = commutative, number
         self.rounds, self.autocast, self.in_place = rounds, autocast, in_place
+        self.opaque, self.associative = opaque, associative
         self.differentiable = (vjp is not None or decompose is not None) if differentiable is None else differentiable
         if name in OPS:
             raise ValueError(f"op {name!r} is registered twice")

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops import leaves
 
 Space = tuple[tuple[int, str], ...]
 """An iteration space: sizes in row-major order, each "x" (kept) or "r" (reduced)."""
@@ -48,7 +49,7 @@ class Group:
     @cached_property
     def scalars(self) -> tuple[Node, ...]:
         """The plan's numbers that the kernel reads, in order of first use."""
-        return tuple(node for node in self.nodes if node.op.name == "scalar")
+        return tuple(node for node in self.nodes if node.op is leaves.scalar)
 
 
 @dataclass(frozen=True)

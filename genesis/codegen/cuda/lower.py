@@ -10,14 +10,13 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import KernelSource, TensorTable
-from genesis.ir.node import Node
+from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
 from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.types import float32, int64, tensor_type
-from genesis.passes.fusion.materialize import OPAQUE
 from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
@@ -26,7 +25,7 @@ from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
 
-LOWERED: Final = LOOP_OPS | OPAQUE.keys()
+LOWERED: Final = LOOP_OPS | {name for name, op in OPS.items() if op.opaque is not None}
 """Every op with a CUDA lowering; legalize decomposes the others."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
-from genesis.ir.ops import leaves
+from genesis.ir.ops import leaves, movement
 from genesis.ir.sym_int import LEAST, Size, gcd, value_of
 from genesis.ir.types import TensorType
 
@@ -112,7 +112,7 @@ class OpenProgram:
     def _shape(self, node: Node, shape: Shape, operands: Types) -> Shape:
         if not operands:
             return self._led_shape(shape)
-        return (_spread if node.op.name == "expand" else _regrouped)(self._led_shape(shape), operands[0].shape)
+        return (_spread if node.op is movement.expand else _regrouped)(self._led_shape(shape), operands[0].shape)
 
     def _stops(self, node: Node, stops: Shape, operands: Types) -> Shape:
         """Where a slice ends: at the end, if it did."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from genesis.ir.node import Node, Op
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.reduction import sum
@@ -29,7 +30,7 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
 
 
-matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4, autocast="low",
+matmul: Op = Op("matmul", "contract", _matmul_type, ulp=4, autocast="low", opaque=Opaque("matmul", views=(0, 1)),
                 doc="Matrix product over the last two dimensions; the leading ones are equal batches.",
                 vjp=lambda g, a, b, y: (matmul(g, swap_last(b)), matmul(swap_last(a), g)),
                 samples=cases(case(reals().of(3, 4), reals().of(4, 5)), case(reals().of(2, 3, 4), reals().of(2, 4, 5)),
@@ -63,6 +64,7 @@ def _split_k_reference(a: Any, b: Any, splits: int, multiple: int) -> Any:
 
 
 matmul_split_k: Op = Op("matmul_split_k", "contract", _split_k_type, attrs=("splits", "multiple"),
+                        opaque=Opaque("matmul", views=(0, 1)),
                         decompose=_matmul_split_k, ulp=4,
                      doc="The parts of a matrix product whose sum it is: dimension 0 of the result counts splits of "
                          "the inner dimension, of one length (a multiple of `multiple`; the last ones are shorter, or "

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genesis.ir.node import Node, Op
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.convolution import Ints, convolution, convolution_input, convolution_weight
 from genesis.ir.ops.movement import inverse, pad, permute, reshape
 from genesis.ir.ops.precision import upcast
@@ -92,13 +93,16 @@ def _value(op: Op) -> Callable[..., Any]:
 _HOW = ("stride", "padding", "dilation", "groups")
 
 convolution_last = Op("convolution_last", "composite", _typed(convolution), attrs=_HOW, decompose=_by(convolution),
+                      opaque=Opaque("convolution"),
                       ulp=8, doc="convolution of x (n, *sizes, channels) with weight (out, *window, channels).",
                       samples=_samples(convolution), reference=_value(convolution))
 convolution_input_last = Op("convolution_input_last", "composite", _typed(convolution_input), attrs=("sizes", *_HOW),
+                            opaque=Opaque("convolution"),
                             decompose=_by(convolution_input), ulp=8,
                             doc="convolution_input of g (n, *sizes, out) with weight (out, *window, channels).",
                             samples=_samples(convolution_input), reference=_value(convolution_input))
 convolution_weight_last = Op("convolution_weight_last", "composite", _parts_type, attrs=("window", "splits", *_HOW),
+                             opaque=Opaque("convolution"),
                              decompose=_parts, ulp=8,
                              doc="Parts in at least float32 whose sum is convolution_weight of g (n, *sizes, out) and "
                                  "x (n, *sizes, channels): (splits, out, *window, channels).",

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.attention import check_operands, for_each_head, group_size, over_groups
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.leaves import iota
@@ -183,14 +184,17 @@ def _gradient_values(g: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, *mask
 _SHARED: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
 
 flash_attention = Op("flash_attention", "composite", _forward_type, **_SHARED, decompose=_forward,
+                     opaque=Opaque("attention", views=(0, 1, 2, 3)),
                      doc="(softmax(S)·v, log Σ exp(S) of each query) with S = q·kᵀ·scale + mask; operands as of sdpa. "
                          "The second is ∞ for a query that sees no key.",
                      samples=_forward_samples(), reference=_forward_value)
 flash_attention_dq = Op("flash_attention_dq", "composite", _dq_type, **_SHARED, decompose=_dq,
+                        opaque=Opaque("attention_backward", views=(0, 1, 2, 3, 6)),
                         doc="Gradient of flash_attention's first result by q, from lse and Δ = rowsum(g·y); a mask "
                             "comes last.",
                         samples=_backward_samples(), reference=lambda *x, **how: _gradient_values(*x, **how)[0])
 flash_attention_dkv = Op("flash_attention_dkv", "composite", _dkv_type, **_SHARED, decompose=_dkv,
+                         opaque=Opaque("attention_backward", views=(0, 1, 2, 3, 6)),
                          doc="Gradients of flash_attention's first result by k and v, from lse and Δ = rowsum(g·y); a "
                              "mask comes last.",
                          samples=_backward_samples(), reference=lambda *x, **how: _gradient_values(*x, **how)[1:])

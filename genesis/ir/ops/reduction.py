@@ -107,20 +107,25 @@ def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
 REDUCE: dict[str, Any] = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", reduced_type, **REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4, autocast="float32",
+         associative=True,
          vjp=lambda g, x, y, axes, keepdims: spread(g, x, axes),
          samples=over(reals(), NUMERIC, scale=4), reference=reduced(np.sum))
 prod = Op("prod", "reduction", reduced_type, **REDUCE, doc="Product over the axes; 1 of nothing.", vjp=_prod_vjp, ulp=8,
+          associative=True,
           autocast="float32",
           samples=over(reals(0.5, 2), NUMERIC), reference=reduced(np.prod))
 max = Op("max", "reduction", _type_of_some, **REDUCE, doc="Largest element over the axes; NaN if any is.",
+         associative=True,
          vjp=_extremum_vjp,
          samples=over(reals(), ANY, empty=False), reference=reduced(np.max))
 min = Op("min", "reduction", _type_of_some, **REDUCE, doc="Smallest element over the axes; NaN if any is.",
+         associative=True,
          vjp=_extremum_vjp,
          samples=over(reals(), ANY, empty=False), reference=reduced(np.min))
-any = Op("any", "reduction", _bool_type, **REDUCE, doc="True if any element over the axes is not 0.",
+any = Op("any", "reduction", _bool_type, **REDUCE, doc="True if any element over the axes is not 0.", associative=True,
          samples=over(reals(-0.5, 1), ANY), reference=reduced(np.any))
 all = Op("all", "reduction", _bool_type, **REDUCE, doc="True if every element over the axes is not 0.",
+         associative=True,
          samples=over(reals(-0.5, 1), ANY), reference=reduced(np.all))
 
 _ARG: dict[str, Any] = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.control import item
 from genesis.ir.ops.indexing import scatter_add
 from genesis.ir.ops.leaves import zeros_like
@@ -95,6 +96,7 @@ def _cumsum_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, c
 
 
 cumsum: Op = Op("cumsum", "scan", _chunked_type, **_CHUNKED, vjp=_cumsum_vjp, autocast="float32",
+                opaque=Opaque("scan", elementwise=1),
                 doc="Sums of x[0..i] along the axis. With a second operand each chunk of `chunk` elements is scanned "
                     "for itself, beginning with the sum at the end of the chunk before, which that operand has.",
                 samples=_scanned(reals(), chunked=True), ulp=2,
@@ -113,6 +115,7 @@ def _cumprod_vjp(g: Node, x: Node, *ends_and_y: Node, axis: int, reverse: bool, 
 
 
 cumprod: Op = Op("cumprod", "scan", _chunked_type, **_CHUNKED, vjp=_cumprod_vjp, autocast="float32",
+                 opaque=Opaque("scan", elementwise=1),
                  doc="Products of x[0..i] along the axis. A second operand is taken as in cumsum.", ulp=4,
                  samples=_scanned(reals(0.5, 2), chunked=True),
                  reference=_in_chunks(lambda x, axis: np.cumprod(x, axis), lambda x, end: x * end))
@@ -138,6 +141,7 @@ def _recurred(a: Any, b: Any, axis: int, reverse: bool) -> Any:
 
 
 recurrence: Op = Op("recurrence", "scan", _recurrence_type, **_SCAN, vjp=_recurrence_vjp, ulp=8,
+                    opaque=Opaque("scan", elementwise=2),
                     doc="y[i] = a[i]·y[i-1] + b[i] along the axis, y[0] = b[0]; where a is 0, y starts anew, whatever "
                         "came before.",
                     samples=cases(*(case(reals(-1, 1).of(*s), reals().of(*s), axis=a, reverse=r) for s, a in (
@@ -180,9 +184,11 @@ def _extreme_samples() -> Samples:
 
 
 cummax: Op = Op("cummax", "scan", _extremes_type, attrs=("axis",), vjp=_extremes_vjp, differentiable=True,
+                opaque=Opaque("scan", elementwise=1),
                 doc="The largest of x[0..i] along the axis and where it is (int64): the last of equal ones; NaN if "
                     "there is one.", samples=_extreme_samples(), reference=_extremes(lambda a, b: a >= b))
 cummin: Op = Op("cummin", "scan", _extremes_type, attrs=("axis",), vjp=_extremes_vjp, differentiable=True,
+                opaque=Opaque("scan", elementwise=1),
                 doc="The smallest of x[0..i] along the axis and where it is (int64): the last of equal ones; NaN if "
                     "there is one.", samples=_extreme_samples(), reference=_extremes(lambda a, b: a <= b))
 
@@ -211,6 +217,7 @@ def _log_sums(x: Any, axis: int) -> Any:
 
 
 logcumsumexp: Op = Op("logcumsumexp", "scan", _logcumsumexp_type, **_SCAN, vjp=_logcumsumexp_vjp, ulp=4,
+                      opaque=Opaque("scan", elementwise=1),
                       doc="log Σ exp(x[0..i]) along the axis.",
                       samples=cases(*(case(values.of(*s), axis=a, reverse=r) for values in (reals(), reals(-200, 200))
                                       for s, a in (((5,), 0), ((3, 4), 0), ((2, 3, 4), 2), ((0, 2), 0), ((2, 70), 1))

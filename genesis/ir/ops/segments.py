@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from genesis.config import config
 from genesis.ir.node import Node, Op
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.control import item
 from genesis.ir.ops.leaves import full, iota
 from genesis.ir.ops.movement import expand, inverse, permute, reshape, take_range
@@ -90,6 +91,7 @@ def _reference_parts(source: Any, ids: Any, order: Any, chunk: int) -> Any:
 
 
 segment_parts: Op = Op("segment_parts", "index", _parts_type, attrs=("chunk",), decompose=_parts, differentiable=False,
+                       opaque=Opaque("segment"),
                        doc="The sums of each 8 and of each `chunk` sorted positions, where these have one id, else 0.",
                        samples=cases(*(forward_only(case(reals().of(*s), ascending(0, 2, int64).of(s[1]),
                                                          permutations(0).of(s[1]), chunk=c))
@@ -138,11 +140,13 @@ def _written(kinds: Kinds, add: bool) -> Samples:
 
 
 segment_add: Op = Op("segment_add", "index", _written_type, attrs=("chunk",), decompose=_add, differentiable=False,
+                     opaque=Opaque("segment", partial=True),
                      doc="base with source[:, order[p]] added to row ids[p], for all positions p. With the two results "
                          "of `segment_parts` as last operands, chunks within a segment are not added up again.", ulp=4,
                      samples=_written(NUMERIC, add=True), reference=_reference_add)
 
 segment_put: Op = Op("segment_put", "index", _written_type, decompose=_put, differentiable=False,
+                     opaque=Opaque("segment", partial=True),
                      doc="base with row ids[p] replaced by source[:, order[p]], for the last position p of each id.",
                      samples=_written(ANY, add=False), reference=_reference_put)
 
@@ -161,6 +165,7 @@ def _reference_unordered(base: Any, source: Any, ids: Any) -> Any:
 
 
 rows_added: Op = Op("rows_added", "index", _unordered_type, decompose=_unordered, differentiable=False, ulp=4,
+                    opaque=Opaque("segment", partial=True),
                     doc="base with source[:, p] added to row ids[p], for all positions p, in any order.",
                     samples=cases(*(forward_only(case(reals().of(*s), reals().of(s[0], n, s[2]),
                                                       integers(0, s[1], int32).of(n)))

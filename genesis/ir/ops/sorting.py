@@ -13,6 +13,7 @@ from math import prod, sqrt
 from typing import Final
 
 from genesis.ir.node import Node, Op, literal
+from genesis.ir.opaque import Opaque
 from genesis.ir.ops.control import item
 from genesis.ir.ops.floats import bitcast, signbit
 from genesis.ir.ops.indexing import gather, gather_type, scatter
@@ -185,6 +186,7 @@ def _sorting(values: Values) -> Samples:
 
 
 sort: Op = Op("sort", "sort", _pair, attrs=("axis", "descending"), defaults={"descending": False}, vjp=_sort_vjp,
+              opaque=Opaque("sort", elementwise=1),
               decompose=_sort, differentiable=True,
               doc="The elements in order along the axis, and where each was (int64). Equal ones keep their order, NaN "
                   "is the largest.", samples=_sorting(reals()), reference=_sorted)
@@ -203,7 +205,7 @@ def _unsorted(x, index, axis: int):  # type: ignore[no-untyped-def]
     return result
 
 
-unsort: Op = Op("unsort", "sort", _unsort_type, attrs=("axis",),
+unsort: Op = Op("unsort", "sort", _unsort_type, attrs=("axis",), opaque=Opaque("sort", elementwise=2),
                 doc="result[.., index[i], ..] = x[.., i, ..]: the inverse of a gather by an index that is a "
                     "permutation along the axis.",
                 vjp=lambda g, x, index, y, axis: (gather(g, index, axis=axis), None),
@@ -279,6 +281,7 @@ def _first_sorted(x, k: int, axis: int, largest: bool):  # type: ignore[no-untyp
 
 
 topk: Op = Op("topk", "sort", _top_type, attrs=("k", "axis", "largest"), defaults={"largest": True}, vjp=_top_vjp,
+              opaque=Opaque("sort", elementwise=1),
               decompose=_top, differentiable=True,
               doc="The k largest (or smallest) elements along the axis, in order, and where they are (int64). Which of "
                   "equal elements come first is left to the backend.",
@@ -341,6 +344,7 @@ def _reference_words(x, descending: bool, run: int):  # type: ignore[no-untyped-
 
 
 sort_runs: Op = Op("sort_runs", "sort", _words_type, attrs=("descending", "run"), defaults={"descending": False},
+                   opaque=Opaque("sort", elementwise=1),
                    differentiable=False, doc="Rows (n, m) as words, each run of `run` neighbours sorted.",
                    decompose=lambda x, descending, run: _runs_of(_words(x, descending), run),
                    samples=cases(*(case(Values(-9, 9, dtype).of(3, 37), descending=d, run=r)
@@ -362,7 +366,7 @@ def _reference_merge(words, run: int, dtype: DType, descending: bool):  # type: 
     return ~keys if descending else keys, (found & 0xFFFFFFFF) >> 1
 
 
-merge_runs: Op = Op("merge_runs", "sort", _merge_type, attrs=("run", "dtype", "descending"),
+merge_runs: Op = Op("merge_runs", "sort", _merge_type, attrs=("run", "dtype", "descending"), opaque=Opaque("long_sort"),
                     defaults={"descending": False}, differentiable=False,
                     doc="Rows of words in sorted runs of `run` neighbours → the elements of this dtype in order, and "
                         "their positions.",
@@ -407,6 +411,7 @@ def _reference_counts(words, shift: int):  # type: ignore[no-untyped-def]
 
 
 digit_counts: Op = Op("digit_counts", "sort", _counts_type, attrs=("shift",), differentiable=False,
+                      opaque=Opaque("long_sort"),
                       doc="How often each digit of the words' bits from `shift` on occurs in each block of a row: "
                           "(rows, digits, blocks), int32.", decompose=_counts,
                       samples=cases(*(case(Values(-2**40, 2**40, int64).of(*s), shift=k) for s, k in (
@@ -426,6 +431,7 @@ def _by_digit(words: Node, ends: Node, shift: int) -> Node:
 
 
 digit_scatter: Op = Op("digit_scatter", "sort", _scatter_type, attrs=("shift",), differentiable=False,
+                       opaque=Opaque("long_sort"),
                        doc="Rows of words sorted by the digit of their bits from `shift` on, those of equal digits in "
                            "their order; `ends` are the running sums of `digit_counts`.", decompose=_by_digit,
                        samples=cases(case(Values(0, 2**32 - 1, int64).of(1, 37), Values(37, 37, int32).of(1 << DIGIT),

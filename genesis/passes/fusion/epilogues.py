@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
+from genesis.ir.ops import contraction
 from genesis.ir.sym_int import estimate
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.loop_reads import coordinates
@@ -30,7 +31,7 @@ MOST_READS = 1
 def merge_epilogues(fuser: _Fuser) -> None:
     """Merge each product's cluster with the loops that read nothing of it but each element where it stands."""
     for product in fuser.values.anchors:
-        if product.op.name != "matmul" or product.dtype not in DTYPES:
+        if product.op is not contraction.matmul or product.dtype not in DTYPES:
             continue
         a = fuser.dag.of[product]
         for b in list(fuser.dag.readers[a]):

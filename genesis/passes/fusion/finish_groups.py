@@ -9,10 +9,11 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import estimate
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
-from genesis.passes.fusion.materialize import PARTIAL, MemoryValues, weight
+from genesis.passes.fusion.materialize import MemoryValues, weight
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
 
@@ -99,7 +100,7 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
 def _starts_from(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node], ...]:
     """(output, base) of an op that writes to some places of its first operand."""
     node = next(iter(levels))
-    if node.op.name not in PARTIAL:
+    if node.op.opaque is None or not node.op.opaque.partial:
         return ()
     base = stored_as(node.inputs[0])
     found = next(x for x in values.reads[node] if stored_as(x) is base)
@@ -122,7 +123,7 @@ def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int
         if node not in found:
             found[node] = None
         for x in inputs_read(node):
-            if x not in found and x.op.name != "input" and (x not in values.reads or x in levels):
+            if x not in found and x.op is not leaves.input and (x not in values.reads or x in levels):
                 pending.append(x)
     return tuple(sorted(found, key=place.__getitem__))
 

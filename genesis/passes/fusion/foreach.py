@@ -12,12 +12,16 @@ from collections import Counter
 from typing import Any
 
 from genesis.ir.node import Node
+from genesis.ir.ops import leaves, movement, recompute
 from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.recompute import inputs_read
 from genesis.passes.groups import Group
 
 FEWEST = 2
 """Groups worth joining."""
+
+SHOWN = (movement.expand, movement.reshape, recompute.recompute)
+"""Ops that show their operand element by element, or repeat a constant."""
 
 
 def join_equal_groups(groups: list[Group]) -> list[Group]:
@@ -67,21 +71,20 @@ def pointwise_structure(group: Group) -> tuple | None:
         known[node] = ("input", position, node.dtype)
     rows: list[tuple] = []
     for position, node in enumerate(_in_order_of_use(group)):
-        name = node.op.name
         if node.op.kind == "pointwise":
             if node.op is in_range or any(x not in known for x in node.inputs):  # each tells of its own line
                 return None
-            rows.append((name, node.attrs, node.dtype, tuple(known[x] for x in node.inputs)))
+            rows.append((node.op, node.attrs, node.dtype, tuple(known[x] for x in node.inputs)))
             known[node] = position
-        elif name == "scalar":
+        elif node.op is leaves.scalar:
             rows.append(("scalar", node))
             known[node] = position
-        elif name == "const":
+        elif node.op is leaves.const:
             known[node] = ("const", node["value"], type(node["value"]), node.dtype, node.type.weak)
             rows.append(known[node])
-        elif name in ("expand", "reshape", "recompute") and node.inputs[0] in known and (
-                node.inputs[0].op.name == "const" or name != "expand"):
-            rows.append((name, known[node.inputs[0]]))
+        elif node.op in SHOWN and node.inputs[0] in known and (
+                node.inputs[0].op is leaves.const or node.op is not movement.expand):
+            rows.append((node.op, known[node.inputs[0]]))
             known[node] = known[node.inputs[0]]
         else:
             return None

@@ -30,6 +30,7 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops import control, leaves
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import estimate
 from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph
@@ -38,7 +39,7 @@ from genesis.passes.fusion.finish_groups import make_groups
 from genesis.passes.fusion.foreach import join_equal_groups
 from genesis.passes.fusion.index_map import Expr, flatten, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reads_at, reduction_space
-from genesis.passes.fusion.materialize import OPAQUE, MemoryValues, maker, memory_values, weight
+from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values, weight
 from genesis.passes.graph.snapshots import copies_only
 from genesis.passes.groups import Refusal, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
@@ -119,7 +120,7 @@ class _Fuser:
     def __init__(self, graph: Graph, values: MemoryValues):
         self.graph, self.values = graph, values
         anchors = values.anchors
-        reads = {node: tuple(x for x in values.reads[node] if x.op.name != "input") for node in anchors}
+        reads = {node: tuple(x for x in values.reads[node] if x.op is not leaves.input) for node in anchors}
         before = {node: (*reads[node], *values.waits.get(node, ())) for node in anchors} if values.waits else reads
         self.dag: ClusterGraph[Node] = ClusterGraph(anchors, before)
         update = _for_updates_alone(graph, values, reads)
@@ -136,7 +137,7 @@ class _Fuser:
         """The results of one op are one cluster: their kernel writes them all."""
         first: dict[Node, int] = {}
         for node in self.values.anchors:
-            if node.op.name != "item":
+            if node.op is not control.item:
                 continue
             own = self.dag.of[node]
             kept = first.setdefault(maker(node), own)
@@ -409,7 +410,8 @@ def merged_size(first: Cluster, second: Cluster) -> int:
 
 def _alone(node: Node, updates: bool) -> Cluster:
     """A cluster of one node."""
-    kind = OPAQUE.get(maker(node).op.name, "loop")
+    opaque = maker(node).op.opaque
+    kind = "loop" if opaque is None else opaque.kernel
     if node.op is reduce_splits:
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "part"}, 1,
                        splits=(node["splits"], node["multiple"]))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from genesis.ir.node import Node
+from genesis.ir.ops import indexing, reduction
 from genesis.passes.fusion.index_map import Expr, flatten, loaded, unflatten, variable
 from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space
@@ -39,7 +40,7 @@ def coordinates(space: Space) -> Coordinates:
 
 def reduction_space(node: Node) -> Space:
     """The space of a reduction: its operand's sizes, neighbours of one kind joined, ones left out."""
-    axes = (node["axis"],) if node.op.name in ("argmax", "argmin") else node["axes"]
+    axes = (node["axis"],) if node.op in (reduction.argmax, reduction.argmin) else node["axes"]
     joined: list[tuple[int, str]] = []
     for axis, size in enumerate(node.inputs[0].shape):
         kind = "r" if axis in axes else "x"
@@ -61,7 +62,7 @@ def reads_at(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[t
         same = [x for x in node.inputs if not x.type.weak]
         if all(x in anchors and x.type.ndim == same[0].type.ndim for x in same):
             return tuple([(x, position) for x in same])
-    if node.op.name in LOADING:
+    if node.op in LOADING:
         return _walked(node, position, anchors)
     key, ends = below(node, anchors)
     found = once(("reads", key, position), lambda: tuple(
@@ -69,13 +70,13 @@ def reads_at(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[t
     return _walked(node, position, anchors) if found is None else tuple([(ends[i], e) for i, e in found])
 
 
-LOADING = ("take", "gather")
+LOADING = (indexing.take, indexing.gather)
 """Ops that read where another value says: their positions name nodes."""
 
 
 def _loads(key: Iterable[tuple]) -> bool:
     """Is there such an op in a structure?"""
-    return any(len(row) > 1 and row[0].name in LOADING for row in key)
+    return any(len(row) > 1 and row[0] in LOADING for row in key)
 
 
 def _walked(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
@@ -106,11 +107,11 @@ class _Walk:
             for piece in pieces(node, point):
                 if piece.operand is not None:
                     self.visit(piece.operand, piece.point)
-        elif node.op.name in ("take", "gather"):
+        elif node.op in LOADING:
             table, index = node.inputs
             axis = node["axis"]
-            width = len(index.shape) if node.op.name == "take" else 1
-            at = point[axis:axis + width] if node.op.name == "take" else point
+            width = len(index.shape) if node.op is indexing.take else 1
+            at = point[axis:axis + width] if node.op is indexing.take else point
             self.visit(index, at)
             row = loaded(f"row{len(self.seen)}", table.shape[axis], (node, at))
             self.visit(table, (*point[:axis], row, *point[axis + width:]))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
+from genesis.ir.ops import control, leaves, pointwise
 from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
@@ -23,33 +24,9 @@ LONGEST_CHAIN = 32
 """The most movement nodes in a row that are free: their index maps are composed, at a cost that grows faster than the
 chain. A loop that writes a thousand rows, one after another, is such a chain."""
 
-OPAQUE = {"matmul": "matmul", "matmul_split_k": "matmul", "flash_attention": "attention",
-          "flash_attention_dq": "attention_backward", "flash_attention_dkv": "attention_backward",
-          **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "recurrence"), "scan"),
-          **dict.fromkeys(("index_add", "index_copy", "scatter_add", "scatter"), "scatter"),
-          **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"), "convolution"),
-          **dict.fromkeys(("segment_add", "segment_put", "segment_parts", "rows_added"), "segment"),
-          **dict.fromkeys(("sort", "topk", "sort_runs", "unsort"), "sort"),
-          **dict.fromkeys(("merge_runs", "digit_counts", "digit_scatter"), "long_sort")}
-"""Ops with a kernel of their own → that kernel's kind."""
-
-BY_ROWS = {"sort": 1, "topk": 1, "sort_runs": 1, "unsort": 2, "cumsum": 1, "cumprod": 1, "cummax": 1, "cummin": 1,
-           "logcumsumexp": 1, "recurrence": 2}
-"""Opaque ops → how many of their first operands their kernel reads once, element by element: it computes free ones."""
-
-
-PARTIAL = {"segment_add", "segment_put", "rows_added"}
-"""Opaque ops whose kernel writes only a part of its result: the rest is what is in its first operand's memory."""
-
-
-MATRICES = {"matmul": (0, 1), "matmul_split_k": (0, 1), "flash_attention": (0, 1, 2, 3),
-            "flash_attention_dq": (0, 1, 2, 3, 6), "flash_attention_dkv": (0, 1, 2, 3, 6)}
-"""Opaque ops → positions of the operands that their kernel reads through views."""
-
-
 def maker(node: Node) -> Node:
     """The node whose kernel computes a value: for one result of several, the op that gives them all."""
-    return node.inputs[0] if node.op.name == "item" else node
+    return node.inputs[0] if node.op is control.item else node
 
 
 def weight(node: Node) -> int:
@@ -106,7 +83,7 @@ def _waits(graph: Graph, reads: dict[Node, tuple[Node, ...]],
     for node in graph.nodes:
         waiting = dict.fromkeys(p for x in inputs_read(node) for p in behind.get(x, ()))
         if node.op is recompute:
-            waiting |= dict.fromkeys(x for x in below[node.inputs[1]] if x.op.name != "input")
+            waiting |= dict.fromkeys(x for x in below[node.inputs[1]] if x.op is not leaves.input)
         if not waiting:
             continue
         if node in reads:
@@ -120,13 +97,13 @@ def _anchors(graph: Graph, free: set[Node]) -> tuple[Node, ...]:
     """Nodes that are not free; the results of one op follow each other, where the op stands."""
     items: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name == "item":
+        if node.op is control.item:
             items.setdefault(node.inputs[0], []).append(node)
     found: list[Node] = []
     for node in graph.nodes:
         if type(node.type) is tuple:
             found += items.get(node, ())
-        elif node not in free and node.op.name not in ("input", "item"):
+        elif node not in free and node.op not in (leaves.input, control.item):
             found.append(node)
     return tuple(found)
 
@@ -137,7 +114,7 @@ def _free_nodes(graph: Graph) -> set[Node]:
     leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
     length: dict[Node, int] = {}  # movement in a row up to this free node
     for node in graph.nodes:
-        if node.op.name == "input":
+        if node.op is leaves.input:
             continue
         read = inputs_read(node)
         row = 1 + max((length.get(x, 0) for x in read), default=0) if node.op.kind == "movement" else 0
@@ -150,7 +127,7 @@ def _free_nodes(graph: Graph) -> set[Node]:
                 free.add(node)
             else:
                 del leafy[node]
-        elif node.op.kind == "movement" or (node.op.name == "cast" and _cheap_cast(node)):
+        elif node.op.kind == "movement" or (node.op is pointwise.cast and _cheap_cast(node)):
             free.add(node)
         if node in free:
             length[node] = row or max((length.get(x, 0) for x in read), default=0)
@@ -164,7 +141,7 @@ def _cheap_cast(node: Node) -> bool:
         return True
     while source.op.kind == "movement" and len(inputs_read(source)) == 1:
         source = source.inputs[0]
-    return source.op.name == "input" or maker(source).op.name in OPAQUE
+    return source.op is leaves.input or maker(source).op.opaque is not None
 
 
 def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
@@ -175,11 +152,11 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
             free.discard(stored_as(operand))
     for root in dict.fromkeys(graph.roots):
         base = stored_as(root)
-        if root.op.name == "input":
+        if root.op is leaves.input:
             continue
         if root is base:
             free.discard(root)
-        elif base not in free and base.op.name != "input" and base not in name and base not in graph.roots:
+        elif base not in free and base.op is not leaves.input and base not in name and base not in graph.roots:
             name[base] = root
         else:
             free.discard(root)
@@ -190,7 +167,8 @@ def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
 def _end_views_at_memory(graph: Graph, free: set[Node]) -> None:
     """A kernel that follows views reads the nearest value in memory under its operand. Where that is not what the views
     lead to (a result of the program lies between) and no view of it will do, the operand itself must be in memory."""
-    viewed = [x for node in graph.nodes for i, x in enumerate(node.inputs) if i in MATRICES.get(node.op.name, ())]
+    viewed = [node.inputs[i] for node in graph.nodes if node.op.opaque is not None for i in node.op.opaque.views
+              if i < len(node.inputs)]
     changed = True
     while changed:
         changed = False
@@ -205,12 +183,10 @@ def _end_views_at_memory(graph: Graph, free: set[Node]) -> None:
 
 def memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
-    viewed = MATRICES.get(node.op.name)
-    if viewed is not None:
-        return tuple(operand_view(x).base if i in viewed else x for i, x in enumerate(node.inputs))
-    if node.op.name in BY_ROWS:
-        return node.inputs[BY_ROWS[node.op.name]:]
-    if node.op.name in OPAQUE:
-        constant_base = OPAQUE[node.op.name] == "scatter" and node.inputs[0].op.name == "const"
-        return node.inputs[1:] if constant_base else node.inputs
-    return ()
+    opaque = node.op.opaque
+    if opaque is None:
+        return ()
+    if opaque.views:
+        return tuple(operand_view(x).base if i in opaque.views else x for i, x in enumerate(node.inputs))
+    own = opaque.constant_base and node.inputs[0].op is leaves.const
+    return node.inputs[opaque.elementwise + own:]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from genesis.ir.node import Node
+from genesis.ir.ops import movement, recompute
 from genesis.passes.fusion.index_map import Expr, atoms, flatten, unflatten, variable
 from genesis.passes.fusion.views import pieces, stored_as
 from genesis.passes.structural_memo import once
@@ -26,7 +27,8 @@ class OperandView:
     column: Expr
 
 
-ONE_SOURCE = ("reshape", "permute", "expand", "slice", "flip", "recompute")
+ONE_SOURCE = frozenset({movement.reshape, movement.permute, movement.expand, movement.slice, movement.flip,
+                        recompute.recompute})
 """Movement ops whose elements all come from their first operand."""
 
 
@@ -37,7 +39,7 @@ def operand_view(node: Node, inputs: Collection[Node] = ()) -> OperandView:
     over another one only where it is not.
     """
     chain = [node]
-    while chain[-1].op.name in ONE_SOURCE:
+    while chain[-1].op in ONE_SOURCE:
         chain.append(chain[-1].inputs[0])
     stored = {stored_as(x) for x in inputs}
     stops = frozenset(place for place, x in enumerate(chain) if stored and stored_as(x) in stored)

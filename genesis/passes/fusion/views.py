@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
+from genesis.ir.ops import movement, recompute
 from genesis.passes.fusion.index_map import (
     ZERO,
     Bound,
@@ -39,12 +40,12 @@ class Piece:
 
 def pieces(node: Node, point: Point) -> tuple[Piece, ...]:
     """The sources of a movement node's element at a point."""
-    return _PIECES[node.op.name](node, point)
+    return _PIECES[node.op](node, point)
 
 
 def stored_as(node: Node) -> Node:
     """The node whose memory holds this value: a reshape has the memory of what it reshapes."""
-    while node.op.name in ("reshape", "recompute"):
+    while node.op in (movement.reshape, recompute.recompute):
         node = node.inputs[0]
     return node
 
@@ -122,14 +123,14 @@ def _needed(bounds: object) -> tuple[Bound, ...]:
     return tuple(bound for bound in bounds if not bound.always)  # type: ignore[attr-defined]
 
 
-_PIECES: dict[str, Callable[[Node, Point], tuple[Piece, ...]]] = {
-    "reshape": _reshape,
-    "permute": _permute,
-    "expand": _expand,
-    "slice": _slice,
-    "flip": _flip,
-    "pad": _pad,
-    "concat": _concat,
-    "assign": _assign,
-    "recompute": _recompute,
+_PIECES: dict[Op, Callable[[Node, Point], tuple[Piece, ...]]] = {
+    movement.reshape: _reshape,
+    movement.permute: _permute,
+    movement.expand: _expand,
+    movement.slice: _slice,
+    movement.flip: _flip,
+    movement.pad: _pad,
+    movement.concat: _concat,
+    movement.assign: _assign,
+    recompute.recompute: _recompute,
 }

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
+from genesis.ir.ops import control, leaves, recompute
 from genesis.passes.graph import simplify_arithmetic as arithmetic
 from genesis.passes.graph import simplify_movement as movement
 
@@ -31,7 +32,7 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def _apply(node: Node) -> Node | None:
-    for rule in RULES.get(node.op.name, ()):
+    for rule in RULES.get(node.op, ()):
         found = rule(node)
         if found is not None and found is not node:
             again = _apply(found)
@@ -52,24 +53,24 @@ def _second(node: Node) -> Node:
 def _result(node: Node) -> Node | None:
     """A result of a region is what the region was given to return."""
     region = node.inputs[0]
-    return region.inputs[node["index"]] if region.op.name == "leave" else None
+    return region.inputs[node["index"]] if region.op is recompute.leave else None
 
 
 def _leaf(node: Node) -> Node | None:
     """A constant is made wherever it is read."""
     x = node.inputs[0]
-    return x if x.op.kind == "leaf" and x.op.name != "input" else None
+    return x if x.op.kind == "leaf" and x.op is not leaves.input else None
 
 
-RULES: Final[dict[str, tuple[Rule, ...]]] = {
-    "watch": (_first,),
-    "stop_gradient": (_first,),
-    "alias": (_first,),
-    "known": (_second,),
-    "overwritten": (_second,),
-    "enter": (_first,),
-    "item": (_result,),
-    "recompute": (_leaf,),
+RULES: Final[dict[Op, tuple[Rule, ...]]] = {
+    control.watch: (_first,),
+    control.stop_gradient: (_first,),
+    control.alias: (_first,),
+    control.known: (_second,),
+    control.overwritten: (_second,),
+    recompute.enter: (_first,),
+    control.item: (_result,),
+    recompute.recompute: (_leaf,),
     **arithmetic.RULES,
     **movement.RULES,
 }

@@ -14,6 +14,7 @@ from math import prod
 from typing import Final
 
 from genesis.ir.node import Node
+from genesis.ir.ops import convolution
 from genesis.ir.ops.convolution_last import (
     channels_first,
     channels_last,
@@ -54,7 +55,7 @@ def convolution_refusal(x: TensorType, y: TensorType, groups: int) -> str:
 def refuse_convolution(node: Node) -> str:
     """For `convolution` and `convolution_input`."""
     first = node.inputs[0].type
-    x, y = (first, node.type) if node.op.name == "convolution" else (node.type, first)
+    x, y = (first, node.type) if node.op is convolution.convolution else (node.type, first)
     return convolution_refusal(x, y, node["groups"])
 
 
@@ -66,7 +67,7 @@ def refuse_convolution_weight(node: Node) -> str:
 
 def last(node: Node) -> tuple[Node, ...]:
     """`convolution` and `convolution_input` over channels-last operands."""
-    op = {"convolution": convolution_last, "convolution_input": convolution_input_last}[node.op.name]
+    op = convolution_last if node.op is convolution.convolution else convolution_input_last
     first, weight, *bias = node.inputs
     return (channels_first(op(channels_last(first), channels_last(weight), *bias, **node.attributes)),)
 

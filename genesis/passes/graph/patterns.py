@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from genesis.ir.graph import Graph, rewrite_nodes, substitute
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
+from genesis.ir.ops import attention, convolution
 from genesis.ir.ops.control import item
 from genesis.ir.ops.flash_attention import (
     flash_attention,
@@ -34,13 +35,13 @@ class Pattern:
     """One rule.
 
     Attributes:
-        op: name of the op it replaces.
+        op: what it replaces.
         reason: what it is good for.
         refuse: node → why it stays, '' when it is replaced.
         build: node and the GPU it is for → its results in the new form.
     """
 
-    op: str
+    op: Op
     reason: str
     refuse: Callable[[Node], str]
     build: Callable[[Node, Gpu], Results]
@@ -53,7 +54,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
                                                                 %4: bf16[2,8,4] = item(%3, index=0)
     """
     wanted = {PATTERNS[name].op: PATTERNS[name] for name in rules}
-    if not any(node.op.name in wanted for node in graph.nodes):
+    if not any(node.op in wanted for node in graph.nodes):
         return graph, ()
     assert gpu is not None, "every rule is for a kernel of a GPU"
     results: dict[Node, Results] = {}
@@ -63,7 +64,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
         if node.op is item:
             several = results.get(node.inputs[0])
             return None if several is None else several[node["index"]]
-        pattern = wanted.get(node.op.name)
+        pattern = wanted.get(node.op)
         if pattern is None:
             return None
         why = pattern.refuse(node)
@@ -129,14 +130,15 @@ def _flash_backward(node: Node) -> Results:
 
 
 PATTERNS: dict[str, Pattern] = {
-    "flash_attention": Pattern("sdpa", "the scores never reach memory", _refuse_sdpa,
+    "flash_attention": Pattern(attention.sdpa, "the scores never reach memory", _refuse_sdpa,
                                lambda node, gpu: _flash(node)),
-    "flash_attention_backward": Pattern("sdpa_backward", "probabilities are made again from the log-sum-exp",
+    "flash_attention_backward": Pattern(attention.sdpa_backward, "probabilities are made again from the log-sum-exp",
                                         _refuse_sdpa_backward, lambda node, gpu: _flash_backward(node)),
-    "convolution_last": Pattern("convolution", "a window's channels lie side by side", refuse_convolution,
+    "convolution_last": Pattern(convolution.convolution, "a window's channels lie side by side", refuse_convolution,
                                 lambda node, gpu: last(node)),
-    "convolution_input_last": Pattern("convolution_input", "as the convolution", refuse_convolution,
+    "convolution_input_last": Pattern(convolution.convolution_input, "as the convolution", refuse_convolution,
                                       lambda node, gpu: last(node)),
-    "convolution_weight_last": Pattern("convolution_weight", "as the convolution; many programs share the sum",
-                                       refuse_convolution_weight, weight_last),
+    "convolution_weight_last": Pattern(
+        convolution.convolution_weight, "as the convolution; many programs share the sum", refuse_convolution_weight,
+        weight_last),
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from genesis.ir.graph import Graph, substitute
-from genesis.ir.node import Node, located, make
+from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import movement
 
 FEWEST: Final = 4
@@ -33,15 +33,16 @@ def _reduce(node: Node, x: Node, rows: int) -> Node:
     return node.op(x, axes=tuple(axis + 1 for axis in node["axes"]), keepdims=node["keepdims"])
 
 
-RULES: Final[dict[str, Batched]] = {
-    "reshape": lambda node, x, rows: movement.reshape(x, shape=(rows, *node["shape"])),
-    "permute": lambda node, x, rows: movement.permute(x, axes=(0, *(axis + 1 for axis in node["axes"]))),
-    "flip": lambda node, x, rows: movement.flip(x, axes=tuple(axis + 1 for axis in node["axes"])),
-    "slice": lambda node, x, rows: movement.slice(x, starts=(0, *node["starts"]), stops=(rows, *node["stops"]),
+RULES: Final[dict[Op, Batched]] = {
+    movement.reshape: lambda node, x, rows: movement.reshape(x, shape=(rows, *node["shape"])),
+    movement.permute: lambda node, x, rows: movement.permute(x, axes=(0, *(axis + 1 for axis in node["axes"]))),
+    movement.flip: lambda node, x, rows: movement.flip(x, axes=tuple(axis + 1 for axis in node["axes"])),
+    movement.slice: lambda node, x, rows: movement.slice(x, starts=(0, *node["starts"]), stops=(rows, *node["stops"]),
                                                   steps=(1, *node["steps"])),
-    "pad": lambda node, x, rows: movement.pad(x, low=(0, *node["low"]), high=(0, *node["high"]), value=node["value"]),
-    "expand": _expand,
-    **dict.fromkeys(("sum", "prod", "max", "min", "any", "all"), _reduce),
+    movement.pad: lambda node, x, rows: movement.pad(x, low=(0, *node["low"]), high=(0, *node["high"]),
+                                                     value=node["value"]),
+    movement.expand: _expand,
+    **dict.fromkeys((op for op in OPS.values() if op.associative), _reduce),
 }
 """Ops that can be done for all rows at once; pointwise ones can too."""
 
@@ -161,7 +162,7 @@ def _likeness(one: Node, other: Node) -> _Likeness | None:
             if step is None or step[1] < 1:
                 return None
             rows[a] = step
-        elif (a.op.kind != "pointwise" and a.op.name not in RULES) or type(a.type) is tuple:
+        elif (a.op.kind != "pointwise" and a.op not in RULES) or type(a.type) is tuple:
             return None
         else:
             stack.extend(zip(a.inputs, b.inputs, strict=True))
@@ -202,7 +203,7 @@ def _for_all_rows(node: Node, run: _Run, made: dict[Node, Node], replaced: dict[
     if node in run.likeness.rows:
         return _rows(node, *run.likeness.rows[node], run.count, replaced)
     if node.op.kind != "pointwise":
-        return RULES[node.op.name](node, made[node.inputs[0]], run.count)
+        return RULES[node.op](node, made[node.inputs[0]], run.count)
     inputs = []
     for x in node.inputs:
         if x in made:

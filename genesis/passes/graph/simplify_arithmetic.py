@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from genesis.ir.node import Node, literal, make
+from genesis.ir.node import Node, Op, literal, make
 from genesis.ir.numbers import Number, fold_numbers
 from genesis.ir.numbers import cast as cast_number
-from genesis.ir.ops import leaves, pointwise
+from genesis.ir.ops import leaves, pointwise, reduction
 from genesis.ir.sym_int import Size
 from genesis.ir.types import DType, float32
 
@@ -215,26 +215,26 @@ def _sum_of_zeros(node: Node) -> Node | None:
     return leaves.zeros_like(node) if is_constant(x, 0) or not x.type.numel else None
 
 
-RULES: Final[dict[str, tuple[Rule, ...]]] = {
-    "cast": (_cast,),
-    "add": (_of_constants, _number_last, _neutral(0, left=True, floats=False), _weak_constant),
-    "sub": (_of_constants, _neutral(0), _weak_constant),
-    "mul": (_of_constants, _number_last, _neutral(1, left=True), _times_zero, _weak_constant),
-    "div": (_of_constants, _neutral(1), _weak_constant),
-    "pow": (_power,),
-    "neg": (_undone, _of_constants),
-    "bitwise_not": (_undone,),
-    "abs": (_absolute,),
-    "maximum": (_number_last, _idempotent),
-    "minimum": (_number_last, _idempotent),
-    "bitwise_and": (_number_last, _idempotent),
-    "bitwise_or": (_number_last, _idempotent),
-    "bitwise_xor": (_number_last,),
-    "eq": (_number_last,),
-    "ne": (_number_last,),
-    "where": (_choice,),
-    "sum": (_over_nothing, _sum_of_zeros),
-    "prod": (_over_nothing,),
-    "max": (_over_nothing,),
-    "min": (_over_nothing,),
+RULES: Final[dict[Op, tuple[Rule, ...]]] = {
+    pointwise.cast: (_cast,),
+    pointwise.add: (_of_constants, _number_last, _neutral(0, left=True, floats=False), _weak_constant),
+    pointwise.sub: (_of_constants, _neutral(0), _weak_constant),
+    pointwise.mul: (_of_constants, _number_last, _neutral(1, left=True), _times_zero, _weak_constant),
+    pointwise.div: (_of_constants, _neutral(1), _weak_constant),
+    pointwise.pow: (_power,),
+    pointwise.neg: (_undone, _of_constants),
+    pointwise.bitwise_not: (_undone,),
+    pointwise.abs: (_absolute,),
+    pointwise.maximum: (_number_last, _idempotent),
+    pointwise.minimum: (_number_last, _idempotent),
+    pointwise.bitwise_and: (_number_last, _idempotent),
+    pointwise.bitwise_or: (_number_last, _idempotent),
+    pointwise.bitwise_xor: (_number_last,),
+    pointwise.eq: (_number_last,),
+    pointwise.ne: (_number_last,),
+    pointwise.where: (_choice,),
+    reduction.sum: (_over_nothing, _sum_of_zeros),
+    reduction.prod: (_over_nothing,),
+    reduction.max: (_over_nothing,),
+    reduction.min: (_over_nothing,),
 }

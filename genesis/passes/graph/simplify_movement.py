@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from genesis.ir.node import Node, make
+from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import leaves, movement
 
 Rule = Callable[[Node], "Node | None"]
@@ -155,13 +155,13 @@ def _assign(node: Node) -> Node | None:
     return None
 
 
-RULES: Final[dict[str, tuple[Rule, ...]]] = {
-    "reshape": (_unchanged, _last_shape, _of_constant),
-    "expand": (_unchanged, _last_shape, _of_constant),
-    "permute": (_permute, _of_constant),
-    "flip": (_of_constant, _flip),
-    "slice": (_unchanged, _of_constant, _slice_of_slice, _slice_of_pad, _slice_of_concat, _slice_of_assign),
-    "pad": (_unchanged,),
-    "concat": (_concat,),
-    "assign": (_assign,),
+RULES: Final[dict[Op, tuple[Rule, ...]]] = {
+    movement.reshape: (_unchanged, _last_shape, _of_constant),
+    movement.expand: (_unchanged, _last_shape, _of_constant),
+    movement.permute: (_permute, _of_constant),
+    movement.flip: (_of_constant, _flip),
+    movement.slice: (_unchanged, _of_constant, _slice_of_slice, _slice_of_pad, _slice_of_concat, _slice_of_assign),
+    movement.pad: (_unchanged,),
+    movement.concat: (_concat,),
+    movement.assign: (_assign,),
 }

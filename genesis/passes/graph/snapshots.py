@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
-from genesis.ir.ops import pointwise
+from genesis.ir.ops import leaves, pointwise
 
 
 def copy_while_updating(graph: Graph) -> Graph:
@@ -29,4 +29,4 @@ def copied(x: Node) -> Node:
 
 def copies_only(node: Node) -> bool:
     """Is it such a copy of an input?"""
-    return node.op is pointwise.cast and node.inputs[0].op.name == "input" and node.dtype is node.inputs[0].dtype
+    return node.op is pointwise.cast and node.inputs[0].op is leaves.input and node.dtype is node.inputs[0].dtype

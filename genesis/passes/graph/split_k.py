@@ -12,6 +12,7 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
+from genesis.ir.ops import contraction
 from genesis.ir.ops.contraction import matmul_split_k
 from genesis.ir.ops.movement import reshape, slice
 from genesis.ir.ops.pointwise import add, cast
@@ -54,7 +55,7 @@ def split_k(graph: Graph, gpu: Gpu) -> Graph:
                                                           %9: f32[768,768] = add(...)     # of the parts, in order
                                                           %10: bf16[768,768] = cast(%9)
     """
-    return rewrite(graph, lambda node: _split(node, gpu) if node.op.name == "matmul" else None)
+    return rewrite(graph, lambda node: _split(node, gpu) if node.op is contraction.matmul else None)
 
 
 def _split(node: Node, gpu: Gpu) -> Node | None:

@@ -14,9 +14,6 @@ from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import estimate
 from genesis.passes.gpu import Gpu
 
-SPLITTABLE: Final = {"sum", "prod", "max", "min", "any", "all"}
-"""Reductions whose result is the same reduction of the results of parts."""
-
 ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 16384))
 """Rows reduced to columns: (splits per multiprocessor, the most columns that get as many). A kernel that computes the
 rows as well has one program per split; a mere reduction also splits the columns into blocks. With more columns than
@@ -53,7 +50,7 @@ def split_reductions(graph: Graph, gpu: Gpu) -> Graph:
                                                             %3: bf16[] = cast(%2)
     """
     whole = _whole_columns(graph, gpu)
-    return rewrite(graph, lambda node: None if node in whole or node.op.name not in SPLITTABLE else _split(node, gpu))
+    return rewrite(graph, lambda node: None if node in whole or not node.op.associative else _split(node, gpu))
 
 
 def whole_columns(gpu: Gpu) -> int:
@@ -70,7 +67,7 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     readers = Counter(x for node in graph.nodes for x in set(node.inputs) if node.op.kind != "leaf")
     found, many = set(), whole_columns(gpu)
     for node in graph.nodes:
-        if node.op.name in SPLITTABLE and estimate(node.type.numel) >= many and node.type.ndim:
+        if node.op.associative and estimate(node.type.numel) >= many and node.type.ndim:
             behind = [*node.inputs]
             while behind and readers[behind[-1]] == 1 and behind[-1].op.kind in ("movement", "pointwise", "leaf"):
                 behind += behind.pop().inputs

@@ -7,12 +7,12 @@ from typing import Final
 
 from genesis.ir.graph import Graph, rewrite
 from genesis.ir.node import Node
-from genesis.ir.ops import movement, reduction
+from genesis.ir.ops import movement, reduction, scan
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.scan import chunks_of
 from genesis.passes.gpu import Gpu
 
-TOTALS: Final = {"cumsum": (reduction.sum, 0), "cumprod": (reduction.prod, 1)}
+TOTALS: Final = {scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod, 1)}
 """Scan → what gives a chunk's total, and what does not change it."""
 
 COLUMNS: Final = 32
@@ -39,7 +39,7 @@ def split_scans(graph: Graph, gpu: Gpu) -> Graph:
 
 
 def _split(node: Node, enough: int) -> Node | None:
-    if node.op.name not in TOTALS or len(node.inputs) > 1:
+    if node.op not in TOTALS or len(node.inputs) > 1:
         return None
     x, axis = node.inputs[0], node["axis"]
     shape, length = x.type.shape, x.type.shape[axis]
@@ -52,7 +52,7 @@ def _split(node: Node, enough: int) -> Node | None:
         chunk *= 2
     kind = chunks_of(x.type, axis, chunk)
     parts, rank = kind.shape[axis], x.type.ndim
-    total, nothing = TOTALS[node.op.name]
+    total, nothing = TOTALS[node.op]
     wide = x if kind.dtype is x.type.dtype else cast(x, dtype=kind.dtype)
     rest = tuple(parts * chunk - length if i == axis else 0 for i in range(rank))
     padded = movement.pad(wide, low=(0,) * rank, high=rest, value=nothing)

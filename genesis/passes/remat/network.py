@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import estimate
-from genesis.passes.fusion.materialize import OPAQUE, memory_values, weight
+from genesis.passes.fusion.materialize import memory_values, weight
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
@@ -55,8 +55,8 @@ class Step:
                 self.readers.setdefault(self.value(x), set()).add(at)
         self._loops: dict[Node, set[int]] = {}  # value → the groups that compute something pointwise of it
         for at, group in enumerate(self.groups):
-            bases = {operand_view(x, group.inputs).base for node in group.nodes if OPAQUE.get(node.op.name) == "matmul"
-                     for x in node.inputs}
+            bases = {operand_view(x, group.inputs).base for node in group.nodes for x in node.inputs
+                     if node.op.opaque is not None and node.op.opaque.kernel == "matmul"}
             for x in map(self.value, group.inputs) if group.kind in CHOOSING else ():
                 if x not in bases:
                     self._loops.setdefault(x, set()).add(at)

@@ -7,6 +7,7 @@ from typing import Any
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
+from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import recompute
 from genesis.passes.fusion.views import stored_as
 
@@ -69,7 +70,7 @@ class _Rewriter:
         """The nodes that one is made of."""
         kind, node, where = key
         if not node.inputs:
-            return [("first", where, None)] if kind == "below" and node.op.name == "input" else []
+            return [("first", where, None)] if kind == "below" and node.op is leaves.input else []
         if kind == "first":
             return [("seen", x, self.part[node]) for x in node.inputs]
         if kind == "again":
