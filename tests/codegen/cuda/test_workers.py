@@ -228,7 +228,7 @@ def test_what_a_kernels_compilation_prints_is_no_answer(pool: WorkerPool, capfd:
 
 PROGRAM = """
 import os, signal, sys, time
-from genesis.codegen import compile_cuda
+from genesis.codegen.cuda import compile as compile_cuda
 from tests.codegen.cuda.test_compile_cuda import kernels
 compile_cuda.MOST_WORKERS = 1
 first = compile_cuda.compile_sources(kernels()[:1])
@@ -248,7 +248,7 @@ time.sleep(60)
 
 def test_ctrl_c_does_not_reach_workers_and_they_end_with_the_program() -> None:
     """The signal goes to the program's process group, as a terminal sends it. Then the program is killed outright."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, start_new_session=True,
                           cwd=root, env={**os.environ, "PYTHONPATH": root}) as program:
         assert program.stdout is not None
