@@ -40,12 +40,13 @@ class UnsafeDirectory(OSError):
 
 
 class DiskStore:
-    """DiskStore of one kind, in a directory that nobody but its owner can write to.
+    """A store of entries of one kind, in a directory that nobody but its owner can write to.
 
     Args:
-        directory: made when first written to, for its owner alone. One that is there is used as it is, or not at all.
-        kind: of entry; the ending of its files.
-        version: of the format; entries of another one count as missing.
+        directory: it is made when first written to, for its owner alone; one that is there is used as it is, or not at
+            all.
+        kind: what its entries are; the ending of its files.
+        version: the format's; entries of another version count as missing.
 
     >>> import tempfile
     >>> store = DiskStore(Path(tempfile.mkdtemp()), "kernel", 1)
@@ -63,7 +64,7 @@ class DiskStore:
         self._swept = False
 
     def path(self, name: str) -> Path:
-        """The file of an entry."""
+        """The path of an entry's file, given the entry's name."""
         return self.directory / self._file(name)
 
     def get(self, key: str) -> Entry | None:
@@ -128,7 +129,7 @@ class DiskStore:
             pass
 
     def files(self) -> Iterator[Path]:
-        """The files of all entries."""
+        """The paths of all entries' files, in order of their names."""
         try:
             with self._opened():
                 return iter(sorted(self.directory.glob(f"*.{self.kind}")))

@@ -220,7 +220,7 @@ Recipe = Callable[[list[Any]], Any]
 
 
 class _Recipes:
-    """DiskStore read once, for filling in again and again: a field is a look-up, a tuple several in one call.
+    """Entries read once, for filling in again and again: a field is a look-up, a tuple several in one call.
 
     Args:
         objects, types, values, kernels: how many there are of each.

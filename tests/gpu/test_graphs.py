@@ -20,7 +20,7 @@ from .conftest import forget_plans
 @pytest.fixture(autouse=True)
 def every_plan_as_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """However short."""
-    monkeypatch.setattr(executor_cuda, "SHORT", 0)
+    monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 0)
 
 
 def gpt_steps(count: int, compiled: bool) -> list[Any]:

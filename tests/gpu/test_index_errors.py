@@ -157,7 +157,7 @@ def test_sizes_of_zero(cuda):
 def test_large_indices_are_told_as_far_as_they_fit(host_cuda):
     check = device_checks.Check("take", 5, 0, "a.py:1 f")
     for index in (7, -3, 0, 2**42 - 1, -2**42):
-        word = device_checks.told_of(check) + index
+        word = device_checks.failure_word(check) + index
         ctypes.c_int64.from_address(device_checks.word_of(0)).value = word
         assert f"take: index {index} is out of bounds" in message_of(lambda: device_checks.raise_failed(0))
     device_checks.raise_failed(0)

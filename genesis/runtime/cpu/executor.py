@@ -23,7 +23,7 @@ from genesis.runtime.plan import Call, Plan
 
 
 class _Arena:
-    """Scratch memory that all CPU plans share; `version` says when it moved."""
+    """Scratch memory that all CPU plans share; `version` grows whenever it moves."""
 
     def __init__(self) -> None:
         self.storage = CPUStorage(0)
@@ -31,14 +31,14 @@ class _Arena:
         self.version = 0
 
     def reserve(self, nbytes: int) -> None:
-        """Make it at least this big, without shrinking it when that fails."""
+        """Make the arena hold at least this many bytes; when that fails it stays as large as it was."""
         if nbytes > self.storage.nbytes:
             self.storage = CPUStorage(nbytes)
             self.version = next(self._versions)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside, other scratch memory: a plan that was interrupted goes on with its own afterwards."""
+        """Inside, the arena is another piece of memory: a plan that was interrupted goes on with its own afterwards."""
         before = self.storage, self.version
         self.storage, self.version = CPUStorage(0), next(self._versions)
         try:
@@ -51,7 +51,7 @@ arena = _Arena()
 
 
 def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.Tensor:
-    """A row-major torch tensor over a storage's memory."""
+    """A row-major torch tensor of this type over a storage's memory, from byte `offset` on."""
     dtype = torch_dtype(type)
     if not type.numel:
         return torch.empty(type.shape, dtype=dtype)
@@ -59,16 +59,16 @@ def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.
 
 
 def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
-    """The tensor that shows all of a memory; it is kept with the memory."""
+    """The torch tensor that shows all of a memory; the memory keeps it for the next call."""
     if memory.shown is not type:
         memory.tensor, memory.shown = torch_view(memory, type), type
     return memory.tensor
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Fresh memory for an output, its contents undefined.
+    """A torch tensor over fresh memory for an output; its contents are undefined.
 
-    Outputs go through this name, looked up in this module each time: a test makes the n-th allocation fail.
+    Outputs are allocated through this name, looked up in this module each time: a test makes the n-th one fail.
 
     Raises:
         MemoryError: the host has no such block.
@@ -80,12 +80,12 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def as_memory_error(error: RuntimeError) -> Exception:
-    """torch's error, or Python's where torch found no memory."""
+    """The error to raise for one of torch's: a MemoryError where torch found no memory, else the same."""
     return MemoryError(str(error)) if "can't allocate memory" in str(error) else error
 
 
 def owned(result: torch.Tensor, type: TensorType, operands: Sequence[Any]) -> torch.Tensor:
-    """What a call allocated, as an output: itself if it is row-major and the only one in its memory, else a copy."""
+    """A call's result as an output: the result itself if it is row-major and alone in its memory, else a copy."""
     memory = result.untyped_storage()
     at = memory.data_ptr()
     if (memory.nbytes() == type.nbytes and result.is_contiguous() and result.shape == type.shape
@@ -101,11 +101,11 @@ def torch_dtype(type: TensorType) -> torch.dtype:
 
 
 PreparedCall = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[str, Any], str, tuple[int, ...]]
-"""(what to call, registers of operands, of results, attributes, kind, registers that nobody reads after it)."""
+"""(function, registers of its operands, of its results, attributes, kind, registers that no later call reads)."""
 
 
 class CPUExecutor:
-    """A plan ready to run."""
+    """A CPU plan that is ready to run."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -127,8 +127,8 @@ class CPUExecutor:
         self._rebinds: list[tuple[frozenset[int], Call]] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
-        """Run over these memories; returns the outputs'. What is not adopted is reserved before the first call."""
-        if torch.is_inference_mode_enabled():  # what torch makes then nothing may write to later
+        """Run the plan over these memories; returns the outputs'. Those that no call allocates are allocated first."""
+        if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
             with torch.inference_mode(False):
                 return self.run(inputs, numbers)
         registers = self._registers
@@ -173,13 +173,13 @@ class CPUExecutor:
                         registers[i] = owned(part, self._adopted[i][0], operands) if i in self._adopted else part
                 for i in frees:
                     registers[i] = None
-        except (IndexError, RuntimeError) as error:  # rarely, so that a call knows neither its op nor its line
+        except (IndexError, RuntimeError) as error:  # errors are rare: calls do not carry their op and line for them
             if not isinstance(error, IndexError) and "is out of bounds" not in str(error):
                 raise
             raise self._located(error, args, outs) from None
 
     def _located(self, error: Exception, args: tuple[int, ...], outs: tuple[int, ...]) -> Exception:
-        """What a call says of an index, with the op and the line for which the plan was made.
+        """A call's error about an index, with the op and the user's line for which the plan was made.
 
         An equal program of another line runs the same plan: the engine finds that line, a replay has this one.
         """
@@ -189,19 +189,20 @@ class CPUExecutor:
         return IndexError(f"{op}: {error}\n  at {line}" if line else f"{op}: {error}")
 
     def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
-        """Tensors over the inputs' memory; returns the registers of those that are others than last time."""
+        """Make tensors over the inputs' memories; returns the registers whose memory is not that of the last run."""
         changed = set()
         bound = self._inputs
         for index, place in self._at["input"]:
             memory = inputs[place.index]
             if bound[index]() is not memory:
-                bound[index] = weakref.ref(memory, self._forgets(index))  # first: what it forgets is the memory before
+                # The reference comes first: the callback of the one that it replaces forgets the old memory.
+                bound[index] = weakref.ref(memory, self._forgets(index))
                 self._registers[index] = tensor_over(memory, place.type)
                 changed.add(index)
         return changed
 
     def _forgets(self, index: int) -> Callable[[Any], None]:
-        """Called when the memory that an input register shows is dropped: let go of it and of its views."""
+        """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
         def forget(_: Any) -> None:
             self._registers[index] = None
             for depends, call in self._rebinds:

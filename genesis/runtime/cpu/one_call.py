@@ -1,7 +1,7 @@
 """Runs a CPU plan of one call that allocates its results: most reads of an eager-looking program.
 
-Nothing is bound or kept between runs. After an op that went through megabytes every line of Python comes from memory
-again, so what a run costs is how many lines it has.
+Such a plan binds nothing and keeps nothing between runs. After a large op the interpreter is cache-cold, so a run costs
+what its number of Python statements costs (`benchmarks/host_time.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genesis.runtime.plan import Call, Plan, Register
 
 
 def is_one_call(plan: Plan) -> bool:
-    """Does one call make all outputs, in order, of inputs and numbers?"""
+    """Whether one call makes all of the plan's outputs, in order, from inputs and numbers."""
     if len(plan.steps) != 1:
         return False
     call, = plan.steps
@@ -30,7 +30,7 @@ def is_one_call(plan: Plan) -> bool:
 
 
 class OneCall:
-    """A plan of one call, ready to run."""
+    """A plan of one call that is ready to run."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -43,8 +43,8 @@ class OneCall:
         self._only = self._results[0] if len(self._results) == 1 else None
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
-        """Run over these memories; returns the outputs'."""
-        if torch.is_inference_mode_enabled():  # what torch makes then nothing may write to later
+        """Run the plan over these memories; returns the outputs'."""
+        if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
             with torch.inference_mode(False):
                 return self.run(inputs, numbers)
         operands = [tensor_over(inputs[x], type) if type is not None else numbers[x] if is_number else x
@@ -59,13 +59,13 @@ class OneCall:
 
 
 def _kept(made: torch.Tensor, type: TensorType, dtype: torch.dtype, operands: Sequence[Any]) -> CPUStorage:
-    """The memory of a result."""
+    """A storage over the memory of a result."""
     usual = made.dtype is dtype and made.is_contiguous()
     return CPUStorage.holding(made if usual else owned(made, type, operands), type)
 
 
 def _operand(start: Register) -> tuple[Any, Any, bool]:
-    """(which input, its type, False), (which number, None, True) or (a literal, None, False)."""
+    """How to look an operand up: (input, its type, False), (number, None, True) or (a literal, None, False)."""
     if not isinstance(start, Place):
         return start, None, False
     return (start.index, start.type, False) if start.where == "input" else (start.index, None, True)

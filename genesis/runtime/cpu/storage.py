@@ -1,6 +1,6 @@
 """Host memory of a tensor. Plain numpy: creating, printing and saving tensors needs no torch.
 
-What a plan computed is memory that torch allocated. Its bytes are looked at as numpy's when somebody asks for them.
+A plan's results lie in memory that torch allocated; numpy looks at those bytes only when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 from genesis.ir.types import Device, TensorType, cpu
 from genesis.runtime.host_bytes import address_of, as_bytes
 
-ALIGNMENT: Final = 64  # bytes: a cache line, and the widest vector register
+ALIGNMENT: Final = 64
+"""Bytes that every address is a multiple of: a cache line, and the widest vector register."""
 
 _uint8 = np.dtype(np.uint8)
 _byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def allocate(nbytes: int) -> tuple[np.ndarray, int]:
-    """Fresh memory: its bytes and its address, a multiple of `ALIGNMENT`. Its contents are undefined.
+    """Allocate memory: its bytes, whose contents are undefined, and its address, a multiple of `ALIGNMENT`.
 
     Every allocation of a `CPUStorage` but a plan's outputs goes through this name, looked up in this module each time:
     a test replaces it to make the n-th allocation fail.
@@ -82,7 +83,7 @@ class CPUStorage:
 
     @classmethod
     def holding(cls, tensor: Any, type: TensorType) -> CPUStorage:
-        """The memory of a contiguous torch tensor of this type, which it has to itself."""
+        """A storage over the memory of a contiguous torch tensor of this type that shares it with no other."""
         self = object.__new__(cls)
         self._bytes, self._ptr = None, 0
         self.nbytes, self.tensor, self.shown = type.nbytes, tensor, type
@@ -90,7 +91,7 @@ class CPUStorage:
 
     @property
     def bytes(self) -> np.ndarray:
-        """The memory, uint8[nbytes]."""
+        """The memory as an array uint8[nbytes]."""
         if self._bytes is None:
             import torch
             self._bytes = self.tensor.view(-1).view(torch.uint8).numpy()
@@ -99,7 +100,7 @@ class CPUStorage:
 
     @property
     def ptr(self) -> int:
-        """Its address; 0 when it is empty."""
+        """The memory's address; 0 when it is empty."""
         return self._ptr if self._bytes is not None else address_of(self.bytes)
 
     def clone(self) -> CPUStorage:

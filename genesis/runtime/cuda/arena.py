@@ -16,13 +16,13 @@ from genesis.runtime.cuda.stream import Stream
 
 
 class Arena:
-    """Intermediates of the plans of one stream, which runs them one after the other.
+    """Memory for the intermediates of one stream's plans, which run one after the other.
 
     Attributes:
         device: the number of its GPU.
         ptr: its address, which never changes; 0 until memory was first asked for.
-        nbytes: how much memory there is.
-        lock: held by a plan while it gives the GPU its work, so that two threads' plans do not mix.
+        nbytes: how many bytes are mapped there.
+        lock: a plan holds it while it gives the GPU its work, so that two threads' plans do not mix.
     """
 
     def __init__(self, stream: Stream):
@@ -32,10 +32,10 @@ class Arena:
         self.lock = threading.RLock()
 
     def reserve(self, nbytes: int) -> None:
-        """Let it have at least that many bytes, with what it holds unchanged.
+        """Map memory until the arena has at least that many bytes; its contents and its address stay.
 
         Raises:
-            OutOfMemoryError: it is as it was.
+            OutOfMemoryError: the GPU has no such memory; the arena is as it was.
         """
         if nbytes <= self.nbytes:
             return
@@ -50,7 +50,7 @@ class Arena:
         self.nbytes = grown
 
     def release(self) -> None:
-        """Give its memory back, when the GPU is done with it; the addresses stay reserved."""
+        """Wait for the GPU and give the arena's memory back; its addresses stay reserved."""
         if self.nbytes:
             gpu = driver()
             gpu.use(self.device)

@@ -1,6 +1,6 @@
 """A CUDA plan over given addresses: its launches, ready to go, and the CUDA graph of them.
 
-`LoadedSteps` is what does not depend on addresses. A `BoundPlan` packs every launch's arguments once. When some
+`LoadedSteps` holds what does not depend on addresses. A `BoundPlan` packs every launch's arguments once. When some
 memory moves, only the launches that use it are changed, and their nodes in the graph: about a microsecond
 each, and nothing on the GPU.
 """
@@ -28,7 +28,7 @@ Bases = Mapping[MemoryRef, int]
 
 
 class LoadedSteps:
-    """The steps of a plan that have something to do, their kernels on a GPU, and how they hang together.
+    """The steps of a plan that have work to do, their kernels loaded on a GPU, and the order that they need.
 
     Raises:
         DriverError: a kernel cannot be loaded.
@@ -45,24 +45,24 @@ class LoadedSteps:
 
     @cached_property
     def arguments(self) -> ArgumentLayout:
-        """What the steps take."""
+        """The layout of the steps' arguments."""
         return ArgumentLayout(self.steps)
 
     @cached_property
     def after(self) -> Edges:
-        """For each step the steps that must be done before; known when a graph needs it, a plan may run but once."""
+        """For each step the steps that must be done before it. Only graphs need it: a plan that runs once has none."""
         return self.plan.edges if len(self.steps) == len(self.plan.steps) else edges_of(self.steps)
 
     @cached_property
     def early(self) -> list[bool]:
-        """For each step whether it may start while the kernels before it end."""
+        """For each step whether it may start while the kernels before it still run."""
         return [isinstance(step, Launch) and step.kernel.waits and bool(after)
                 and all(isinstance(self.steps[other], Launch) for other in after)
                 for step, after in zip(self.steps, self.after, strict=True)]
 
 
 def _does_something(step: Step) -> bool:
-    """CUDA refuses a grid without programs and a copy of no bytes."""
+    """Whether a step launches any program or copies any byte: CUDA refuses empty grids and copies."""
     return all(step.grid) if isinstance(step, Launch) else bool(step.destination.type.nbytes)
 
 
@@ -82,10 +82,11 @@ class BoundPlan:
         self._retire = _retired().append
         self._tables = DeviceTables(steps.arguments.tables, bases, steps.device, stream)
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
-        self._works: list[Any] = [None] * len(steps.steps)  # as the driver takes them, from their first launch on
+        # Each step as the driver takes it; None until its first launch.
+        self._works: list[Any] = [None] * len(steps.steps)
 
     def move(self, bases: Bases, stream: Any) -> None:
-        """These memories are elsewhere now. Work that the GPU was given before goes on where they were."""
+        """Use these memories' new addresses from now on. Work that the GPU was already given uses the old ones."""
         moved = {memory: base for memory, base in bases.items() if self.bases[memory] != base}
         if not moved:
             return
@@ -110,7 +111,7 @@ class BoundPlan:
         gpu, works = self._gpu, self._works
         for number, (step, label) in enumerate(zip(self._steps.steps, self._steps.labels, strict=True)):
             work = works[number]
-            if work is None:  # the GPU is at work on the steps before meanwhile
+            if work is None:  # packed only now: meanwhile the GPU runs the steps before it
                 work = works[number] = self._bind(number)
             try:
                 if isinstance(work, DeviceCopy):
@@ -124,7 +125,7 @@ class BoundPlan:
                 raise RuntimeError(f"{label}{origin}: {error}") from error
 
     def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
-        """Each step's label, and what starts it alone on a stream."""
+        """Each step's label, and a function that starts it alone on a stream."""
         gpu = self._gpu
         starts = [partial(gpu.copy, *work) if isinstance(work, DeviceCopy) else partial(gpu.launch, work)
                   for work in self._bound()]
@@ -158,13 +159,13 @@ class BoundPlan:
 
 @cached_per_driver
 def _retired() -> deque[Any]:
-    """Graphs that nobody will launch again."""
+    """Graphs that nobody will launch again, and that work on the GPU may still use."""
     return deque()
 
 
 def _destroy_retired(gpu: Any) -> None:
     retired = _retired()
     if retired:
-        gpu.synchronize()  # one of them may still be running
+        gpu.synchronize()  # a retired graph may still be running
         while retired:
             gpu.destroy_graph(retired.popleft())

@@ -28,6 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS_PER_WARP: Final = 32
+"""Threads of a warp on every NVIDIA GPU."""
 
 CHECK: Final = ("check with `nvidia-smi` that there is a GPU and its driver works, get the bindings with "
                 "`pip install cuda-python`; without a GPU use device='cpu'")
@@ -69,9 +70,9 @@ class PackedLaunch(NamedTuple):
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
-    early: bool  # it may be started while the kernel before it on its stream ends, and waits for that itself
-    addresses: int  # of the array of pointers to the arguments
-    arguments: LaunchArguments  # what those addresses point to; only kept alive
+    early: bool  # the kernel may start while the one before it on its stream still runs: it waits for that itself
+    addresses: int  # the address of the array of pointers to the arguments
+    arguments: LaunchArguments  # keeps alive what those pointers point to
 
 
 class CudaGraph(NamedTuple):
@@ -99,7 +100,7 @@ class CudaDriver:
         self._cuda = cuda
         try:
             status, = cuda.cuInit(0)
-        except RuntimeError as error:  # the bindings raise this when there is no libcuda
+        except RuntimeError as error:  # the bindings raise a RuntimeError when there is no libcuda
             raise RuntimeError(f"CUDA is not available: {error}; {CHECK}") from error
         if status:
             raise RuntimeError(f"CUDA is not available: cuInit says {status.name}; {CHECK}")
@@ -111,11 +112,11 @@ class CudaDriver:
         self._thread = threading.local()
 
     def device_count(self) -> int:
-        """How many GPUs the process sees."""
+        """The number of GPUs that the process sees."""
         return self._count
 
     def properties(self, device: int) -> DeviceProperties:
-        """What GPU number `device` is."""
+        """The properties of GPU number `device`."""
         found = self._properties.get(device)
         if found is None:
             found = self._properties[device] = self._ask_properties(device)
@@ -167,7 +168,7 @@ class CudaDriver:
         self._check("cuMemFree", self._cuda.cuMemFree(address))
 
     def alloc_host(self, nbytes: int) -> int:
-        """Zeros in host memory that the GPUs can read and write at the same address. Kept as long as the process."""
+        """The address of zeroed host memory that the GPUs read and write at the same address. It is never freed."""
         address = int(self._check("cuMemHostAlloc", self._cuda.cuMemHostAlloc(
             nbytes, self._cuda.CU_MEMHOSTALLOC_PORTABLE | self._cuda.CU_MEMHOSTALLOC_DEVICEMAP)))
         ctypes.memset(address, 0, nbytes)
@@ -189,7 +190,7 @@ class CudaDriver:
         try:
             self._check("cuMemMap", cuda.cuMemMap(address, nbytes, 0, memory, 0))
         finally:
-            self._check("cuMemRelease", cuda.cuMemRelease(memory))  # it lives until it is unmapped
+            self._check("cuMemRelease", cuda.cuMemRelease(memory))  # the memory lives until it is unmapped
         self._check("cuMemSetAccess", cuda.cuMemSetAccess(address, nbytes, [access], 1))
 
     def unmap_memory(self, address: int, nbytes: int) -> None:
@@ -202,19 +203,19 @@ class CudaDriver:
         return free, total
 
     def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
-        """Host to device. Pageable host memory is staged before this returns, so it may be reused at once."""
+        """Copy host to device. Pageable host memory is staged before this returns, so it may be reused at once."""
         self._check("cuMemcpyHtoDAsync", self._cuda.cuMemcpyHtoDAsync(address, host, nbytes, stream))
 
     def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
-        """Device to host. The bytes are there once the stream is synchronized."""
+        """Copy device to host. The bytes are there once the stream is synchronized."""
         self._check("cuMemcpyDtoHAsync", self._cuda.cuMemcpyDtoHAsync(host, address, nbytes, stream))
 
     def copy(self, destination: int, source: int, nbytes: int, stream: Any) -> None:
-        """Device to device."""
+        """Copy device to device."""
         self._check("cuMemcpyDtoDAsync", self._cuda.cuMemcpyDtoDAsync(destination, source, nbytes, stream))
 
     def fill(self, address: int, byte: int, nbytes: int, stream: Any) -> None:
-        """Set every byte."""
+        """Set every byte of a range of memory."""
         self._check("cuMemsetD8Async", self._cuda.cuMemsetD8Async(address, byte, nbytes, stream))
 
     def create_stream(self, priority: int = 0) -> Any:
@@ -223,7 +224,7 @@ class CudaDriver:
         return self._check("cuStreamCreateWithPriority", self._cuda.cuStreamCreateWithPriority(flag, priority))
 
     def stream_number(self, stream: Any) -> int:
-        """The stream as other libraries know it."""
+        """The number by which other libraries know the stream."""
         return int(stream)
 
     def foreign_stream(self, number: int) -> Any:
@@ -231,7 +232,7 @@ class CudaDriver:
         return self._cuda.CUstream(number)
 
     def destroy_stream(self, stream: Any) -> None:
-        """Its pending work still completes."""
+        """Destroy a stream. Its pending work still completes."""
         self._check("cuStreamDestroy", self._cuda.cuStreamDestroy(stream))
 
     def synchronize_stream(self, stream: Any) -> None:
@@ -243,21 +244,21 @@ class CudaDriver:
         return self._is_ready("cuStreamQuery", self._cuda.cuStreamQuery(stream))
 
     def wait_event(self, stream: Any, event: Any) -> None:
-        """Later work of the stream waits for the event's last record."""
+        """Make later work of the stream wait for the event's last record."""
         self._check("cuStreamWaitEvent", self._cuda.cuStreamWaitEvent(stream, event, 0))
 
     def create_event(self, timing: bool) -> Any:
-        """An event; one that keeps no time is cheaper."""
+        """A new event; one that keeps no time is cheaper."""
         flags = self._cuda.CUevent_flags
         flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
         return self._check("cuEventCreate", self._cuda.cuEventCreate(flag))
 
     def destroy_event(self, event: Any) -> None:
-        """Safe while it is pending."""
+        """Destroy an event. A stream's pending wait for it stays."""
         self._check("cuEventDestroy", self._cuda.cuEventDestroy(event))
 
     def record_event(self, event: Any, stream: Any) -> None:
-        """The event happens when the stream's work so far is done."""
+        """Record the event: it happens when the stream's work so far is done."""
         self._check("cuEventRecord", self._cuda.cuEventRecord(event, stream))
 
     def synchronize_event(self, event: Any) -> None:
@@ -278,14 +279,14 @@ class CudaDriver:
         return self._check("cuModuleGetFunction", self._cuda.cuModuleGetFunction(module, image.name.encode()))
 
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
-        """Let the kernel be launched with that much dynamic shared memory; 48 KiB need no leave."""
+        """Allow launches of the kernel with that many bytes of dynamic shared memory; 48 KiB need no permission."""
         attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._check("cuFuncSetAttribute", self._cuda.cuFuncSetAttribute(kernel, attribute, nbytes))
 
     def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> PackedLaunch:
-        """A launch of a Triton kernel. CUDA reads as many bytes of each value as the kernel declares: a number that
-        fits 32 bits is an i32 there, and its value's first four bytes."""
+        """A launch of a Triton kernel. CUDA reads as many bytes of each 8-byte value as the kernel declares: of a
+        number that fits 32 bits, which the kernel takes as an i32, it reads the first four."""
         return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, image.waits,
                             arguments.address, arguments)
 
@@ -300,7 +301,8 @@ class CudaDriver:
             self._fail("cuLaunchKernelEx", status)
 
     def _launch_config(self) -> Any:
-        """The thread's, for every launch; with its one attribute a launch is early (programmatic dependent launch)."""
+        """The thread's launch configuration, used for every launch. Its one attribute makes a launch early
+        (programmatic dependent launch)."""
         try:
             return self._thread.config
         except AttributeError:
@@ -314,7 +316,7 @@ class CudaDriver:
             return config
 
     def build_graph(self, nodes: Sequence[GraphNode]) -> CudaGraph:
-        """An executable graph. The arguments of its launches are those of now."""
+        """An executable graph of these nodes, with their launches' arguments as they are now."""
         graph = self._check("cuGraphCreate", self._cuda.cuGraphCreate(0))
         try:
             handles: list[Any] = []
@@ -327,7 +329,7 @@ class CudaDriver:
                         graph, before, [handles[-1]] * len(before), edges, len(before)))
             executable = self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(graph, 0))
         except BaseException:
-            self._cuda.cuGraphDestroy(graph)  # what went wrong first is what to tell
+            self._cuda.cuGraphDestroy(graph)  # a failure of this call must not hide the first one
             raise
         return CudaGraph(executable, graph, handles)
 
@@ -339,7 +341,7 @@ class CudaDriver:
             graph, before, len(before), self._launch_parameters(work)))
 
     def update_node(self, graph: CudaGraph, number: int, work: PackedLaunch | DeviceCopy) -> None:
-        """Let later launches of the graph do this in the node: the same kernel, or copy, elsewhere."""
+        """Replace a node's work in later launches of the graph: the same kernel, or a copy, over other addresses."""
         node = graph.nodes[number]
         if isinstance(work, DeviceCopy):
             self._check("cuGraphExecMemcpyNodeSetParams", self._cuda.cuGraphExecMemcpyNodeSetParams(
@@ -380,7 +382,7 @@ class CudaDriver:
             self._fail("cuGraphLaunch", status)
 
     def destroy_graph(self, graph: CudaGraph) -> None:
-        """Only when no launch of it is in flight."""
+        """Destroy a graph of which no launch is in flight."""
         self._check("cuGraphExecDestroy", self._cuda.cuGraphExecDestroy(graph.executable))
         self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(graph.template))
 
@@ -390,7 +392,7 @@ class CudaDriver:
         return self._check("cuDeviceGet", self._cuda.cuDeviceGet(device))
 
     def _check(self, call: str, answer: tuple) -> Any:
-        """What a call answers behind its status: nothing, one value, or several."""
+        """The values that a call returned after its status: None, one value, or a tuple of several."""
         if answer[0]:
             self._fail(call, answer[0])
         if len(answer) == 1:
@@ -419,7 +421,7 @@ _caches: Final[list[Callable[[], None]]] = []
 
 
 def driver() -> Driver:
-    """The process's driver; the GPU's, unless a test installed another.
+    """The process's driver: the GPU's, unless a test installed another.
 
     Raises:
         RuntimeError: there is no GPU, or cuda-python is not installed.
@@ -445,12 +447,12 @@ def install(new: Driver | None) -> None:
 
 
 def forgotten_with_driver(clear: Callable[[], None]) -> None:
-    """Let `install` call this: it forgets what belongs to the old driver."""
+    """Make `install` call this function, which forgets what belongs to the old driver."""
     _caches.append(clear)
 
 
 def cached_per_driver(make: Callable[P, T]) -> Callable[P, T]:
-    """`functools.cache` that `install` clears."""
+    """A decorator like `functools.cache`, whose cache `install` clears."""
     cached = functools.cache(make)
     _caches.append(cached.cache_clear)
     return cast("Callable[P, T]", cached)

@@ -1,4 +1,4 @@
-"""Indices that kernels found outside: noted on the GPU, raised when somebody waits for it.
+"""Device checks: a kernel notes an index that is out of bounds, and whoever waits for the GPU raises the error.
 
 Each GPU has one word in pinned host memory that its kernels can write to. It is 0 until a check fails; a check that
 finds it 0 puts its own number and the index there, so the first is kept. Nobody else touches it: a program whose
@@ -16,14 +16,15 @@ from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.plan import Check
 
 INDEX_BITS: Final = 43
-"""The low bits of the word: the index + 2^42, which kernels limit to that range. Above is the number of the check."""
+"""Bits of the error word that hold the index + 2^42 (kernels limit it to that range); the bits above hold the check."""
 
 MOST_CHECKS: Final = 1 << (63 - INDEX_BITS)
+"""Checks that can be told apart in one process: as many as the bits above the index can number."""
 
 
 @cached_per_driver
 def word_of(device: int) -> int:
-    """The address of the GPU's word, for its kernels and for the host."""
+    """The address of the GPU's error word, the same for its kernels and for the host."""
     gpu = driver()
     gpu.use(device)
     return gpu.alloc_host(8)
@@ -33,8 +34,8 @@ _checks: Final[dict[Check, int]] = {}
 _by_number: Final[list[Check]] = []
 
 
-def told_of(check: Check) -> int:
-    """What the word is when this check fails for index 0."""
+def failure_word(check: Check) -> int:
+    """The error word's value when this check fails for index 0: a kernel adds the index to it."""
     number = _checks.get(check)
     if number is None:
         number = _checks[check] = min(len(_by_number) + 1, MOST_CHECKS - 1)
@@ -43,7 +44,7 @@ def told_of(check: Check) -> int:
 
 
 def raise_failed(device: int) -> None:
-    """Raise the first check that failed on a GPU since the last call. All its work that counts is done.
+    """Raise the error of the first check that failed on a GPU since the last call. The work that may fail is done.
 
     Raises:
         IndexError: with the op, the index, the dimension and the user's line. The next call has nothing to raise.

@@ -1,7 +1,7 @@
 """The tables of a plan in device memory: arrays of addresses and numbers that kernels read.
 
-An optimizer's table has tens of thousands of entries, and is the same object in the plans for all batch sizes: what
-of it depends on no address is worked out once (`Table.parts`).
+An optimizer's table has tens of thousands of entries, and is the same object in the plans for all batch sizes: the
+part of the work that depends on no address is done once for each table (`Table.parts`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import numpy as np
 from genesis.ir.place import MemoryRef
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import driver
-from genesis.runtime.cuda.device_checks import told_of
+from genesis.runtime.cuda.device_checks import failure_word
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.host_bytes import address_of
 from genesis.runtime.plan import Launch, Step, Table, TableParts
 
-ALIGNMENT: Final = 2  # entries of 8 bytes: a kernel may load 16 bytes at once
+ALIGNMENT: Final = 2
+"""Entries (of 8 bytes) that a table's start is a multiple of: a kernel may load 16 bytes at once."""
 
 
 class TableLayout:
-    """Where each table of the steps is among all of them.
+    """The position of each table of the steps in one piece of device memory.
 
     Attributes:
-        count: entries of all.
+        count: how many entries all tables have.
     """
 
     def __init__(self, steps: Iterable[Step]):
@@ -42,7 +43,7 @@ class TableLayout:
                     self.count += len(argument.entries)
 
     def offset(self, table: Table) -> int:
-        """The table's first byte."""
+        """The position of the table's first byte."""
         return 8 * self._start_of[id(table)]
 
 
@@ -50,7 +51,7 @@ class DeviceTables:
     """All tables of a plan in one piece of device memory.
 
     Attributes:
-        address: where that is.
+        address: where that piece begins.
 
     Raises:
         OutOfMemoryError: there is no memory for them.
@@ -63,7 +64,7 @@ class DeviceTables:
             parts = table.parts
             self._host[start:start + len(table.entries)] = parts.numbers
             for position, check in parts.checks:
-                self._host[start + position] = told_of(check)
+                self._host[start + position] = failure_word(check)
             self._point(parts, start, bases)
         self._memory = CUDAStorage(self._host.nbytes, device)
         self.address = self._memory.ptr
@@ -71,7 +72,7 @@ class DeviceTables:
             self._write(0, layout.count, stream)
 
     def move(self, moved: Collection[MemoryRef], bases: Mapping[MemoryRef, int], stream: object) -> None:
-        """Write the new addresses of moved memories, after what the GPU still does with the old ones."""
+        """Write the new addresses of moved memories, after the GPU's earlier work has read the old ones."""
         for table, start in self._layout.tables:
             parts = table.parts
             if parts.reaches(moved):
@@ -81,7 +82,7 @@ class DeviceTables:
                 self._write(start + int(positions[0]), start + int(positions[-1]) + 1, stream)
 
     def _point(self, parts: TableParts, start: int, bases: Mapping[MemoryRef, int]) -> None:
-        """Let the table's places be where their memories are."""
+        """Fill in the addresses of the table's places, on the host."""
         starts = np.array([bases[memory] for memory in parts.memories], np.int64)
         self._host[start + parts.positions] = starts[parts.memory] + parts.offsets
 

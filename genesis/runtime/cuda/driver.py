@@ -1,7 +1,7 @@
-"""What Genesis asks of CUDA.
+"""The contract with CUDA: everything that Genesis asks of it.
 
 `Driver` is the contract; `CudaDriver` (cuda_python_driver.py) keeps it with the GPU, `HostDriver`
-(host_driver.py) with host memory, for tests without a GPU. Nothing else in Genesis calls CUDA.
+(fake_cuda/driver.py) with host memory, for tests without a GPU. Nothing else in Genesis calls CUDA.
 
 Addresses are ints. Streams, events, kernels, launches and graphs are whatever objects the driver
 likes: the rest of the runtime only hands them back.
@@ -17,11 +17,11 @@ from genesis.ir.types import DType
 from genesis.runtime.plan import KernelImage
 
 MAP_GRANULARITY: Final = 2 << 20
-"""Memory is mapped into reserved ranges in pieces of a multiple of this: the GPU's large pages."""
+"""Bytes: memory is mapped into reserved ranges in multiples of this, the size of the GPU's large pages."""
 
 
 SCRATCH_POINTERS: Final = 2
-"""A Triton kernel's arguments end in a global and a profile scratch pointer; both may be null."""
+"""Pointers that Triton adds to a kernel's arguments, global scratch and profile scratch; both may be null."""
 
 
 class DriverError(RuntimeError):
@@ -36,12 +36,12 @@ class DriverError(RuntimeError):
 
 
 class DriverOutOfMemory(DriverError):
-    """The device has not that much memory left. The memory pool turns it into `OutOfMemoryError`."""
+    """The GPU does not have that much memory left. The memory pool turns this into `OutOfMemoryError`."""
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a GPU is, under torch's names. Memory is in bytes, clocks in kHz, the bus width in bits."""
+    """A GPU's properties, under torch's names. Memory is in bytes, clocks are in kHz, the bus width is in bits."""
 
     name: str
     total_memory: int
@@ -99,18 +99,18 @@ class Pointer(NamedTuple):
 
 
 class LaunchArguments(Protocol):
-    """The arguments of one launch, in the kernel's order. They may become others: a launch takes those of its time."""
+    """The arguments of one launch, in the kernel's order. They may change: a launch reads them when it starts."""
 
     @property
     def address(self) -> int:
-        """Of an array of pointers to 8-byte values: the arguments, then `SCRATCH_POINTERS` nulls."""
+        """The address of an array of pointers to 8-byte values: the arguments, then `SCRATCH_POINTERS` nulls."""
 
     def described(self) -> list[Pointer | int]:
-        """The arguments for an interpreter."""
+        """The arguments as numbers and as pointers with what they point to, for an interpreter."""
 
 
 class DeviceCopy(NamedTuple):
-    """A copy between two device addresses, as a node of a graph."""
+    """A copy of bytes between two device addresses, as a node of a graph."""
 
     destination: int
     source: int

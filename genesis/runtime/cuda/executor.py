@@ -1,7 +1,7 @@
 """Runs a plan on a GPU.
 
-The steady state is: write the plan's numbers to the device, launch the graph. All else happens when
-something moved.
+In the steady state a run writes the plan's numbers to the device and launches the graph. All else happens when some
+memory moved.
 
 What runs once costs no graph: a plan is launched step by step the first time, as one graph from then on.
 When an input is elsewhere, the launches that use it are given its new address.
@@ -36,7 +36,8 @@ from genesis.runtime.plan import Copy, Launch, Memories, Plan
 _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}
 
 _addresses_of = operator.attrgetter("ptr")
-_UNHELD: Final = next(map(getrefcount, [object()]))  # what `getrefcount` says of an object that only a list holds
+_UNHELD: Final = next(map(getrefcount, [object()]))
+"""What `getrefcount` returns for an object that only a list holds, measured here because Python versions differ."""
 
 
 class CudaExecutor:
@@ -44,7 +45,7 @@ class CudaExecutor:
 
     Args:
         plan: its steps are launches and copies.
-        tells: whether it tells those who keep copies of memories which inputs it overwrites.
+        invalidates: whether a run invalidates the shadow weights of the inputs that it overwrites.
 
     Raises:
         TypeError: the plan is not for CUDA.
@@ -54,9 +55,9 @@ class CudaExecutor:
     >>> [sums] = executor.run([x, y], numbers=[0.5])             # doctest: +SKIP
     """
 
-    def __init__(self, plan: Plan, tells: bool = True):
+    def __init__(self, plan: Plan, invalidates: bool = True):
         self.plan = plan
-        self._tells = tells and bool(plan.updates)
+        self._invalidates = invalidates and bool(plan.updates)
         steps: list[Launch | Copy] = []
         for step in plan.steps:
             if not isinstance(step, Launch | Copy):
@@ -89,12 +90,12 @@ class CudaExecutor:
         found = self._on.get(stream.handle)
         if found is None:
             found = self._on[stream.handle] = _PlanOnStream(self.plan, self._steps, stream)
-        if self._tells and shadow_weights.copies:
+        if self._invalidates and shadow_weights.copies:
             shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
         return found.run(inputs, packed)
 
     def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
-        """For profilers: each step's label, and what starts it on a stream, over the memory of the last run here."""
+        """Each step's label, and a function that starts it on a stream over the last run's memory; for profilers."""
         return self._on[current_stream(self.plan.device.index).handle].launches()
 
     def release(self) -> None:
@@ -102,13 +103,13 @@ class CudaExecutor:
         self._on = {}
 
 
-SHORT: Final = 4
-"""So few steps are started one by one: that takes the host no longer than a graph, and what comes after may start while
-the last of them ends, where a graph is waited for as a whole."""
+STEPS_WITHOUT_GRAPH: Final = 4
+"""Plans of at most so many steps are launched one by one: that takes the host no longer than a graph, and later work
+may start while the last of them ends, where a graph is waited for as a whole."""
 
 
 class _PlanOnStream:
-    """A plan with the memory that it has on one stream: each stream's runs have their own, so that they may overlap."""
+    """A plan with its memory on one stream: each stream's runs have memory of their own, so that they may overlap."""
 
     def __init__(self, plan: Plan, steps: LoadedSteps, stream: Stream):
         self._plan, self._steps, self._stream, self._handle = plan, steps, stream, stream.handle
@@ -126,7 +127,7 @@ class _PlanOnStream:
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
         self._stamp: object = None  # that of the `Memories` that have these addresses
-        self._is_short = len(steps.steps) <= SHORT
+        self._without_graph = len(steps.steps) <= STEPS_WITHOUT_GRAPH
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
@@ -156,7 +157,7 @@ class _PlanOnStream:
             gpu.copy_to_device(self._numbers.ptr, self._packed_ptr, len(packed), stream)
             self._written = packed
         bound.uses += 1
-        if bound.uses == 1 or self._blocking or self._is_short:
+        if bound.uses == 1 or self._blocking or self._without_graph:
             bound.launch_each(stream, self._blocking)
         else:
             bound.launch_graph(stream)
@@ -167,7 +168,7 @@ class _PlanOnStream:
         return self._bound.launches()
 
     def _moved(self, inputs: Sequence[CUDAStorage]) -> bool:
-        """Whether some input is elsewhere than in the last run."""
+        """Whether some input is at another address than in the last run."""
         stamp = inputs.stamp if isinstance(inputs, Memories) else None
         if stamp is not None and stamp is self._stamp:
             return False
@@ -177,8 +178,8 @@ class _PlanOnStream:
         return False
 
     def _prepare(self, inputs: Sequence[CUDAStorage]) -> None:
-        """Take the memory that the run needs, and bind the plan to where everything is now."""
-        before, self._inputs, self._stamp = self._inputs, None, None  # until all is well: what comes may fail half-way
+        """Allocate the memory that the run needs, and bind the plan to the addresses of everything."""
+        before, self._inputs, self._stamp = self._inputs, None, None  # until the end: what follows may fail half-way
         addresses = list(map(_addresses_of, inputs))
         if addresses != before:
             _check_inputs(self._plan.inputs, inputs)
@@ -199,7 +200,7 @@ class _PlanOnStream:
         self._stamp = inputs.stamp if isinstance(inputs, Memories) else None
 
     def _replace_held_outputs(self) -> None:
-        """Let those who hold outputs of earlier runs keep them."""
+        """Replace outputs of earlier runs that somebody holds by fresh memory; the holders keep them."""
         types = self._plan.outputs
         if len(self._outputs) != len(types):
             self._outputs = [CUDAStorage(type.nbytes, self._device) for type in types]
@@ -213,7 +214,7 @@ class _PlanOnStream:
         self._output_ids = frozenset(map(id, self._outputs))
 
     def let_go(self) -> None:
-        """Give back the outputs that nobody holds, unless a run is under way; the next run takes others."""
+        """Give back the outputs that nobody holds, unless a run is under way; the next run allocates others."""
         if self._inputs is None or not self._arena.lock.acquire(blocking=False):
             return
         try:

@@ -1,4 +1,4 @@
-"""GPU memory that another library in the process has a part in: its streams, and memory that it owns."""
+"""Another library's streams, and GPU memory that another library owns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
 
 LEGACY_STREAM: Final = 1
-"""CUDA's legacy default stream, where libraries work that were told nothing else."""
+"""The number of CUDA's legacy default stream, which libraries use unless they are told another."""
 
 
 class ForeignStream:
@@ -23,11 +23,11 @@ class ForeignStream:
         self._device, self._number = device, number
 
     def join(self, stream: Stream | None = None) -> None:
-        """Let later work of ours (of this stream; None: the current one) wait for what it was given so far."""
+        """Make later work of our `stream` (None: the current one) wait for the other library's work so far."""
         self._wait((stream or current_stream(self._device.index)).handle, driver().foreign_stream(self._number))
 
     def release(self) -> None:
-        """Let the stream's later work wait for what ours was given so far."""
+        """Make the other library's later work wait for our work so far."""
         self._wait(driver().foreign_stream(self._number), current_stream(self._device.index).handle)
 
     def _wait(self, stream: Any, other: Any) -> None:
@@ -36,11 +36,11 @@ class ForeignStream:
         event = gpu.create_event(timing=False)
         gpu.record_event(event, other)
         gpu.wait_event(stream, event)
-        gpu.destroy_event(event)  # its pending wait stays
+        gpu.destroy_event(event)  # the stream's pending wait stays
 
 
 class ForeignStorage(CUDAStorage):
-    """Memory of a GPU that another library owns. `owner` keeps it, and is kept until our work with it is done.
+    """GPU memory that another library owns. Its `owner` keeps it alive, and is kept until our work with it is done.
 
     >>> memory = ForeignStorage(address, 1024, genesis.device("cuda"), owner)    # doctest: +SKIP
     """
@@ -66,12 +66,12 @@ class ForeignStorage(CUDAStorage):
 
 @cached_per_driver
 def _unfinished() -> deque[tuple[list[Any], Any]]:
-    """(events behind our work, owner) of memory that nobody here refers to any more, in order."""
+    """(events after our work, owner) for each memory that nobody here refers to any more, in order."""
     return deque()
 
 
 def _let_go(streams: Iterable[Stream], owner: Any) -> None:
-    """Drop the owner when the streams have done what they were given: it may use the memory for something else."""
+    """Drop the owner as soon as the streams' work so far is done: it may then use the memory for something else."""
     gpu, events = driver(), []
     for stream in streams:
         gpu.use(stream.device.index)

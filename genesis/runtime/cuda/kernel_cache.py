@@ -10,25 +10,25 @@ from genesis.runtime.disk_store import DiskStore, default_directory, name_of
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 1
-"""Raised when an entry of an earlier version would be read wrongly; those without a key count as missing anyway."""
+"""Version of the entries; it grows when one of an earlier version would be read wrongly."""
 
 MOST_WARPS: Final = 64
-"""Warps of one program; what an entry says beyond that is no number of warps."""
+"""The most warps that one program can have; an entry that says more is damaged."""
 
 
 @dataclass(frozen=True)
 class CachedKernel:
-    """What an entry holds: the binary, and what else the compiler had to say (names, warps, shared bytes)."""
+    """A compiled kernel on disk: the binary, and the compiler's facts about it (names, warps, shared bytes)."""
 
     cubin: bytes
     meta: dict[str, Any]
 
     def image(self, entry: str, source: str | None = None) -> KernelImage | None:
-        """What the driver loads; None if the entry does not say all of it, which only another version can have written.
+        """The image that the driver loads; None if the entry lacks a fact, as only another version can have written it.
 
         Args:
-            entry: its name.
-            source: the kernel's text; that of the entry by default.
+            entry: the entry's name.
+            source: the kernel's text; by default the text in the entry.
         """
         name, warps, shared = (self.meta.get(part) for part in ("name", "num_warps", "shared_bytes"))
         text = self.meta.get("source") if source is None else source
@@ -59,12 +59,12 @@ class KernelCache:
 
     @property
     def directory(self) -> Path:
-        """Where the entries are."""
+        """The directory that the entries are in."""
         return self.store.directory
 
     @staticmethod
     def name(key: str) -> str:
-        """What the entry of a key is called. The key holds all that the binary depends on."""
+        """The name of a key's entry. A key holds all that the binary depends on."""
         return name_of(key)
 
     def path(self, key: str) -> Path:
@@ -81,11 +81,11 @@ class KernelCache:
         return None if found is None else CachedKernel(found.content, found.meta)
 
     def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
-        """Write an entry, over what is there; whether that worked. See `DiskStore.write`."""
+        """Write an entry over the one that is there; returns whether that worked. See `DiskStore.write`."""
         return self.store.write(key, meta, cubin)
 
     def clear(self) -> int:
-        """Remove all entries; how many there were."""
+        """Remove all entries; returns how many there were."""
         return self.store.clear()
 
 

@@ -1,8 +1,8 @@
 """The arguments of all launches of a plan, packed as CUDA takes them.
 
 cuLaunchKernel wants an array of pointers to a launch's arguments. Here the arguments of all steps are one array of
-8-byte values, each where a memory starts plus an offset; a number is an offset in no memory. So binding a plan to
-where its memory is, or telling it that some has moved, is one addition, and takes no object for an argument.
+8-byte values, each the start of a memory plus an offset; a number is an offset in no memory. So binding a plan to
+addresses, or moving some of its memory, is one addition of arrays, and makes no object for an argument.
 
     launch 0 (x, 5), launch 1 (y):    memory  [x, -, -, -, y, -, -]
                                       offset  [0, 5, 0, 0, 0, 0, 0]      two nulls each: Triton's scratch pointers
@@ -21,19 +21,22 @@ from genesis.runtime.cuda.driver import SCRATCH_POINTERS, Pointer
 from genesis.runtime.plan import Copy, Launch, Step, Table
 
 NOWHERE: MemoryRef = ("", 0)
+"""Stands for the memory of an argument that is a number: it starts at address 0."""
+
 TABLES: MemoryRef = ("tables", 0)
+"""Stands for the memory that a plan's tables are in."""
 
 
 class ArgumentLayout:
-    """What each argument is, whatever the addresses: see the module's docstring.
+    """Which memory and offset each argument of a plan is, whatever the addresses: see the module's docstring.
 
     Attributes:
-        steps: whose arguments they are. A copy has two: destination and source.
-        tables: of these steps.
+        steps: the steps that the arguments belong to. A copy has two arguments: destination and source.
+        tables: the layout of these steps' tables.
         starts: for each step the position of its first argument.
-        memories: the memories that there are; `memory` numbers them.
-        memory: int32[arguments]: what each argument is in.
-        offset: int64[arguments]: where in that.
+        memories: the memories that arguments are in; `memory` numbers them.
+        memory: int32[arguments]: the number of the memory that each argument is in.
+        offset: int64[arguments]: the offset of each argument in its memory, in bytes.
     """
 
     def __init__(self, steps: Sequence[Step]):
@@ -82,23 +85,23 @@ class Arguments:
         self.update()
 
     def update(self) -> None:
-        """Take the addresses from `bases` as they are now."""
+        """Compute all arguments anew from the addresses that are in `bases` now."""
         known = {NOWHERE: 0, TABLES: self._tables.address, **self.bases}
         starts = np.array([known[memory] for memory in self.layout.memories], np.int64)
         np.add(starts[self.layout.memory], self.layout.offset, out=self._values)
 
     def of(self, number: int) -> StepArguments:
-        """Those of a launch, which follow later updates."""
+        """The arguments of launch `number`, which follow later updates."""
         return StepArguments(self, number, self._address + 8 * self.layout.starts[number])
 
     def addresses(self, number: int) -> tuple[int, int]:
-        """A copy's destination and source."""
+        """The destination's and the source's address of copy `number`."""
         start = self.layout.starts[number]
         destination, source = self._values[start:start + 2].tolist()
         return destination, source
 
     def described(self, number: int) -> list[Pointer | int]:
-        """A launch's arguments with what is known of them."""
+        """The arguments of launch `number` with what their pointers point to."""
         step = self.layout.steps[number]
         assert isinstance(step, Launch)
         return [x if isinstance(x, int) else self._pointer(x) for x in step.args]
@@ -120,7 +123,7 @@ class StepArguments:
     """The arguments of one launch, as `Driver.prepare_launch` takes them.
 
     Attributes:
-        address: of an array of pointers to them.
+        address: where an array of pointers to the arguments is.
     """
 
     __slots__ = ("_all", "_number", "address")
@@ -129,5 +132,5 @@ class StepArguments:
         self._all, self._number, self.address = all, number, address
 
     def described(self) -> list[Pointer | int]:
-        """For an interpreter: as numbers, and addresses with what they point to."""
+        """The arguments as numbers, and as pointers with what they point to, for an interpreter."""
         return self._all.described(self._number)

@@ -21,7 +21,7 @@ class Segment:
         self.first = Block(self, address, size, lane)
 
     def blocks(self) -> list[Block]:
-        """The blocks that tile it, in order of address."""
+        """The blocks that tile the segment, in order of address."""
         found: list[Block] = []
         block: Block | None = self.first
         while block is not None:
@@ -34,20 +34,20 @@ class Block:
     """A part of a segment: held by somebody, on a shelf, or free.
 
     Attributes:
-        lane: the stream in whose order it may be used again.
+        lane: the lane of the stream in whose order it may be used again.
         home: the list that it is put on when its holder gives it back.
         pool: the `MemoryPool` that counts it.
-        shelf: what counts it while it is held or on a shelf.
+        shelf: the shelf that counts it while it is held or on that shelf.
         free: whether it is in its lane's `FreeList`.
         units: its size in units of `ALIGNMENT`, for `MemoryPool.held`.
         users: streams other than its lane's that its holder used it on, None for none.
-        source: what it is for, as its holder says: a line of the user's program, or a text.
+        source: what its holder says it is for: a line of the user's program, or a text.
     """
 
     __slots__ = ("address", "after", "before", "free", "home", "lane", "pool", "segment", "shelf", "size", "source",
                  "units", "users")
 
-    home: Any  # these five are set when it is handed out
+    home: Any  # set when the block is handed out, as are the four fields below
     pool: Any
     shelf: Any
     source: Any
@@ -61,7 +61,7 @@ class Block:
         self.users: dict[Any, None] | None = None
 
     def split(self, size: int) -> Block:
-        """Keep the first `size` bytes; the rest as a block of its own."""
+        """Cut the block after its first `size` bytes; returns the rest as a block of its own."""
         rest = Block(self.segment, self.address + size, self.size - size, self.lane)
         self.size = size
         rest.before, rest.after = self, self.after
@@ -71,7 +71,7 @@ class Block:
         return rest
 
     def absorb_next(self) -> None:
-        """Become one with the block behind, which is no more."""
+        """Merge the block behind into this one; that block exists no more."""
         after = self.after
         assert after is not None
         self.size += after.size

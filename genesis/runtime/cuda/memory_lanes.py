@@ -1,4 +1,4 @@
-"""The free memory of one stream: shelves of blocks for requests like those that were, and lists of the rest.
+"""The free memory of one stream: shelves with blocks of sizes that were asked for before, and free lists of the rest.
 
 A block that is given back may still be read by kernels in flight, so it belongs to a *lane*: the stream whose
 later work may use it without waiting.
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from genesis.runtime.cuda.memory_pool import MemoryPool
 
 SIZES_KNOWN: Final = 1 << 16
+"""Sizes of requests that a lane remembers; after so many it starts over, so that a long process's table stays small."""
 
 
 class Shelf:
-    """Blocks of one size that were given back: the last one is the first to go.
+    """A stack of blocks of one size that were given back: the last one is handed out first.
 
     Attributes:
-        blocks: what is on it.
+        blocks: the blocks on the shelf.
         count: how many blocks are on it or will come back to it; one more for a shelf that stays when there are none.
-        keys: those of `Lane.quick` that lead here.
+        keys: the keys of `Lane.quick` that lead to this shelf.
     """
 
     __slots__ = ("blocks", "count", "keys")
@@ -48,12 +49,12 @@ class Lane:
 
     Attributes:
         stream: the stream (with a `handle` for the driver); None for memory that all may use.
-        varied: whether sizes hardly come again, so that large ones are rounded up to classes.
-        shelves: size of blocks → their shelf, while there are any that it is for.
-        quick: what is on those shelves, by request: a size in bytes as asked for → blocks of just that size; minus a
+        varied: whether sizes hardly ever come again, so that large ones are rounded up to classes.
+        shelves: size of blocks → their shelf, while there are blocks that belong on it.
+        quick: the shelves' blocks by request: a size in bytes as asked for → blocks of just that size; minus a
             number of MiB (`-nbytes >> 20` of a request) → blocks of the class for up to that many.
-        loose: blocks that were given back and have no shelf: theirs is a size that was asked for once.
-        free: the other free blocks, [small].
+        loose: blocks that were given back and have no shelf, because their size was asked for only once.
+        free: the other free blocks: those for large requests, and those for small ones.
     """
 
     __slots__ = ("_asked", "_large_sizes", "free", "loose", "pool", "quick", "shelves", "stream", "varied")
@@ -66,7 +67,7 @@ class Lane:
         self.loose: list[Block] = []
         self.free = (FreeList(), FreeList())
         self._asked: set[int] = set()  # sizes of blocks
-        self._large_sizes = 0  # how many large ones were asked for
+        self._large_sizes = 0  # how many large sizes were asked for
 
     def size_for(self, nbytes: int) -> int:
         """The size that a block for this request should have."""
@@ -76,7 +77,7 @@ class Lane:
         return self.varied and SMALL_REQUEST < nbytes <= CLASSES[-1]
 
     def take(self, nbytes: int) -> Block | None:
-        """A block of the request's size, of its class, or of that of half as much again, as in `CUDAStorage`."""
+        """A block of the request's size, of its class, or of the next class, looked up as `CUDAStorage` does."""
         shelf = self.shelves.get(block_size(nbytes))
         if shelf is not None:
             self._lead_to(shelf, (nbytes,))
@@ -101,7 +102,7 @@ class Lane:
             self._lead_to(shelf, (nbytes,))
 
     def _is_new(self, size: int) -> bool:
-        """Whether a block is of a size of its own; from then on the size is known."""
+        """Whether no block of this size was asked for before; from then on the size is known."""
         large = size > SMALL_REQUEST
         if size in self._asked or (large and self.varied):
             return False
@@ -114,7 +115,7 @@ class Lane:
         return True
 
     def _use_classes(self) -> None:
-        """From now on large requests are rounded up; each class has a shelf, which stays when it is empty."""
+        """Round large requests up to classes from now on. Each class has a shelf, which stays when it is empty."""
         self.varied = True
         for size, keys in class_keys():
             shelf = self.shelves.setdefault(size, Shelf())
@@ -153,7 +154,7 @@ class Lane:
             self.add_free(block)
 
     def _leaves(self, shelf: Shelf, size: int) -> None:
-        """One block less is on the shelf or will come back to it."""
+        """Count one block less that is on the shelf or will come back to it."""
         shelf.count -= 1
         if not shelf.count:
             del self.shelves[size]
@@ -161,7 +162,7 @@ class Lane:
                 del self.quick[key]
 
     def cut(self, size: int) -> Block | None:
-        """The smallest free block of at least `size` bytes; it belongs to no shelf any more."""
+        """Take the smallest free block of at least `size` bytes; it belongs to no shelf any more."""
         small = size <= SMALL_REQUEST
         block = self.free[small].best_fit(size)
         if block is None and not small:
@@ -173,7 +174,7 @@ class Lane:
         return block
 
     def add_free(self, block: Block) -> None:
-        """Put a block that is its own in the free list, as one with its free neighbours: its own and idle ones."""
+        """Put one of the lane's blocks in the free list, merged with free neighbours of this lane and the idle one."""
         small, idle = block.segment.small, self.pool.idle
         after, before = block.after, block.before
         if after is not None and after.free and (after.lane is self or after.lane is idle):
@@ -186,7 +187,7 @@ class Lane:
         self.free[small].add(block)
 
     def blocks(self) -> Iterator[Block]:
-        """All its free blocks."""
+        """All free blocks of the lane."""
         yield from tuple(self.loose)
         for shelf in list(self.shelves.values()):
             yield from tuple(shelf.blocks)
@@ -195,12 +196,12 @@ class Lane:
 
 
 def _beside(block: Block, free: set[Block]) -> bool:
-    """Whether a block has a free neighbour: in a free list, or one of these."""
+    """Whether a block has a free neighbour: one in a free list, or one of these blocks."""
     return any(other is not None and (other.free or other in free) for other in (block.before, block.after))
 
 
 def _pop(blocks: list[Block] | None) -> Block | None:
-    """The last of a list, which other threads take from without the pool's lock."""
+    """Pop the last block of a list from which other threads pop without the pool's lock; None if it is empty."""
     try:
         return blocks.pop() if blocks else None
     except IndexError:
@@ -208,7 +209,7 @@ def _pop(blocks: list[Block] | None) -> Block | None:
 
 
 def _emptied(blocks: list[Block]) -> list[Block]:
-    """All blocks of a list, which other threads take from and put to without the pool's lock."""
+    """Pop all blocks of a list that other threads change without the pool's lock."""
     found = []
     while blocks:
         try:

@@ -33,7 +33,9 @@ from genesis.runtime.cuda.memory_lanes import Lane
 from genesis.runtime.cuda.memory_report import out_of_memory_message, size_text
 from genesis.runtime.cuda.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
 
-SLACK: Final = 256 * MIB  # what may be reserved beyond the most that was held before shelves are emptied, streams wait
+SLACK: Final = 256 * MIB
+"""Bytes that may be reserved beyond the peak of held memory before shelves are emptied and streams made to wait: room
+for sizes that take turns to have a shelf each."""
 
 T = TypeVar("T")
 
@@ -44,7 +46,7 @@ class OutOfMemoryError(RuntimeError):
 
 @dataclass
 class PoolStats:
-    """True numbers of a pool. Bytes are of blocks, which are multiples of `ALIGNMENT`."""
+    """Counts of a pool. Bytes are those of whole blocks, whose sizes are multiples of `ALIGNMENT`."""
 
     allocated_bytes: int = 0  # held by somebody
     reserved_bytes: int = 0  # taken from the driver
@@ -53,7 +55,7 @@ class PoolStats:
     allocations: int = 0  # blocks handed out so far
     frees: int = 0  # blocks given back so far
     segments: int = 0
-    segments_taken: int = 0  # so far
+    segments_taken: int = 0  # segments allocated so far
     retries: int = 0  # driver failures after which cached memory was given up
     out_of_memory_errors: int = 0
 
@@ -62,13 +64,13 @@ class MemoryPool:
     """The memory of one GPU.
 
     Attributes:
-        held: how much memory somebody has, in units of `ALIGNMENT` bytes: sums of numbers below 2**30 cost CPython
-            half of what sums of larger ones do.
-        peak: the most that was.
-        handed_out: how many blocks were so far.
-        idle: free memory that no work in flight can touch.
-        keepers: who has blocks only to be quick the next time; their `let_go()` gives these back.
-        outside: memory in no segment, by address: its size and what it is for.
+        held: how much memory is held, in units of `ALIGNMENT` bytes: sums of numbers below 2**30 cost CPython half of
+            what sums of larger ones do (`benchmarks/allocator.py`).
+        peak: the most that `held` was.
+        handed_out: how many blocks were handed out so far.
+        idle: the lane of free memory that no work in flight can touch.
+        keepers: executors that hold blocks only to be quick in the next run; their `let_go()` gives these back.
+        outside: memory that is in no segment, by address: its size and what it is for.
 
     >>> from genesis.runtime.fake_cuda.driver import HostDriver
     >>> pool = MemoryPool(HostDriver(), device=0)
@@ -100,7 +102,7 @@ class MemoryPool:
         self._returned: deque[Block] = deque()
 
     def lane(self, stream: Any) -> Lane:
-        """The lane of that stream; its memory is ordered by the stream's work."""
+        """The lane of that stream: free memory whose reuse is ordered by the stream's work."""
         found = self._lanes.get(stream)
         if found is None:
             with self._lock:
@@ -111,7 +113,7 @@ class MemoryPool:
         """A block of at least `nbytes` > 0 bytes for work on `stream`. Its contents are undefined.
 
         Args:
-            source: what it is for, shown by `genesis.cuda.memory_snapshot` and when memory runs out.
+            source: what the block is for: `genesis.cuda.memory_snapshot` and the error when memory runs out show it.
 
         Raises:
             OutOfMemoryError: neither the pool nor the driver has it.
@@ -136,24 +138,24 @@ class MemoryPool:
         return block
 
     def give_back(self, block: Block) -> None:
-        """Whoever has the block needs it no more. Never waits; safe inside the collector."""
+        """Give a block back to the pool. This never waits, and is safe inside the garbage collector."""
         self.held -= block.units
         block.home.append(block)
 
     def used_on(self, block: Block, stream: Any) -> None:
-        """Work on another stream than the block's uses it: its memory is not written again before that is done."""
+        """Note that work on another stream uses the block: its memory is not reused before that work is done."""
         if stream is not block.lane.stream:
             block.users = {**(block.users or {}), stream: None}
             block.home = self._returned
 
     def empty_cache(self) -> None:
-        """Give the driver every segment that no block is held of, after keepers let go of what they need not have."""
+        """Free every segment of which no block is held, after the keepers have let go of theirs."""
         for keeper in tuple(self.keepers):
             keeper.let_go()
         self._give_up()
 
     def _give_up(self, enough: int | None = None) -> None:
-        """Give the driver segments that no block is held of: all, or about as many as have `enough` bytes."""
+        """Free segments of which no block is held: all, or the first that together have `enough` bytes."""
         with self._lock:
             self._take_in()
             if not any(True for lane in self._all_lanes() for _ in lane.blocks()):
@@ -173,7 +175,7 @@ class MemoryPool:
                 self._segments.remove(segment)
 
     def reclaiming(self, action: Callable[[], T]) -> T:
-        """`action()`; if the driver is out of memory, once more after the cache was emptied.
+        """The result of `action()`; if the driver is out of memory, the action runs once more over an emptied cache.
 
         For driver calls that take memory behind the pool's back: loading a module, making a graph.
 
@@ -192,7 +194,7 @@ class MemoryPool:
             raise OutOfMemoryError(self._report(f"{error.call} needs more memory")) from error
 
     def take_outside(self, address: int, nbytes: int, action: Callable[[], T], source: Any = None) -> T:
-        """`reclaiming(action)`, which takes memory that is in no segment: it counts, and the limit holds for it too.
+        """`reclaiming(action)` for an action that takes memory in no segment: the pool counts and limits that too.
 
         `nbytes` is a multiple of `ALIGNMENT`.
 
@@ -214,7 +216,7 @@ class MemoryPool:
             return found
 
     def give_outside(self, address: int, nbytes: int) -> None:
-        """What `take_outside` counted in this range went back to the driver."""
+        """Stop counting memory in this range, which went back to the driver; `take_outside` counted it."""
         with self._lock:
             for start in [start for start in self.outside if address <= start < address + nbytes]:
                 del self.outside[start]
@@ -223,12 +225,12 @@ class MemoryPool:
 
     @property
     def held_bytes(self) -> int:
-        """The memory that somebody has."""
+        """Bytes of blocks that are held now."""
         return self.held * ALIGNMENT
 
     @property
     def peak_bytes(self) -> int:
-        """The most that somebody had."""
+        """The most bytes that were held at one time."""
         return self.peak * ALIGNMENT
 
     @property
@@ -247,14 +249,14 @@ class MemoryPool:
         self._limit = int(fraction * self._driver.properties(self.device).total_memory)
 
     def stats(self) -> PoolStats:
-        """The numbers now."""
+        """The pool's counts now."""
         with self._lock:
             held = sum(1 for segment in self._segments for _ in segment.blocks()) - len(self.unheld())
             return PoolStats(self.held_bytes, self._reserved, self.peak_bytes, self._peak_reserved, self.handed_out,
                              self.handed_out - held, len(self._segments), self._taken, self._retries, self._errors)
 
     def reset_peaks(self) -> None:
-        """Let the peaks start from what is allocated and reserved now."""
+        """Start the peaks anew at what is allocated and reserved now."""
         with self._lock:
             self.peak, self._peak_reserved = self.held, self._reserved
 
@@ -267,7 +269,7 @@ class MemoryPool:
             return sorted(self._segments, key=lambda segment: segment.address)
 
     def unheld(self) -> set[Block]:
-        """The blocks that nobody has."""
+        """The blocks that nobody holds."""
         with self._lock:
             return {*self._returned, *(block for lane in self._all_lanes() for block in lane.blocks())}
 
@@ -275,7 +277,7 @@ class MemoryPool:
         return [self.idle, *self._lanes.values()]
 
     def _find(self, lane: Lane, nbytes: int) -> Block:
-        """A block that no shelf for this request has, now of this lane.
+        """A block for a request that no shelf can serve; from now on it belongs to this lane.
 
         Raises:
             OutOfMemoryError: there is none.
@@ -309,7 +311,7 @@ class MemoryPool:
                 or self._new_segment(lane, segment_size(size), size <= SMALL_REQUEST))
 
     def _from_other_lane(self, lane: Lane, size: int) -> Block | None:
-        """A free block of another stream, whose work so far this lane's stream waits for."""
+        """A free block of another stream; this lane's stream waits for that stream's work so far."""
         for other in self._lanes.values():
             if other is lane:
                 continue
@@ -321,16 +323,16 @@ class MemoryPool:
         return None
 
     def _wait(self, stream: Any, other: Any) -> None:
-        """Let later work of `stream` wait for what `other` was given so far."""
-        self._driver.use(other.device.index)  # which a copy between GPUs may have made another one
+        """Make later work of `stream` wait for the work that `other` was given so far."""
+        self._driver.use(other.device.index)  # a copy between GPUs may have left another one current
         event = self._driver.create_event(timing=False)
         self._driver.record_event(event, other.handle)
         self._driver.use(self.device)
         self._driver.wait_event(stream.handle, event)
-        self._driver.destroy_event(event)  # its pending wait stays
+        self._driver.destroy_event(event)  # the stream's pending wait stays
 
     def _make_room(self, lane: Lane, size: int) -> Block | None:
-        """A block for which cached segments are given up."""
+        """A block of memory for which cached segments went back to the driver."""
         small, taken = size <= SMALL_REQUEST, segment_size(size)
         self._retries += 1
         self._give_up(taken)
@@ -341,12 +343,12 @@ class MemoryPool:
             self.empty_cache()
             block = self.idle.free[small].best_fit(size) or self._new_segment(lane, taken, small)
         if block is None and taken > size:
-            # The last bytes of a nearly full GPU: what was asked for may fit where a whole segment does not.
+            # A nearly full GPU may have room for the request where it has none for a whole segment.
             block = self._new_segment(lane, size, small)
         return block
 
     def _new_segment(self, lane: Lane, size: int, small: bool) -> Block | None:
-        """The whole of a segment from the driver, None if it has none."""
+        """A new segment as one block; None if the driver has no memory for it."""
         self._driver.use(self.device)
         address = self._ask_driver(size)
         if address is None:
@@ -370,7 +372,7 @@ class MemoryPool:
         return out_of_memory_message(self, what, self._driver.mem_get_info(), self._limit)
 
     def _take_in(self) -> None:
-        """Put blocks that were given back apart on the shelves, ordered behind all that uses them."""
+        """Put the blocks that were set apart when given back on shelves, ordered after all work that uses them."""
         while self._returned:
             block = self._returned.popleft()
             lane = block.lane
@@ -380,12 +382,12 @@ class MemoryPool:
             block.home.append(block)
 
     def _idle_all(self) -> None:
-        """The GPU has nothing to do: all free memory is everybody's."""
+        """Move all free memory to the idle lane, when the GPU has no work left."""
         for lane in self._lanes.values():
             lane.merge(everything=True)
             for free in lane.free:
                 for block in free:
-                    if block.free and block.lane is lane:  # else it is part of a neighbour by now
+                    if block.free and block.lane is lane:  # any other block is part of a neighbour by now
                         free.remove(block)
                         block.lane = self.idle
                         self.idle.add_free(block)

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from genesis.runtime.cuda.memory_pool import MemoryPool
 
 HOLDERS_SHOWN: Final = 12
+"""Lines of holders in a report; more hide the largest ones."""
+
 UNKNOWN: Final = "(no line is known)"
+"""Stands in a report for the source of a block whose holder gave none."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +25,9 @@ class BlockInfo:
         address, size: where it is and how many bytes it has.
         held: whether somebody has it.
         source: what the holder says it is for, None if it says nothing or nobody holds it.
-        stream: whose order its memory follows; None for memory that no work can touch.
+        stream: the stream whose order its memory follows; None for memory that no work can touch.
         segment, segment_size: the driver's allocation that it is in.
-        small: whether that serves small requests.
+        small: whether its segment serves small requests.
     """
 
     address: int
@@ -51,7 +54,7 @@ def blocks_of(pool: MemoryPool) -> list[BlockInfo]:
 
 
 def holders(blocks: Iterable[BlockInfo]) -> list[tuple[str, int, int]]:
-    """(what it is for, bytes, blocks) of all that is held, the largest first."""
+    """(source, bytes, blocks) for each source of held blocks, the largest first."""
     nbytes: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for block in blocks:
@@ -62,7 +65,7 @@ def holders(blocks: Iterable[BlockInfo]) -> list[tuple[str, int, int]]:
 
 
 def out_of_memory_message(pool: MemoryPool, what: str, free_and_total: tuple[int, int], limit: int | None) -> str:
-    """What failed, how much there is, and which lines hold it."""
+    """The text of an OutOfMemoryError: what failed, how much memory there is, and which lines hold it."""
     free, total = free_and_total
     blocks = blocks_of(pool)
     reserved = sum({block.segment: block.segment_size for block in blocks}.values())
@@ -85,7 +88,7 @@ def out_of_memory_message(pool: MemoryPool, what: str, free_and_total: tuple[int
 def torch_stats(pool: MemoryPool) -> dict[str, int]:
     """The pool's numbers under the names of torch.cuda.memory_stats.
 
-    "peak" and the sums "allocated" and "freed" are there where the pool counts them.
+    "peak" and the sums "allocated" and "freed" are there only where the pool counts them.
     """
     stats, blocks = pool.stats(), blocks_of(pool)
     segments = {block.segment: block for block in blocks}
@@ -129,7 +132,7 @@ def summary(pool: MemoryPool, abbreviated: bool = False) -> str:
 
 
 def size_text(nbytes: int) -> str:
-    """Bytes for people.
+    """A number of bytes as people read it.
 
     >>> size_text(1536)
     '1.5 KiB'

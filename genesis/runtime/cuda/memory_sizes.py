@@ -1,4 +1,4 @@
-"""How large blocks and segments are.
+"""The sizes of blocks and segments.
 
 A block has the size that was asked for, in steps of `ALIGNMENT`, as long as sizes come again: what was given back is
 what is asked for next. In a program of more than `SIZES_EXACT` large sizes it hardly ever is, and each block would be
@@ -13,14 +13,24 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-ALIGNMENT: Final = 512  # bytes: what cuMemAlloc's blocks keep too; enough for any vector load and TMA
+ALIGNMENT: Final = 512
+"""Bytes that every block's address and size is a multiple of, as cuMemAlloc's: enough for any vector load and TMA."""
+
 MIB: Final = 1 << 20
-SMALL_REQUEST: Final = MIB  # up to here blocks come from segments of their own, so that they do not cut up large ones
-SMALL_SEGMENT: Final = 2 * MIB  # the granularity of the GPU's page tables
+"""Bytes of a mebibyte."""
+
+SMALL_REQUEST: Final = MIB
+"""Bytes up to which a request is served from small segments, so that small blocks do not cut up large ones."""
+
+SMALL_SEGMENT: Final = 2 * MIB
+"""Bytes of a segment for small requests: the granularity of the GPU's page tables."""
+
 LARGE_SEGMENT: Final = 20 * MIB
+"""Bytes of a segment for large requests up to that size; the same as torch's."""
 SIZES_EXACT: Final = 256
+"""Distinct large sizes that one lane serves exactly; a program with more has its large requests rounded to classes."""
 CLASSES: Final = tuple(mib * MIB for mib in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128))
-"""What is larger is too rare for its time to matter, and a third of it too much to leave unused."""
+"""Bytes of the classes. Larger requests are too rare for their time to matter, and a third of one is too much to waste."""
 
 
 def block_size(nbytes: int) -> int:
@@ -42,7 +52,7 @@ def class_size(nbytes: int) -> int:
 
 
 def class_keys() -> Iterator[tuple[int, range]]:
-    """Each class with `-nbytes >> 20` of all its requests.
+    """Each class with the keys (`-nbytes >> 20`) of all requests that it serves.
 
     >>> [(size // MIB, list(keys)) for size, keys in class_keys()][2:4]
     [(4, [-4]), (6, [-6, -5])]
@@ -52,7 +62,7 @@ def class_keys() -> Iterator[tuple[int, range]]:
 
 
 def segment_size(size: int) -> int:
-    """How much to ask the driver for when a block of that size is wanted; huge ones get what they need, in whole pages.
+    """Bytes to ask the driver for when a block of that size is wanted; a huge one gets just its own, in whole pages.
 
     >>> [segment_size(size) // MIB for size in (512, 3 * MIB, 33 * MIB)]
     [2, 20, 34]

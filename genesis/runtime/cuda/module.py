@@ -8,7 +8,8 @@ from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.plan import KernelImage
 
-SHARED_BYTES_WITHOUT_LEAVE: Final = 48 << 10
+SHARED_BYTES_WITHOUT_PERMISSION: Final = 48 << 10
+"""Bytes of dynamic shared memory up to which CUDA launches a kernel without `allow_shared_memory`."""
 
 
 @cached_per_driver
@@ -30,7 +31,7 @@ def load(image: KernelImage, device: int) -> Any:
         gpu = driver()
         gpu.use(device)
         kernel = pool_of(device).reclaiming(lambda: gpu.load_kernel(image))
-        if image.shared_bytes > SHARED_BYTES_WITHOUT_LEAVE:
+        if image.shared_bytes > SHARED_BYTES_WITHOUT_PERMISSION:
             gpu.allow_shared_memory(kernel, image.shared_bytes)
         loaded[key] = kernel
     return kernel

@@ -1,4 +1,4 @@
-"""Runs a plan that keeps low-precision copies of some of its inputs (`passes/fusion/shadow_weights.py`).
+"""Runs a plan that keeps shadow weights: low-precision copies of some inputs (`passes/fusion/shadow_weights.py`).
 
 The plan reads the copies, overwrites their sources, and overwrites the copies to match. A copy that does not show its
 source's content (the first run; somebody else wrote to the source) is made anew before:
@@ -23,14 +23,14 @@ from genesis.runtime.shadow_weights import ShadowWeight
 
 
 class _BoundInputs(NamedTuple):
-    """Inputs with their copies.
+    """A plan's inputs with their shadow weights.
 
     Attributes:
-        executor: whose they are.
-        stamp: of the inputs, None if they have none.
-        version: of the table of copies.
-        copies: those of the inputs at `plan.kept`.
-        others: of what the plan overwrites the copies that it does not: other plans'.
+        executor: the executor that they were bound for.
+        stamp: the stamp of the inputs then; None if they have none.
+        version: the version of the table of shadow weights then.
+        copies: the shadow weights of the inputs at `plan.kept`.
+        others: other plans' shadow weights of inputs that this plan overwrites without them.
         memories: the inputs, then the copies' memories.
     """
 
@@ -43,10 +43,10 @@ class _BoundInputs(NamedTuple):
 
 
 class ShadowWeightsExecutor:
-    """A plan with copies of inputs, ready to run on its GPU.
+    """A plan with shadow weights that is ready to run on its GPU.
 
     Args:
-        plan: behind the inputs that `run` is given it has the copies; `plan.kept` are their sources' positions.
+        plan: its inputs are those that `run` is given, then the copies; `plan.kept` are their sources' positions.
 
     Raises:
         DriverError: a kernel cannot be loaded.
@@ -55,8 +55,8 @@ class ShadowWeightsExecutor:
     def __init__(self, plan: Plan):
         assert plan.refresh is not None
         self.plan = plan
-        self._body = CudaExecutor(plan, tells=False)
-        self._refresh = CudaExecutor(plan.refresh, tells=False)
+        self._body = CudaExecutor(plan, invalidates=False)
+        self._refresh = CudaExecutor(plan.refresh, invalidates=False)
         given = len(plan.inputs) - len(plan.kept)
         self._kept = list(zip(plan.kept, plan.inputs[given:], strict=True))
         self._written = [at for at in plan.updates if at < given]
@@ -91,7 +91,7 @@ class ShadowWeightsExecutor:
         self._refresh.release()
 
     def _bind(self, inputs: Sequence[CUDAStorage]) -> _BoundInputs:
-        """The inputs with their copies; what the last run with this list had, while that holds."""
+        """The inputs with their shadow weights: those of the last run with this list, while they are still right."""
         known = inputs.extended if isinstance(inputs, Memories) else None
         if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
                 and known.version == shadow_weights.version[0]):
@@ -102,11 +102,11 @@ class ShadowWeightsExecutor:
         stamp = inputs.stamp if isinstance(inputs, Memories) else None
         bound = _BoundInputs(self, stamp, shadow_weights.version[0], copies, tuple(others), memories)
         if isinstance(inputs, Memories):
-            inputs.extended = bound  # there, and not here, so that no plan keeps a model's memory
+            inputs.extended = bound  # kept by the list, so that no plan keeps a model's memory
         return bound
 
     def _copy_of(self, source: CUDAStorage, kind: TensorType) -> ShadowWeight:
-        """The source's copy; one that there is not yet gets memory."""
+        """The source's shadow weight; a missing one is allocated."""
         found = shadow_weights.find(source, kind.dtype)
         if found is None:
             memory = CUDAStorage(kind.nbytes, kind.device, "low-precision copy of a weight")

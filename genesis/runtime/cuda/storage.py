@@ -18,7 +18,7 @@ from genesis.runtime.cuda.stream_order import ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
 
 _lanes: Final[dict[Device, Lane]] = {}
-"""Where memory of a GPU's current stream comes from; looked up anew when that changes."""
+"""The lane of each GPU's current stream; it is looked up anew after the stream has changed."""
 
 when_switching.append(_lanes.clear)
 forgotten_with_driver(_lanes.clear)
@@ -34,9 +34,9 @@ class CUDAStorage:
     """A block of a GPU's memory. It goes back to the pool with the last reference to the storage.
 
     Args:
-        nbytes: its size.
+        nbytes: its size in bytes.
         device: the GPU.
-        source: what it is for, for people: a line of the user's program, or a text.
+        source: what the memory is for, shown in reports: a line of the user's program, or a text.
 
     Attributes:
         ptr: its address; 0 when it is empty. It can change: `trade` moves a storage.
@@ -50,15 +50,15 @@ class CUDAStorage:
     __slots__ = ("__weakref__", "_block", "_pinned", "device", "nbytes", "ptr")
 
     def __init__(self, nbytes: int, device: Device, source: Any = None):
-        # Making and dropping a storage is what user code pays for each tensor, so the usual case is written out
-        # here: a block is on the shelf of its size, or of its class (`Lane.quick`). After `pop` there are no calls:
-        # see `MemoryPool.__init__` for why the sums need no lock.
+        # User code pays for making and dropping a storage with every tensor, so the usual case is written out here
+        # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). After `pop`
+        # there are no calls: see `MemoryPool.__init__` for why the sums need no lock.
         self.nbytes = nbytes
         self.device = device
         try:
             quick = _lanes[device].quick
             block = (quick[nbytes] if nbytes in quick else quick[-nbytes >> 20] or quick[-3 * nbytes >> 21]).pop()
-        except (KeyError, IndexError):  # nothing there, or another thread was quicker
+        except (KeyError, IndexError):  # the shelf is empty, or another thread emptied it first
             block = None
         self._block: Block | None = block
         if block is None:
@@ -81,7 +81,7 @@ class CUDAStorage:
             self.ptr = block.address
 
     def __del__(self) -> None:
-        # Touches nothing global: at the interpreter's shutdown there may be none left.
+        # This method touches no global: at the interpreter's shutdown they may be gone.
         block = self._block
         if block is not None:
             block.pool.held -= block.units
@@ -90,7 +90,7 @@ class CUDAStorage:
     @property
     def pinned(self) -> bool:
         """Whether the address is known outside (DLPack) and so must never change."""
-        return getattr(self, "_pinned", False)  # not set by `__init__`: that would cost each storage what few need
+        return getattr(self, "_pinned", False)  # `__init__` does not set it: few storages need it
 
     @pinned.setter
     def pinned(self, pinned: bool) -> None:
@@ -98,7 +98,7 @@ class CUDAStorage:
 
     @property
     def source(self) -> Any:
-        """What it is for, as its maker or its last owner said."""
+        """What the memory is for, as its maker or its last owner said."""
         return None if self._block is None else self._block.source
 
     @source.setter
@@ -108,11 +108,11 @@ class CUDAStorage:
 
     @property
     def lane_stream(self) -> Stream | None:
-        """The stream whose work the memory follows when it is used again; None if it is not the pool's."""
+        """The stream in whose order the memory may be reused; None if it is not the pool's."""
         return None if self._block is None else self._block.lane.stream
 
     def record_stream(self, stream: Stream) -> None:
-        """Work on that stream uses the memory too: once dropped, it is not given out before that is done."""
+        """Note that work on that stream uses the memory too: it is not reused before that work is done."""
         if self._block is not None:
             self._block.pool.used_on(self._block, stream)
 
@@ -171,7 +171,7 @@ class CUDAStorage:
         return copy
 
     def same(self, other: CUDAStorage) -> bool:
-        """Whether both are known to hold the same bytes: to find out would be to wait."""
+        """Whether both are known to hold the same bytes; False without a look, which would wait for the GPU."""
         return other is self
 
     def trade(self, other: CUDAStorage) -> None:
@@ -186,7 +186,7 @@ class CUDAStorage:
             shadow_weights.overwritten((self, other))
             self._block, other._block = other._block, self._block
             self.ptr, other.ptr = other.ptr, self.ptr
-            self.source, other.source = other.source, self.source  # what they are for stays
+            self.source, other.source = other.source, self.source  # each keeps what it is for
 
     def to_numpy(self) -> np.ndarray:
         """The bytes, as a fresh uint8[nbytes] on the host."""

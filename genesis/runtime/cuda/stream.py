@@ -1,7 +1,7 @@
 """Streams, events, and which GPU and stream are current.
 
-Streams run side by side; `cuda_order` lets their work wait where it needs each other. `with_pending` is called first
-by whatever users do with streams and events: what they recorded before belongs to what the GPU was given before.
+Streams run side by side; `stream_order` makes their work wait where it depends on each other's. `_with_pending` runs
+before anything that users do with streams and events: what they recorded before is work that was given before.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_checks import raise_failed
 
 STREAMS_KEPT: Final = 32
-"""So many streams there are of a GPU and a priority, as in torch; after that `Stream()` gives them again, in turn."""
+"""Streams of a GPU and a priority, as many as torch has; after that `Stream()` hands them out again in turn."""
 
 before_marks: Final[list[Callable[[], None]]] = []
-"""`genesis.cuda` puts here what gives the GPUs the work that was recorded and not run yet."""
+"""Functions that give the GPUs the work that was recorded and not run yet; `genesis.cuda` puts them here."""
 
 
 def _with_pending() -> None:
@@ -29,7 +29,7 @@ def _with_pending() -> None:
 
 
 class Stream:
-    """A queue of work of one GPU. `handle` is the driver's; lower `priority` goes first.
+    """A queue of work of one GPU. `handle` is the driver's object; streams of lower `priority` numbers go first.
 
     Work on different streams may run at the same time. It waits by itself for work on other streams that wrote what
     it reads, or still uses what it overwrites.
@@ -52,7 +52,7 @@ class Stream:
         return kept[number % STREAMS_KEPT]
 
     def synchronize(self) -> None:
-        """Wait until its work is done.
+        """Wait until the stream's work is done.
 
         Raises:
             IndexError: a kernel found an index outside (see `device_checks`).
@@ -63,24 +63,24 @@ class Stream:
         raise_failed(self.device.index)
 
     def query(self) -> bool:
-        """Whether its work is done."""
+        """Whether the stream's work is done."""
         _with_pending()
         self._driver.use(self.device.index)
         return self._driver.stream_is_done(self.handle)
 
     def wait_event(self, event: Event) -> None:
-        """Let later work wait for the event."""
+        """Make the stream's later work wait for the event."""
         _with_pending()
         if event.handle is not None:
             self._driver.wait_event(self.handle, event.handle)
 
     def wait_stream(self, other: Stream) -> None:
-        """Let later work wait for what `other` has been given so far."""
+        """Make the stream's later work wait for the work that `other` has been given so far."""
         if other is not self:
             self.wait_event(other.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event that happens when the work so far is done."""
+        """Record an event, which happens when the stream's work so far is done; returns it."""
         event = event or Event()
         event.record(self)
         return event
@@ -99,7 +99,7 @@ def _new_stream(index: int, priority: int) -> Stream:
 
 @cached_per_driver
 def _streams() -> defaultdict[tuple[int, int], tuple[list[Stream], count]]:
-    """(GPU, priority) → its streams, and how often one was asked for."""
+    """(GPU, priority) → the streams made so far, and a count of how often one was asked for."""
     return defaultdict(lambda: ([], count()))
 
 
@@ -119,11 +119,11 @@ class Event:
 
     def __init__(self, enable_timing: bool = False):
         self.enable_timing = enable_timing
-        self.handle: Any = None  # made by the first `record`, which knows the GPU
+        self.handle: Any = None  # the driver's event, made by the first `record`, which knows the GPU
         self._driver = driver()
 
     def record(self, stream: Stream | None = None) -> None:
-        """Happen when the work so far of `stream` (None: the current one) is done."""
+        """Make the event happen when the work so far of `stream` (None: the current one) is done."""
         _with_pending()
         stream = stream or current_stream()
         self._driver.use(stream.device.index)
@@ -132,15 +132,15 @@ class Event:
         self._driver.record_event(self.handle, stream.handle)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let later work of `stream` (None: the current one) wait for it."""
+        """Make later work of `stream` (None: the current one) wait for the event."""
         (stream or current_stream()).wait_event(self)
 
     def query(self) -> bool:
-        """Whether it has happened; an event that was never recorded has."""
+        """Whether the event has happened; one that was never recorded counts as happened."""
         return self.handle is None or self._driver.event_is_done(self.handle)
 
     def synchronize(self) -> None:
-        """Wait for it."""
+        """Wait until the event has happened."""
         if self.handle is not None:
             self._driver.synchronize_event(self.handle)
 
@@ -162,7 +162,7 @@ class Event:
 
 
 class _Current:
-    """What is current for one driver: the GPU's number, and a stream for each GPU once it has one."""
+    """The current GPU's number, and the current stream of each GPU that has one, for one driver."""
 
     def __init__(self) -> None:
         self.device = 0
@@ -180,7 +180,7 @@ def current_device() -> int:
 
 
 def set_current_device(index: int) -> None:
-    """Let 'cuda' mean GPU number `index`."""
+    """Make 'cuda' mean GPU number `index`."""
     driver().use(index)
     _current().device = index
 
@@ -222,7 +222,7 @@ def default_stream(index: int) -> Stream:
 
 
 def set_current_stream(stream: Stream) -> Stream:
-    """Let later work of its GPU go to `stream`; returns the one it replaces."""
+    """Make `stream` the current stream of its GPU; returns the one that it replaces."""
     before = current_stream(stream.device.index)
     if before is not stream:
         for note in when_switching:
@@ -237,4 +237,4 @@ def current_streams() -> list[Stream]:
 
 
 when_switching: Final[list[Callable[[], None]]] = []
-"""Called before a GPU's current stream becomes another one."""
+"""Functions that are called before a GPU's current stream becomes another one."""

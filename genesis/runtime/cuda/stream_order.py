@@ -1,4 +1,4 @@
-"""Who works on a memory: what work on one stream must wait for on others.
+"""The order between streams: which work of other streams must be done before work on a memory.
 
 Streams run at the same time, but a program is right whatever streams it names: work that reads a memory waits for
 the work that wrote it, work that writes waits for all that reads or wrote. So two plans overlap unless they need
@@ -21,7 +21,7 @@ from genesis.runtime.cuda.stream import Event, Stream, current_streams, when_swi
 
 
 class Use(NamedTuple):
-    """Work that a stream was given: the `number`-th that was noted there, and an event behind it."""
+    """Noted work of a stream: the `number`-th there, and an event recorded after it."""
 
     stream: Stream
     number: int
@@ -30,7 +30,7 @@ class Use(NamedTuple):
 
 @dataclass
 class _Users:
-    """Whom to wait for: the last to write a memory, and on each stream the last to read it since."""
+    """The last work to write a memory, and on each stream the last to read it since: what later work waits for."""
 
     writer: Use | None = None
     readers: dict[Stream, Use] = field(default_factory=dict)
@@ -47,18 +47,18 @@ class Order:
         self.noted = False
         self._users: WeakKeyDictionary[Any, _Users] = WeakKeyDictionary()
         self._counts: dict[Stream, int] = {}
-        self._waited: dict[tuple[Stream, Stream], int] = {}  # (who waited, for whom) → up to which of its uses
-        self._before: list[Use] = []  # all work from the time when nothing was noted
+        self._waited: dict[tuple[Stream, Stream], int] = {}  # (waiting stream, other) → the other's last use waited for
+        self._before: list[Use] = []  # work from the time when nothing was noted
         self._joined: set[Stream] = set()
 
     def start(self) -> None:
-        """From now on uses are noted."""
+        """Note uses from now on."""
         if not self.noted:
             self.noted = True
             self._before = [Use(stream, 0, _mark(stream)) for stream in current_streams()]
 
     def wait(self, stream: Stream, reads: Iterable[Any], writes: Iterable[Any]) -> None:
-        """Let the stream wait for the work of others that what it is given next needs done."""
+        """Make the stream wait for other streams' work on these memories, before it is given work that uses them."""
         if stream not in self._joined:
             self._joined.add(stream)
             for use in self._before:
@@ -76,7 +76,7 @@ class Order:
                     self._wait_for(stream, users.writer)
 
     def note(self, stream: Stream, reads: Sequence[Any], writes: Sequence[Any]) -> None:
-        """The stream was given work on these memories."""
+        """Note that the stream was given work on these memories."""
         number = self._counts[stream] = self._counts.get(stream, 0) + 1
         use = Use(stream, number, _mark(stream))
         for memory in reads:
@@ -105,7 +105,7 @@ def _wait_for(stream: Stream, use: Use) -> None:
 
 
 def _mark(stream: Stream) -> Event:
-    """An event behind all that the stream was given."""
+    """An event after all work that the stream was given."""
     gpu, event = driver(), Event()
     gpu.use(stream.device.index)
     event.handle = gpu.create_event(timing=False)

@@ -28,7 +28,7 @@ Y = np.ones(SIZE, np.float32)
 @pytest.fixture(autouse=True)
 def pretended_gpu(host_driver, monkeypatch):
     """Where every plan is long enough for a graph."""
-    monkeypatch.setattr(executor_cuda, "SHORT", 0)
+    monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 0)
     return host_driver
 
 
@@ -56,7 +56,7 @@ def test_first_step_by_step_then_one_graph(host_driver):
 
 
 def test_few_steps_are_started_one_by_one(host_driver, monkeypatch):
-    monkeypatch.setattr(executor_cuda, "SHORT", 1)
+    monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 1)
     for plan, wanted in ((add_plan(), {"launch": 3}), (two_step_plan(), {"build_graph": 1, "launch_graph": 2})):
         executor = CudaExecutor(plan)
         run = partial(executor.run, [memory_of(X), memory_of(Y)], [2] * len(plan.numbers))

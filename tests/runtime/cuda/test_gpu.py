@@ -132,7 +132,7 @@ def test_fill():
 
 
 def test_direct_launches_then_graph(kernels, monkeypatch):
-    monkeypatch.setattr(executor_cuda, "SHORT", 0)
+    monkeypatch.setattr(executor_cuda, "STEPS_WITHOUT_GRAPH", 0)
     executor = CudaExecutor(compiled(two_step_plan(), kernels))
     x, y = memory_of(X), memory_of(Y)
     for a, b in [(2, 3), (2, 3), (5.5, -1), (0, 0)]:
