@@ -31,20 +31,26 @@ from genesis.ir.types import (
 )
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-"""DLDeviceType."""
+"""Values of dlpack.h's DLDeviceType."""
 
 VERSION: Final = (1, 0)
+"""The DLPack version that versioned capsules have here, as (major, minor)."""
+
 READ_ONLY: Final = 1
+"""Flag of a versioned capsule whose memory must not be written to."""
+
 COPIED: Final = 2
+"""Flag of a versioned capsule whose memory was copied for it."""
 
 _DTYPES: Final[dict[DType, tuple[int, int]]] = {
     int8: (0, 8), int16: (0, 16), int32: (0, 32), int64: (0, 64), uint8: (1, 8), float16: (2, 16), float32: (2, 32),
     float64: (2, 64), bfloat16: (4, 16), bool_: (6, 8),
 }
-"""DLDataTypeCode and bits."""
+"""Each dtype's DLDataTypeCode and number of bits."""
 _DTYPE_OF: Final = {code: dtype for dtype, code in _DTYPES.items()}
 
 LEGACY, VERSIONED = b"dltensor", b"dltensor_versioned"
+"""Names of capsules of versions 0.8 and 1.x."""
 
 
 class _Device(ctypes.Structure):
@@ -78,10 +84,10 @@ class Described:
     """Memory as DLPack describes it.
 
     Attributes:
-        address: of the first element.
-        strides: in elements.
+        address: where the first element is.
+        strides: steps between elements, in elements.
         read_only: whether its owner forbids writing.
-        owner: keeps it alive.
+        owner: an object that keeps the memory alive.
     """
 
     address: int
@@ -94,7 +100,7 @@ class Described:
 
 
 def device_code(device: Device) -> tuple[int, int]:
-    """What `__dlpack_device__` returns.
+    """The pair that `__dlpack_device__` returns for a device.
 
     Raises:
         BufferError: DLPack has no name for such a device.
@@ -112,7 +118,7 @@ def device_code(device: Device) -> tuple[int, int]:
 # Handing memory out
 
 _handed_out: Final[dict[int, tuple[Any, ...]]] = {}
-"""What is in others' hands, by the address of its structure: kept alive until its deleter is called."""
+"""Memory that other libraries hold, by the address of its structure: kept alive until they call its deleter."""
 
 
 def capsule_of(memory: Described, versioned: bool, copied: bool = False) -> Any:
@@ -150,7 +156,7 @@ def _forget(address: int) -> None:
 
 @_called_from_c(ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 def _drop_unused(capsule: int) -> None:
-    """The capsule dies: if nobody took the memory, it is let go of here."""
+    """The destructor of a capsule: memory that nobody took from it is released here."""
     for name in (LEGACY, VERSIONED):
         if _is_valid(capsule, name):
             _forget(_pointer(capsule, name))
@@ -159,7 +165,7 @@ def _drop_unused(capsule: int) -> None:
 # Taking memory in
 
 class _Owner:
-    """Calls the deleter of memory that was taken in when nothing here uses it any more."""
+    """Owns memory that was taken from a capsule, and calls its deleter when nothing here uses it any more."""
 
     def __init__(self, managed: Any, address: int):
         self._managed, self._address = managed, address
@@ -170,7 +176,7 @@ class _Owner:
 
 
 def take_in(capsule: Any) -> Described:
-    """The memory of a capsule, which is used up by this.
+    """Take the memory of a capsule, which nobody else can take from it afterwards.
 
     Raises:
         RuntimeError: it is no DLPack capsule, or one that was used already.
@@ -222,4 +228,4 @@ _pointer: Final[Any] = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _USED: Final = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}
-"""A capsule does not copy its name: these live as long as the process."""
+"""Names of used capsules. A capsule does not copy its name, so these live as long as the process."""

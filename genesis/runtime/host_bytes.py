@@ -26,7 +26,7 @@ def as_bytes(buffer: Any, nbytes: int, writable: bool = False) -> np.ndarray:
     array([97, 98, 99], dtype=uint8)
     """
     if isinstance(buffer, np.ndarray):
-        # Not through the buffer protocol: numpy refuses to export ml_dtypes' bfloat16.
+        # An ndarray does not go through the buffer protocol: numpy refuses to export ml_dtypes' bfloat16.
         if not buffer.flags.c_contiguous:
             raise ValueError(f"an array of shape {buffer.shape} is not contiguous; copy np.ascontiguousarray of it")
         flat = buffer.reshape(-1).view(np.uint8)
@@ -43,7 +43,7 @@ def as_bytes(buffer: Any, nbytes: int, writable: bool = False) -> np.ndarray:
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where the array's first element is; 0 if it has none."""
+    """The address of the array's first element; 0 if it has none."""
     if array.nbytes == 0:
         return 0
     if array.flags.writeable:

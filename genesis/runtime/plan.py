@@ -1,4 +1,4 @@
-"""A plan: what to run, over which memory. Made once for a program's structure, run many times."""
+"""A plan: what to run, over which memory. It is made once for a program's structure and runs many times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genesis.ir.types import Device, TensorType
 class KernelImage:
     """A compiled kernel: what the driver needs to load and launch it.
 
-    `entry` is the name under which a `KernelCache` has it, '' if none does.
+    `entry` is its name in a `KernelCache`, '' if it is in none.
     """
 
     name: str
@@ -30,12 +30,12 @@ class KernelImage:
 
     @cached_property
     def digest(self) -> bytes:
-        """sha256 of what is loaded: the cubin and the kernel's name in it; the source when there is no cubin."""
+        """The sha256 of what is loaded: the cubin and the kernel's name in it, or the source when there is no cubin."""
         return hashlib.sha256(self.name.encode() + b"\0" + (self.cubin or self.source.encode())).digest()
 
     @property
     def waits(self) -> bool:
-        """Whether it begins by waiting for the kernels before it, so that it may be started while they end."""
+        """Whether the kernel begins by waiting for those before it, so that it may be started while they still run."""
         return "gdc_wait()" in self.source
 
 
@@ -59,13 +59,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Check:
-    """What a kernel checks an index for: that it is inside a dimension.
+    """A kernel's check of an index: that it is inside a dimension.
 
     Attributes:
         name: the op that takes the index.
-        size: of the dimension.
-        dim: which one it is.
-        line: the user's, as "file:line function".
+        size: the size of the dimension.
+        dim: the number of the dimension.
+        line: the user's line, as "file:line function".
     """
 
     name: str
@@ -76,14 +76,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Table:
-    """A device array of int64, built when the plan is loaded: places become addresses, checks what tells of them."""
+    """A device array of int64, built when the plan is loaded: places become addresses, checks their error words."""
 
     entries: tuple[Place | int | Check, ...]
 
     @cached_property
     def parts(self) -> TableParts:
-        """The entries by what they are."""
-        others = [(at, x) for at, x in enumerate(self.entries) if not isinstance(x, int)]  # few of very many
+        """The table's entries, sorted into places, checks and numbers."""
+        others = [(at, x) for at, x in enumerate(self.entries) if not isinstance(x, int)]  # few of very many entries
         pointers = [(at, x) for at, x in others if isinstance(x, Place)]
         checks = [(at, x) for at, x in others if isinstance(x, Check)]
         positions, places = [at for at, _ in pointers], [place for _, place in pointers]
@@ -97,16 +97,16 @@ class Table:
 
 
 class TableParts(NamedTuple):
-    """The entries of a table.
+    """The entries of a table, sorted by their kind.
 
     Attributes:
-        numbers: int64[entries], 0 where there is no number.
-        checks: (position, entry).
-        places: in order.
-        positions: int64[places]: where among the entries they are.
-        memories: what they are in → its number.
-        memory: int64[places]: which of these it is.
-        offsets: int64[places]: where in that.
+        numbers: int64[entries], 0 where an entry is no number.
+        checks: (position among the entries, check).
+        places: the places, in order.
+        positions: int64[places]: the position of each place among the entries.
+        memories: memory that places are in → its number.
+        memory: int64[places]: the number of the memory that each place is in.
+        offsets: int64[places]: the offset of each place in its memory, in bytes.
     """
 
     numbers: np.ndarray
@@ -118,7 +118,7 @@ class TableParts(NamedTuple):
     offsets: np.ndarray
 
     def reaches(self, memories: Iterable[MemoryRef]) -> bool:
-        """Is a place in one of these?"""
+        """Whether a place of the table is in one of these memories."""
         return not self.memories.keys().isdisjoint(memories)
 
 
@@ -132,14 +132,14 @@ class Copy:
 
 
 Step = Launch | Copy
-"""What a CUDA plan is made of."""
+"""A step of a CUDA plan."""
 
 Edges = tuple[tuple[int, ...], ...]
-"""For each step the steps that it waits for, in order."""
+"""For each step the numbers of the steps that it waits for, in order."""
 
 Register = Place | bool | int | float | None
-"""What a CPU call's operand starts as: a place in memory or in the numbers, a literal number, or
-None for what another call makes."""
+"""What a register of a CPU plan starts as: a place in memory or in the numbers, a literal number, or None for a value
+that a call makes."""
 
 
 @dataclass(frozen=True)
@@ -164,19 +164,20 @@ class Plan:
     """An ordered list of steps and the memory they need.
 
     Attributes:
-        device: where it runs.
-        inputs: types of the memories the caller passes; an updated one is written in place.
+        device: the device that it runs on.
+        inputs: types of the memories that the caller passes; an updated one is written in place.
         outputs: types of the memories that a run returns, each freshly allocated (or reused when
             nobody holds it any more).
         updates: positions of the inputs that the run overwrites.
         numbers: weak types of the numbers, in order.
         steps: launches and copies (CUDA) or calls (CPU), in order.
-        registers: what the calls of a CPU plan read and write.
-        kept: the last inputs are copies, in another dtype, that are kept from run to run: of the inputs at these
-            positions. The plan overwrites both.
-        refresh: makes the copies anew; its inputs are the sources, then the copies. None if there are none.
-        arena_bytes: scratch memory, shared by all plans of a device.
-        max_live_bytes: the least any plan of this order would need, for the planner's report.
+        registers: the values that the calls of a CPU plan read and write.
+        kept: positions of the inputs whose shadow weights (copies in a lower precision) are the plan's last inputs. The
+            plan overwrites both.
+        refresh: the plan that makes the shadow weights anew; its inputs are the sources, then the copies. None if there
+            are none.
+        arena_bytes: bytes of scratch memory, which all plans of a stream share.
+        max_live_bytes: the fewest bytes that any plan of this order would need, for the planner's report.
         larger: a plan of the same steps whose values start at the same places and are no smaller.
     """
 
@@ -195,18 +196,18 @@ class Plan:
 
     @cached_property
     def edges(self) -> Edges:
-        """For each step of a CUDA plan the steps that it must wait for. Those of a larger plan do, too: whatever
-        overlaps here overlaps there."""
+        """For each step of a CUDA plan the steps that it must wait for. The edges of a larger plan are right for it,
+        too: memory that overlaps here overlaps there."""
         from genesis.runtime.plan_edges import edges_of
         return edges_of(self.steps) if self.larger is None else self.larger.edges  # type: ignore[arg-type]
 
 
 class Memories(list[Any]):
-    """The memories that a plan runs over again and again.
+    """A list of memories that a plan runs over again and again.
 
     Attributes:
-        stamp: another object whenever one of them is another, so that whoever looked at all knows when not to.
-        extended: what the plan's executor made of them; it goes when they go.
+        stamp: an object that is replaced whenever a memory is: who knows the stamp need not look at the memories.
+        extended: what the plan's executor made of the memories; it lives as long as the list.
     """
 
     def __init__(self, memories: Iterable[Any]):
@@ -215,7 +216,7 @@ class Memories(list[Any]):
         self.extended: Any = None
 
     def changed(self) -> None:
-        """Say that one of them is another."""
+        """Note that a memory of the list was replaced."""
         self.stamp = object()
 
 

@@ -16,21 +16,21 @@ from genesis.runtime.plan_form import PlanForm, from_json
 from genesis.runtime.stored_form import Malformed
 
 FORMAT: Final = 1
-"""Raised when an entry of an earlier version would be read wrongly; those without a key count as missing anyway."""
+"""Version of the entries; it grows when one of an earlier version would be read wrongly."""
 
 
 class PlanCache:
     """A directory of plans that nobody but its owner can write to.
 
     Args:
-        directory: as of `KernelCache`, whose entries the plans refer to.
+        directory: that of the `KernelCache` whose entries the plans refer to.
     """
 
     def __init__(self, directory: str | Path | None = None):
         place = Path(directory) if directory is not None else default_directory()
         self.store = DiskStore(place, "plan", FORMAT)
         self._kernels = KernelCache(place)
-        self._images: dict[str, KernelImage] = {}  # of plans that were read: other sizes have the same kernels
+        self._images: dict[str, KernelImage] = {}  # by entry: plans of other sizes have the same kernels
 
     def get(self, key: str) -> Plan | None:
         """The plan of a key; None if there is none, or it or one of its kernels is damaged or missing.
@@ -50,11 +50,11 @@ class PlanCache:
         return plan
 
     def has(self, key: str) -> bool:
-        """Is there an entry, whatever is in it?"""
+        """Whether there is an entry for the key, whatever is in it."""
         return self.store.has(key)
 
     def put(self, key: str, form: PlanForm) -> bool:
-        """Write a form in which nothing is open; False if that failed, or a kernel is in no cache."""
+        """Write a form without open sizes; returns False if that failed, or if a kernel is in no cache."""
         return all(form.entries) and self.store.write(key, form.as_json())
 
     def _image(self, entry: str) -> KernelImage | None:

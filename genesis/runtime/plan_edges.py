@@ -1,4 +1,4 @@
-"""Which steps of a plan must be done before which: what lets independent ones run at the same time.
+"""Edges between a plan's steps: which must be done before which, so that independent ones may run at the same time.
 
 A step waits for whoever wrote what it reads (read after write), and for whoever read or wrote what it
 overwrites (write after read, write after write). Memory is compared by ranges of bytes, since the planner
@@ -22,14 +22,14 @@ from genesis.runtime.plan import Copy, Edges, Launch, Step, Table
 def edges_of(steps: Sequence[Step]) -> Edges:
     """For each step the earlier ones that it must wait for; those that these wait for are not repeated."""
     memories: dict[MemoryRef, _Spans] = {}
-    earlier: list[int] = []  # for each step all that is done before it, as bits
+    earlier: list[int] = []  # for each step the set of steps that are done before it, as bits
     found: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
         conflicts: set[int] = set()
         for places, overwrites in zip(_accesses(step), (False, True), strict=True):
             for place in places:
                 nbytes = place.type.nbytes
-                if nbytes and place.where != "errors":  # any order of failures will do
+                if nbytes and place.where != "errors":  # failed checks may be noted in any order
                     memory = memory_of(place)
                     spans = memories.get(memory)
                     if spans is None:
@@ -60,7 +60,7 @@ def _accesses(step: Step) -> tuple[Iterable[Place], Iterable[Place]]:
 
 
 def places_of(step: Launch) -> Iterator[Place]:
-    """Everything a launch can reach, also through its tables."""
+    """The places that a launch can reach, directly and through its tables."""
     for argument in step.args:
         if isinstance(argument, Place):
             yield argument
@@ -69,7 +69,7 @@ def places_of(step: Launch) -> Iterator[Place]:
 
 
 class _Span:
-    """Bytes with one history: the last step that wrote them, and those that have read them since."""
+    """Bytes with one history: the last step that wrote them, and the steps that have read them since."""
 
     __slots__ = ("end", "readers", "start", "writer")
 
@@ -103,7 +103,7 @@ class _Spans:
     def _between(self, start: int, end: int) -> tuple[int, int]:
         """The numbers of the first span of these bytes and of the one behind them; together the spans are the bytes."""
         spans = self._spans
-        if len(spans) == 1 and spans[0].start == start and spans[0].end == end:  # most memories are one value's
+        if len(spans) == 1 and spans[0].start == start and spans[0].end == end:  # most memories hold one value
             return 0, 1
         low, high = self._cut(start), self._cut(end)
         if sum([span.end - span.start for span in spans[low:high]]) != end - start:
@@ -129,7 +129,7 @@ class _Spans:
         self._starts[low:high] = [span.start for span in spans]
 
     def _cut(self, at: int) -> int:
-        """Let no span go across this byte; returns the number of the first span behind it."""
+        """Split the span that goes across this byte; returns the number of the first span from it on."""
         index = bisect_left(self._starts, at)
         if index:
             span = self._spans[index - 1]

@@ -27,10 +27,10 @@ from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Place, Plan, 
 from genesis.runtime.stored_form import check_form
 
 FORMAT: Final = 1
-"""Raised when a form of an earlier version would be read wrongly."""
+"""Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
 CLASSES: Final[dict[str, Callable[..., Any]]] = {cls.__name__: cls for cls in (Plan, Launch, Copy, Table, Check, Place)}
-"""What a form is made of; an object's fields follow its class in the order in which the class has them."""
+"""The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
 
 _DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
@@ -40,7 +40,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True)
 class PlannedMemory:
-    """What memory planning says for some sizes: the offset of each moving place, and three fields of the plan."""
+    """Memory planning's result for some sizes: the offset of each moving place, and three fields of the plan."""
 
     offsets: Sequence[int]
     arena_bytes: int
@@ -53,14 +53,14 @@ class PlanForm:
     """A plan with its leading sizes left open.
 
     Attributes:
-        values: the program that computes what depends on the sizes.
-        guards: for which sizes the form holds.
-        fixed: the numbers of the program's structure (`structure.py`), as they were when the form was made.
-        open: (position among these numbers, value): those that depend on the leading sizes.
+        values: the program that computes the numbers that depend on the sizes.
+        guards: comparisons that hold for the sizes that the form was made for.
+        fixed: the numbers of the program's structure (`shape_erased_key.py`), as they were when the form was made.
+        open: (position among these numbers, value) for those that depend on the leading sizes.
         symbols: (symbol, position): where among the numbers a symbol stands for itself.
-        types, objects: what the plan is made of; the last object is the plan.
+        types, objects: the types and objects that the plan is made of; the last object is the plan.
         moving: numbers of the places whose offset memory planning decides for each size.
-        kernels: of its launches.
+        kernels: the kernels of its launches.
         entries: for each kernel the name of its entry in a `KernelCache`, '' if none has it.
     """
 
@@ -98,7 +98,7 @@ class PlanForm:
         return found
 
     def fits(self, numbers: Sequence[Any], values: Sequence[Any]) -> bool:
-        """Is a program with these numbers one that the form was made for, and may sizes be what they are?"""
+        """Whether the form was made for programs with these numbers, and its guards allow these sizes."""
         if len(numbers) != len(self.fixed):
             return False
         expected = self.fixed.copy()
@@ -107,11 +107,11 @@ class PlanForm:
         return expected == numbers and self.guarded(values)
 
     def guarded(self, values: Sequence[Any]) -> bool:
-        """Do the guards hold?"""
+        """Whether the guards hold for these values."""
         return all(_COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
 
     def elements(self, values: Sequence[Any]) -> list[int]:
-        """How many elements a value of each type has."""
+        """The number of elements of a value of each type."""
         return [prod([values[size[1]] if size.__class__ is list else size for size in shape])
                 for _, shape, _, _ in self.types]
 
@@ -119,7 +119,7 @@ class PlanForm:
         """The plan for the sizes that these values were computed from.
 
         Args:
-            memory: planned for these sizes; None for those that the form was made with.
+            memory: memory planning's result for these sizes; None for the sizes that the form was made with.
         """
         fixed = self._fixed
         types = fixed.types.copy()
@@ -139,14 +139,14 @@ class PlanForm:
 
     @cached_property
     def _fixed(self) -> _Fixed:
-        """What depends on no size: the same objects in every filling."""
+        """The types and objects that depend on no size: the same ones in every filling."""
         types: list[Any] = []
         objects: list[Any] = []
         open_types: dict[int, None] = {}
         open_objects = dict.fromkeys(self.moving)
         made = _Maker((), types, objects, self.kernels)
 
-        closed = not self.values and not self.moving  # as are forms on disk: there is nothing to look for
+        closed = not self.values and not self.moving  # a form on disk is closed: nothing in it has to be looked for
 
         def any_open(fields: list[Any]) -> bool:
             return not closed and any(is_open(x) for x in fields if x.__class__ is list)  # most are a table's numbers
@@ -185,7 +185,7 @@ def from_json(stored: dict[str, Any], kernels: Callable[[str], KernelImage | Non
         kernels: name of an entry → kernel.
 
     Raises:
-        Malformed: it describes nothing that could be filled in.
+        Malformed: it is no description of a form.
     """
     if stored.get("format") != FORMAT:
         return None
@@ -202,9 +202,9 @@ class _Fixed:
     """Types and objects that are the same for all sizes (None for others), and how the others are made.
 
     Attributes:
-        open_types: numbers of the types that are not.
-        moving, open_objects: (number, recipe) of the places that memory planning moves, and of all else.
-        constants: what recipes look up besides.
+        open_types: numbers of the types that depend on sizes.
+        moving, open_objects: (number, recipe) of the places that memory planning moves, and of other open objects.
+        constants: values that recipes look up besides.
     """
 
     types: list[Any]
@@ -216,11 +216,11 @@ class _Fixed:
 
 
 Recipe = Callable[[list[Any]], Any]
-"""Makes an object, or a part of one, of a table: the form's objects, types, values and kernels, then constants."""
+"""A function that makes an object, or a field, from a table: the form's objects, types, values, kernels, constants."""
 
 
 class _Recipes:
-    """Entries read once, for filling in again and again: a field is a look-up, a tuple several in one call.
+    """Recipes of a form's objects, made once for all fillings: a field is one look-up, a tuple several in one call.
 
     Args:
         objects, types, values, kernels: how many there are of each.
@@ -256,7 +256,7 @@ class _Recipes:
 
 
 class _Maker:
-    """Makes types and objects of entries, from values and what was made before."""
+    """Makes types and objects from their entries, from values, and from the types and objects made before."""
 
     def __init__(self, values: Sequence[Any], types: list[Any], objects: list[Any], kernels: Sequence[KernelImage]):
         self._tables: dict[str, Any] = {"$": values, "t": types, "o": objects, "k": kernels}

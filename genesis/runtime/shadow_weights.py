@@ -1,4 +1,4 @@
-"""Low-precision copies of memories: which memory has one, and whether it still shows the content.
+"""Shadow weights: low-precision copies of memories, and whether each still shows its source's content.
 
 A copy belongs to its source's memory and goes with it. All plans share it: a step at another batch size finds the copy
 that the last step wrote. It is valid until somebody writes to the source without writing to the copy.
@@ -14,7 +14,7 @@ from genesis.ir.types import DType
 
 
 class ShadowWeight:
-    """The copy of a memory in one dtype.
+    """The shadow weight of a memory in one dtype.
 
     Attributes:
         memory: the copy's memory.
@@ -29,12 +29,12 @@ class ShadowWeight:
 
 
 copies: Final[dict[int, dict[DType, ShadowWeight]]] = {}
-"""Source (its id) → its copies. Empty in a process that trains nothing in mixed precision."""
+"""The id of a source → its copies by dtype. Empty in a process that trains nothing in mixed precision."""
 
 _sources: Final[dict[int, weakref.ref[Any]]] = {}
 
 version: Final = [0]
-"""Another number whenever `copies` has more or fewer."""
+"""A count that grows whenever `copies` gets or loses an entry: who knows the number need not look again."""
 
 
 def find(source: Any, dtype: DType) -> ShadowWeight | None:
@@ -43,7 +43,7 @@ def find(source: Any, dtype: DType) -> ShadowWeight | None:
 
 
 def add(source: Any, dtype: DType, memory: Any) -> ShadowWeight:
-    """Let this memory hold the source's copy; it is not written yet."""
+    """Make this memory hold the source's copy, which is not written yet."""
     key = id(source)
     if key not in copies:
         copies[key] = {}
@@ -59,7 +59,7 @@ def all_of(memories: Iterable[Any]) -> set[ShadowWeight]:
 
 
 def overwritten(memories: Iterable[Any]) -> None:
-    """These memories have, or will have, another content."""
+    """Mark the copies of these memories invalid: the memories have, or will have, another content."""
     for copy in all_of(memories):
         copy.valid = False
 

@@ -1,7 +1,7 @@
-"""Whether what a file says is a plan's form: every part is there, is what it should be, and refers to what is there.
+"""Checks that a file describes a plan's form: every part is there, has the right kind, and refers to what is there.
 
-A plan's memory is addressed by what the form says, without asking again. So a form is looked at once, when it is read:
-a program whose file was written by a defect or a disk that lies compiles anew, and does not run over somebody's memory.
+A plan addresses memory by what its form says, without another check. So a form is checked once, when it is read: where
+a defect or a bad disk wrote the file, the program compiles anew instead of writing over other memory.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Final
 from genesis.ir.types import Device, dtype_named
 
 Fits = Callable[[Any, "_Tables"], bool]
-"""Says of a field whether it is what it should be."""
+"""A check of one field: whether its value is of the right kind."""
 
 
 WORD: Final = 1 << 63
-"""What an int64 argument cannot hold."""
+"""The smallest positive number that an int64 argument cannot hold."""
 
 
 class Malformed(ValueError):
-    """A file that is whole, and is no plan's form."""
+    """A file is undamaged and describes no plan's form."""
 
 
 class _Tables:
-    """How many there are of what a field may refer to, and which classes the objects so far are of."""
+    """How many types and kernels a field may refer to, and the classes of the objects so far."""
 
     def __init__(self, types: int, kernels: int):
         self.types, self.kernels = types, kernels
@@ -102,12 +102,12 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
              _tuple_of(_one_of("Launch", "Copy")), _count, _count, _tuple_of(_nothing, 0), _tuple_of(_count),
              _or_none(_one_of("Plan"))),
 }
-"""For each class its fields, in order, as plans on disk have them: nothing depends on a size, and steps are launches
-and copies."""
+"""For each class the checks of its fields, in order, for plans on disk: no field depends on a size, and steps are
+launches and copies."""
 
 
 def check_form(stored: dict[str, Any]) -> list[str]:
-    """The names of the kernels' entries of a form in which nothing is open.
+    """Check a form without open sizes; returns the names of its kernels' entries.
 
     Raises:
         Malformed: names the part that is wrong.
@@ -130,7 +130,7 @@ def check_form(stored: dict[str, Any]) -> list[str]:
 
 
 def _check_objects(objects: list[Any], tables: _Tables) -> None:
-    """Each refers only to those before it; the last one is the plan."""
+    """Check that each object refers only to those before it, and that the last one is the plan."""
     for number, entry in enumerate(objects):
         if type(entry) is not list or not entry or type(entry[0]) is not str:
             raise Malformed(f"object {number} has no class")
@@ -146,7 +146,7 @@ def _check_objects(objects: list[Any], tables: _Tables) -> None:
 
 
 def _check_places(objects: list[Any], types: list[Any]) -> None:
-    """Whether what the steps use is inside of the memories that the plan has, or its refresh."""
+    """Check that the places of the steps are inside of the plan's memories, or its refresh plan's."""
     plans = [entry for entry in objects if entry[0] == "Plan"]
     sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8,
              ("numbers", 0): 8 * max(len(plan[5]) - 1 for plan in plans)}
@@ -164,7 +164,7 @@ def _check_places(objects: list[Any], types: list[Any]) -> None:
 
 
 def _bytes(entry: list[Any]) -> int:
-    """Of a value of a type."""
+    """Bytes of a value of a type."""
     short, shape, _, _ = entry
     return dtype_named(short).itemsize * prod(shape)
 

@@ -30,7 +30,7 @@ LARGE_SEGMENT: Final = 20 * MIB
 SIZES_EXACT: Final = 256
 """Distinct large sizes that one lane serves exactly; a program with more has its large requests rounded to classes."""
 CLASSES: Final = tuple(mib * MIB for mib in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128))
-"""Bytes of the classes. Larger requests are too rare for their time to matter, and a third of one is too much to waste."""
+"""Bytes of the classes. Larger requests are too rare for their time to matter; wasting a third of one would matter."""
 
 
 def block_size(nbytes: int) -> int:

@@ -1,4 +1,4 @@
-"""What a kernel may do with memory, looked after while the host interprets it: stay within its arguments, and race not.
+"""Checks of a kernel's memory accesses while the host interprets it: they stay within its arguments and do not race.
 
 Here a kernel's programs run one after the other, and so do the lanes of a store; on a GPU all at once, in no order. So
 in one launch nobody may read or write what another program writes, a program may not read again what it has written
@@ -16,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 Span = tuple[int, int]
-"""Addresses from the first up to the second."""
+"""A range of addresses: from the first up to, and without, the second."""
 
 SEVERAL: Final = -1
-"""Instead of a program's number: more than one has read it."""
+"""Stands for a program's number where more than one program has read a byte."""
 
 SHARED: Final = -2
-"""It is read as volatile."""
+"""Stands for a program's number where a byte is read as volatile, which programs do to share it."""
 
 
 class OutOfReach(Exception):
@@ -30,15 +30,15 @@ class OutOfReach(Exception):
 
 
 class Race(Exception):
-    """What a kernel gives depends on the order in which a GPU runs its programs or their threads."""
+    """A kernel's result depends on the order in which a GPU runs its programs or their threads."""
 
 
 class Accesses:
-    """The accesses of one launch.
+    """The memory accesses of one launch.
 
     Args:
-        spans: what it may touch, in any order.
-        programs: how many it has.
+        spans: the addresses that it may touch, in any order.
+        programs: how many programs it has.
 
     >>> launch = Accesses([(0, 8)], programs=2)
     >>> launch.store(0, np.array([0, 4]), np.array([True, False]), 4)
@@ -53,13 +53,13 @@ class Accesses:
         self._starts = np.array([start for start, _ in merged], np.int64)
         self._ends = np.array([end for _, end in merged], np.int64)
         sizes = self._ends - self._starts
-        self._before = np.cumsum(sizes) - sizes - self._starts  # from an address to its place below
-        # For each byte who reads or writes what begins there: 0, a program's number + 1, or one of the above.
+        self._before = np.cumsum(sizes) - sizes - self._starts  # address + this = position in the arrays below
+        # For each byte the program that reads, or writes, an element there: 0, its number + 1, SEVERAL or SHARED.
         self._readers = np.zeros(sizes.sum() if programs > 1 else 0, np.int32)
         self._writers = np.zeros(sizes.sum(), np.int32)
 
     def load(self, program: int, addresses: Any, mask: Any, nbytes: int, volatile: bool = False) -> None:
-        """A program reads elements of `nbytes` where the mask holds.
+        """Note that a program reads elements of `nbytes` where the mask holds.
 
         Raises:
             OutOfReach: some lie outside the spans.
@@ -76,7 +76,7 @@ class Accesses:
             self._readers[places] = np.where((readers == 0) | (readers == program + 1), program + 1, SEVERAL)
 
     def store(self, program: int, addresses: Any, mask: Any, nbytes: int) -> None:
-        """A program writes elements of `nbytes` where the mask holds.
+        """Note that a program writes elements of `nbytes` where the mask holds.
 
         Raises:
             OutOfReach: some lie outside the spans.
@@ -116,7 +116,7 @@ class Accesses:
 
 
 def _merged(spans: Iterable[Span]) -> Sequence[Span]:
-    """Disjoint spans in order."""
+    """The same addresses as disjoint spans, in order."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -127,7 +127,7 @@ def _merged(spans: Iterable[Span]) -> Sequence[Span]:
 
 
 def watch(accesses: Accesses) -> None:
-    """Let loads and stores of the interpreter tell of themselves, until `host_interpreter.interpreting` ends."""
+    """Make the interpreter's loads and stores note themselves, until `interpreter.interpreting` ends."""
     from triton.runtime.interpreter import InterpreterBuilder
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
 
@@ -145,12 +145,12 @@ def watch(accesses: Accesses) -> None:
 
 
 def _program(builder: Any) -> int:
-    """The number of the program that runs."""
+    """The number of the program that the interpreter runs now."""
     x, y, z = builder.grid_idx
     _, ny, nz = builder.grid_dim
     return (x * ny + y) * nz + z
 
 
 def _size(pointers: Any) -> int:
-    """The bytes of an element."""
+    """Bytes of an element that the pointers point to."""
     return pointers.get_element_ty().primitive_bitwidth // 8 or 1

@@ -2,7 +2,8 @@
 
 Device memory is host memory, a stream does its work at once or as late as it may, and a kernel is its Triton
 source (`KernelImage.source`) run by Triton's interpreter. Where CUDA would refuse, it refuses too:
-a copy out of bounds, a free of an unknown address. A graph is done in the order that its edges forbid least.
+a copy out of bounds, a free of an unknown address. A graph runs in an order as far from the given one as its edges
+allow.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from genesis.runtime.fake_cuda.streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
 
 ALIGNMENT = 512
-POISON = 0xFF  # a float of these bytes is NaN, an int -1
+"""Bytes that every address is a multiple of, as cuMemAlloc's are."""
+
+POISON = 0xFF
+"""Every byte of fresh memory: a float of these bytes is NaN, an int is -1."""
 COUNTED = ("launch", "launch_graph", "build_graph", "update_node", "copy", "copy_to_device", "alloc", "map", "load")
 
 
@@ -42,13 +46,13 @@ class HostDriver:
     """A pretended GPU, or several.
 
     Args:
-        memory_bytes: what each has; beyond it `alloc` is out of memory.
-        devices: how many there are.
-        capability: the compute capability that they say they have.
+        memory_bytes: bytes of memory of each; beyond it `alloc` is out of memory.
+        devices: how many GPUs are pretended.
+        capability: the compute capability that they report.
         lazy: whether streams do their work as late as they may, so that one that should have waited for another shows.
 
     Attributes:
-        calls: how often each of `COUNTED` was done, for tests that count. What a graph replays counts once, as
+        calls: how often each call of `COUNTED` was made, for tests that count. A graph's work counts once, as
             "launch_graph".
     """
 
@@ -63,37 +67,37 @@ class HostDriver:
         self._lazy = lazy
         self._capability = capability
         self._streams: list[HostStream] = []
-        self._numbered: dict[int, HostStream] = {}  # those that other libraries know, or have
-        self._blocks: dict[int, tuple[Any, int, int]] = {}  # address → (what keeps it, size, device)
-        self._ranges: dict[int, mmap] = {}  # reserved: address → what keeps it
+        self._numbered: dict[int, HostStream] = {}  # streams of other libraries, and ours that they were told of
+        self._blocks: dict[int, tuple[Any, int, int]] = {}  # address → (the buffer, size, device)
+        self._ranges: dict[int, mmap] = {}  # address of a reserved range → the mapping that reserves it
         self._pinned: list[Any] = []
         self._modules: dict[str, Any] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="genesis_kernels_")
 
     def device_count(self) -> int:
-        """How many GPUs are pretended."""
+        """The number of pretended GPUs."""
         return self._devices
 
     def properties(self, device: int) -> DeviceProperties:
-        """Those of an H200 with little memory: the kernels that tests run here are the ones that are made for it."""
+        """The properties of an H200 with little memory, so that tests run the kernels that are made for one."""
         self._known(device)
         return DeviceProperties("Genesis host driver", self._total, *self._capability, 132, L2_cache_size=60 << 20,
                                 memory_clock_rate=3201000, memory_bus_width=6016)
 
     def can_access_peer(self, device: int, peer: int) -> bool:
-        """They share the host's memory."""
+        """Whether kernels of one GPU can read the other's memory: always, as both are the host's."""
         self._known(device)
         self._known(peer)
         return device != peer
 
     def use(self, device: int) -> None:
-        """Later calls go to that one."""
+        """Make later calls go to that GPU."""
         self._known(device)
         require_capability(self.properties(device))
         self._device = device
 
     def synchronize(self) -> None:
-        """Do everything that waits, the newest stream's work first."""
+        """Do all waiting work, the newest stream's first."""
         for stream in reversed(self._streams):
             stream.catch_up(stream.given)
 
@@ -110,25 +114,25 @@ class HostDriver:
         return address
 
     def free(self, address: int) -> None:
-        """Give back what `alloc` returned, when everything is done."""
+        """Do all waiting work and give back memory that `alloc` returned."""
         self.synchronize()
         if self._blocks.pop(address, None) is None:
             raise DriverError("cuMemFree", "CUDA_ERROR_INVALID_VALUE", f"{address:#x} was not allocated")
 
     def alloc_host(self, nbytes: int) -> int:
-        """Zeros that kernels can reach."""
+        """The address of zeroed memory that kernels can reach."""
         self._pinned.append(ctypes.create_string_buffer(nbytes))
         return ctypes.addressof(self._pinned[-1])
 
     def reserve_range(self, nbytes: int) -> int:
-        """Addresses that may be used once memory is mapped there."""
+        """The start of a range of addresses that may be used once memory is mapped there."""
         reserved = mmap(-1, nbytes)  # the host gives it memory when it is touched
         address = ctypes.addressof(ctypes.c_char.from_buffer(reserved))
         self._ranges[address] = reserved
         return address
 
     def map_memory(self, address: int, nbytes: int) -> None:
-        """Poisoned memory from there on."""
+        """Map poisoned memory at a part of a reserved range."""
         self.calls["map"] += 1
         reserved = next((start for start, kept in self._ranges.items()
                          if start <= address and address + nbytes <= start + len(kept)), None)
@@ -139,7 +143,7 @@ class HostDriver:
         ctypes.memset(address, POISON, nbytes)
 
     def unmap_memory(self, address: int, nbytes: int) -> None:
-        """Give back what was mapped there."""
+        """Give back the memory that was mapped there."""
         pieces = [start for start in self._blocks if address <= start < address + nbytes]
         if sum(self._blocks[start][1] for start in pieces) != nbytes:
             raise DriverError("cuMemUnmap", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes at {address:#x}")
@@ -151,31 +155,31 @@ class HostDriver:
         return self._total - self._used(), self._total
 
     def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
-        """Host to device. The source is read at once, as CUDA stages what is not pinned."""
+        """Copy host to device. The source is read at once, as CUDA stages memory that is not pinned."""
         self.calls["copy_to_device"] += 1
         self._inside("cuMemcpyHtoDAsync", address, nbytes)
         staged = ctypes.string_at(host, nbytes)
         self._do(stream, partial(ctypes.memmove, address, staged, nbytes))
 
     def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
-        """Device to host."""
+        """Copy device to host."""
         self._inside("cuMemcpyDtoHAsync", address, nbytes)
         self._do(stream, partial(ctypes.memmove, host, address, nbytes))
 
     def copy(self, destination: int, source: int, nbytes: int, stream: Any) -> None:
-        """Device to device."""
+        """Copy device to device."""
         self.calls["copy"] += 1
         self._inside("cuMemcpyDtoDAsync", destination, nbytes)
         self._inside("cuMemcpyDtoDAsync", source, nbytes)
         self._do(stream, partial(ctypes.memmove, destination, source, nbytes))
 
     def fill(self, address: int, byte: int, nbytes: int, stream: Any) -> None:
-        """Set every byte."""
+        """Set every byte of a range of memory."""
         self._inside("cuMemsetD8Async", address, nbytes)
         self._do(stream, partial(ctypes.memset, address, byte, nbytes))
 
     def create_stream(self, priority: int = 0) -> HostStream:
-        """A stream; all have the same priority."""
+        """A new stream; all have the same priority."""
         self._streams.append(HostStream(self._lazy))
         return self._streams[-1]
 
@@ -189,7 +193,7 @@ class HostDriver:
         return self._numbered.setdefault(number, HostStream(self._lazy))
 
     def destroy_stream(self, stream: HostStream) -> None:
-        """Its pending work still completes."""
+        """Destroy a stream. Its pending work still completes."""
         stream.catch_up(stream.given)
 
     def synchronize_stream(self, stream: HostStream) -> None:
@@ -197,30 +201,30 @@ class HostDriver:
         stream.catch_up(stream.given)
 
     def stream_is_done(self, stream: HostStream) -> bool:
-        """Whether nothing waits."""
+        """Whether none of the stream's work waits."""
         return stream.done == stream.given
 
     def wait_event(self, stream: HostStream, event: HostEvent) -> None:
-        """Later work of the stream waits."""
+        """Make later work of the stream wait for the event."""
         event.hold_up(stream)
 
     def create_event(self, timing: bool) -> HostEvent:
-        """An event."""
+        """A new event."""
         return HostEvent()
 
     def destroy_event(self, event: HostEvent) -> None:
-        """Nothing to give back."""
+        """Destroy an event, of which nothing must be given back."""
 
     def record_event(self, event: HostEvent, stream: HostStream) -> None:
-        """The event is behind the stream's work so far."""
+        """Put the event after the stream's work so far."""
         event.record(stream)
 
     def synchronize_event(self, event: HostEvent) -> None:
-        """Do the work before it."""
+        """Do the work before the event."""
         event.synchronize()
 
     def event_is_done(self, event: HostEvent) -> bool:
-        """Whether the work before it is done."""
+        """Whether the work before the event is done."""
         return event.is_done()
 
     def elapsed_ms(self, start: HostEvent, end: HostEvent) -> float:
@@ -228,7 +232,7 @@ class HostDriver:
         return start.elapsed_ms(end)
 
     def load_kernel(self, image: KernelImage) -> Any:
-        """The Triton function of that name in the image's source, and the module it is in."""
+        """The Triton function of that name in the image's source, and the module that it is in."""
         self.calls["load"] += 1
         module = self._modules.get(image.source)
         if module is None:
@@ -239,7 +243,7 @@ class HostDriver:
         return getattr(module, image.name), module
 
     def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
-        """The interpreter has no such limit; a GPU's is kept."""
+        """Check a GPU's limit of shared memory; the interpreter itself has none."""
         if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
@@ -247,12 +251,12 @@ class HostDriver:
                        arguments: LaunchArguments) -> HostLaunch:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
-        Those were fixed when the cubin was made; here they have a default in the source, or a value in a
-        dictionary `CONSTEXPRS` of the source: parameter → value.
+        `tl.constexpr` parameters were fixed when the cubin was made; here they have a default in the source, or a value
+        in a dictionary `CONSTEXPRS` of the source: parameter → value.
         """
         function, module = kernel
         launch = HostLaunch(image.name, function, grid, arguments, getattr(module, "CONSTEXPRS", {}))
-        launch.bound()  # refuses wrong arguments
+        launch.bound()  # raises for arguments that do not fit
         return launch
 
     def launch(self, prepared: HostLaunch, stream: HostStream) -> None:
@@ -261,7 +265,7 @@ class HostDriver:
         self._do(stream, prepared.bound())
 
     def build_graph(self, nodes: Sequence[GraphNode]) -> HostGraph:
-        """The nodes as they are now."""
+        """A graph of these nodes as they are now."""
         self.calls["build_graph"] += 1
         for number, node in enumerate(nodes):
             if any(not 0 <= other < number for other in node.after):
@@ -269,18 +273,18 @@ class HostDriver:
         return HostGraph([self._node_work(node.work) for node in nodes], [node.after for node in nodes])
 
     def update_node(self, graph: HostGraph, number: int, work: Any) -> None:
-        """Later launches do this in that node."""
+        """Replace a node's work in later launches of the graph."""
         self.calls["update_node"] += 1
         graph.works[number] = self._node_work(work)
 
     def launch_graph(self, graph: HostGraph, stream: Any) -> None:
-        """Do the nodes in the order least like the one they were given in, so that a missing edge shows."""
+        """Do the nodes in the order least like the one that they were given in, so that a missing edge shows."""
         self.calls["launch_graph"] += 1
         works = graph.works.copy()
         self._do(stream, lambda: [works[number]() for number in graph.order])
 
     def destroy_graph(self, graph: HostGraph) -> None:
-        """Forget it."""
+        """Destroy a graph, of which nothing must be given back."""
         graph.works.clear()
 
     def _node_work(self, work: HostLaunch | DeviceCopy) -> Callable[[], Any]:
@@ -309,7 +313,7 @@ class HostDriver:
 
     def _inside(self, call: str, address: int, nbytes: int) -> None:
         at = address
-        while at < address + nbytes:  # several pieces of mapped memory may lie side by side
+        while at < address + nbytes:  # pieces of mapped memory may lie side by side
             at = next((start + size for start, (_, size, _) in self._blocks.items() if start <= at < start + size), 0)
             if not at:
                 raise DriverError(call, "CUDA_ERROR_INVALID_VALUE",
@@ -318,7 +322,7 @@ class HostDriver:
 
 @dataclass
 class HostLaunch:
-    """A kernel and its arguments, which may become others."""
+    """A kernel and its arguments, which may change between launches."""
 
     name: str
     function: Any
@@ -327,7 +331,7 @@ class HostLaunch:
     constexprs: dict[str, Any]
 
     def bound(self) -> Callable[[], None]:
-        """What runs it with the arguments of now."""
+        """A function that runs the kernel with the arguments as they are now."""
         try:
             run = host_interpreter.bind(self.function, self.grid, self.arguments.described(), self.constexprs)
         except TypeError as error:
@@ -336,7 +340,7 @@ class HostLaunch:
 
 
 class HostGraph:
-    """Work with edges, and the order in which launches do it: of what may be next always the last."""
+    """Work with edges, and the order in which launches do it: of the pieces that may come next always the last."""
 
     def __init__(self, works: list[Callable[[], Any]], after: Sequence[tuple[int, ...]]):
         self.works = works

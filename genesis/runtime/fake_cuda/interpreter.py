@@ -1,6 +1,6 @@
 """Triton kernels run on the host by Triton's interpreter, over addresses. For `HostDriver`, so for tests.
 
-What Triton 3.6 has in the way, and what is done about it while a kernel is read or run:
+Obstacles in Triton 3.6, and what takes their place while a kernel is read or run:
  * `triton.jit` decides what it makes when it decorates: it is told to make interpreted functions.
  * Triton's own library (`tl.sum`, `tl.zeros`) was decorated when triton was imported, for the compiler
    unless TRITON_INTERPRET was set: interpreted twins take its place.
@@ -38,7 +38,7 @@ from genesis.runtime.fake_cuda.accesses import Accesses, watch
 
 
 class HostPointer:
-    """What the interpreter takes for a tensor: it asks for an address and a dtype.
+    """An address that the interpreter takes for a tensor: it asks a tensor for its address and dtype.
 
     It also copies tensors to the host before a kernel and back after it. This memory is on the host,
     so the methods it does that with all answer with the same memory.
@@ -48,42 +48,42 @@ class HostPointer:
         self._address, self.dtype = pointer.address, pointer.dtype
 
     def data_ptr(self) -> int:
-        """The address."""
+        """The address of the first element."""
         return self._address
 
     def untyped_storage(self) -> HostPointer:
-        """The memory below it: the same, no view is ever made."""
+        """The memory below the tensor: itself, as no view is ever made."""
         return self
 
     def cpu(self) -> HostPointer:
-        """Where it is already."""
+        """The tensor on the host: itself."""
         return self
 
     def new_empty(self, *_: Any, **__: Any) -> HostPointer:
-        """What `set_` is then called on."""
+        """The tensor that the interpreter then calls `set_` on: itself."""
         return HostPointer(Pointer(self._address, self.dtype))
 
     def set_(self, *_: Any) -> None:
-        """It is set already."""
+        """Do nothing: the tensor shows its memory already."""
 
     def copy_(self, _: HostPointer) -> None:
-        """From itself to itself."""
+        """Do nothing: source and destination are the same memory."""
 
     def storage_offset(self) -> int:
-        """None."""
+        """The offset of the first element, which is 0."""
         return 0
 
     def size(self) -> tuple[int, ...]:
-        """Not known, and nobody looks."""
+        """A shape that nobody looks at; the real one is not known here."""
         return ()
 
     def stride(self) -> tuple[int, ...]:
-        """Not known, and nobody looks."""
+        """Strides that nobody looks at; the real ones are not known here."""
         return ()
 
 
 def load_source(source: str, file: Path) -> Any:
-    """The module of this text, its kernels interpreted. Written to `file`, where Triton reads them again."""
+    """The module of this text, with interpreted kernels. It is written to `file`, where Triton reads it again."""
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
@@ -95,7 +95,7 @@ def load_source(source: str, file: Path) -> Any:
 
 def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | int],
          constexprs: dict[str, Any]) -> Callable[[], None]:
-    """What runs the kernel with these arguments for its parameters that are not `tl.constexpr`, in order.
+    """A function that runs the kernel with these arguments for its parameters that are not `tl.constexpr`, in order.
 
     Raises:
         TypeError: they are too many or too few.
@@ -121,13 +121,13 @@ def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | 
 
 @contextmanager
 def interpreting() -> Iterator[None]:
-    """Let `triton.jit` make interpreted functions, and the library and libdevice be callable from them."""
+    """Inside, `triton.jit` makes interpreted functions, from which Triton's library and libdevice can be called."""
     import triton
     import triton.language as tl
     from triton.language.extra import cuda, libdevice
     from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, interpreter_builder
 
-    # The interpreter puts its own functions in these and does not take all of them out again.
+    # The interpreter patches these modules and does not undo all of its patches.
     places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
               ReduceOps, InterpreterBuilder, interpreter_builder)
     before = [dict(vars(place)) for place in places]
@@ -140,7 +140,7 @@ def interpreting() -> Iterator[None]:
         for name, function in _LIBDEVICE.items():
             setattr(libdevice, name, _stand_in(function))
         cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None  # kernels run one after the other here
-        # A third of the time would go into looking for overflows that nobody is told of.
+        # Looking for overflows that nobody is told of would take a third of the time.
         interpreter_builder.options = replace(interpreter_builder.options, sanitize_overflow=False)
         InterpreterBuilder.create_dot = _dot
         InterpreterBuilder.create_fma = _fma
@@ -222,32 +222,32 @@ def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 class _Assembled:
-    """What an assembly line gives."""
+    """The result of an assembly line, as the interpreter asks for it."""
 
     def __init__(self, result: Any):
         self.result = result
 
     def get_result(self, index: int) -> Any:
-        """The only one."""
+        """The only result."""
         return self.result
 
 
 _ASSEMBLY: dict[str, Callable[[Any], Any]] = {
-    "cp.async.bulk.prefetch.L2": np.zeros_like,  # nothing is nearer than anything else here
+    "cp.async.bulk.prefetch.L2": np.zeros_like,  # a prefetch does nothing: the host has one memory
     "mov.b32": lambda x: x,
     "ex2.approx.ftz.f32": lambda x: _flushed(np.exp2(x)),
     "rcp.approx.ftz.f32": lambda x: _flushed(1 / x),
 }
-"""The instruction that the assembly of a generated kernel is about → the same in numpy, of its last operand."""
+"""Instruction in the assembly of a generated kernel → the function of its last operand that does the same in numpy."""
 
 
 def _flushed(x: Any) -> Any:
-    """float32 with 0 for what is below its normal range."""
+    """float32 numbers with 0 in place of subnormal ones."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(np.float32)
 
 
 def _assembly(builder: Any, text: str, constraints: str, values: Sequence[Any], *_: Any) -> _Assembled:
-    """An assembly line on the operands of one call."""
+    """The result of an assembly line for the operands of one call."""
     from triton.runtime.interpreter import TensorHandle
     for instruction, function in _ASSEMBLY.items():
         if instruction in text:
@@ -269,7 +269,7 @@ def _reducing(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _splat(builder: Any, kind: Any, x: Any) -> Any:
-    """A scalar repeated; its own numpy dtype is kept, as a comparison's says that it is one of what it compared."""
+    """A scalar repeated over a block. It keeps its numpy dtype: a comparison's IR type is that of what it compared."""
     from triton.runtime.interpreter import TensorHandle
     value = x.data if np.ndim(x.data) == 0 else np.ravel(x.data)[0]
     return TensorHandle(np.full(kind.shape, value, np.asarray(x.data).dtype), x.dtype.scalar)
@@ -293,5 +293,5 @@ def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_constexpr(annotation: Any) -> bool:
-    """Annotations are objects, or text under `from __future__ import annotations`."""
+    """Whether an annotation is `tl.constexpr`: an object, or text under `from __future__ import annotations`."""
     return "constexpr" in str(annotation)

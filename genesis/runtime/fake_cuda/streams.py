@@ -14,12 +14,12 @@ from genesis.runtime.cuda.driver import DriverError
 
 
 class HostStream:
-    """Work in order.
+    """A stream: work that is done in order.
 
     Attributes:
-        lazy: whether work waits until it is asked for.
-        given: how much work there was so far.
-        done: how much of it is done.
+        lazy: whether work waits until somebody waits for it.
+        given: how many pieces of work the stream was given so far.
+        done: how many of them are done.
     """
 
     def __init__(self, lazy: bool):
@@ -28,21 +28,21 @@ class HostStream:
         self._waiting: deque[Callable[[], object]] = deque()
 
     def give(self, work: Callable[[], object]) -> None:
-        """Do it after all earlier work."""
+        """Give the stream a piece of work, which is done after all earlier work."""
         self.given += 1
         self._waiting.append(work)
         if not self.lazy:
             self.catch_up(self.given)
 
     def catch_up(self, count: int) -> None:
-        """Do the first `count` pieces of work, those that are not done yet."""
+        """Do those of the first `count` pieces of work that are not done yet."""
         while self.done < count:
-            self.done += 1  # first: a piece that fails is not done again
+            self.done += 1  # counted before it runs: a piece that fails is not done again
             self._waiting.popleft()()
 
 
 class HostEvent:
-    """A point in a stream's work: behind its first `count` pieces. `seconds`: the host's clock when it was reached."""
+    """A point in a stream's work, after its first `count` pieces. `seconds` is the host's clock when it was reached."""
 
     def __init__(self) -> None:
         self.stream: HostStream | None = None
@@ -50,7 +50,7 @@ class HostEvent:
         self.seconds: float | None = None
 
     def record(self, stream: HostStream) -> None:
-        """Be at the end of the stream's work so far."""
+        """Put the event at the end of the stream's work so far."""
         stream.give(self._reached)
         self.stream, self.count = stream, stream.given
 
@@ -58,22 +58,22 @@ class HostEvent:
         self.seconds = time.perf_counter()
 
     def is_done(self) -> bool:
-        """Whether it was reached; an event that was not recorded is."""
+        """Whether the event was reached; one that was never recorded counts as reached."""
         return self.stream is None or self.stream.done >= self.count
 
     def synchronize(self) -> None:
-        """Reach it."""
+        """Do the stream's work up to the event."""
         if self.stream is not None:
             self.stream.catch_up(self.count)
 
     def hold_up(self, stream: HostStream) -> None:
-        """Let later work of another stream wait for where this event is now."""
+        """Make later work of another stream wait for the point where this event is now."""
         origin, count = self.stream, self.count
         if origin is not None:
             stream.give(lambda: origin.catch_up(count))
 
     def elapsed_ms(self, end: HostEvent) -> float:
-        """Milliseconds from here to there."""
+        """Milliseconds from this event to `end`."""
         if self.seconds is None or end.seconds is None:
             raise DriverError("cuEventElapsedTime", "CUDA_ERROR_INVALID_HANDLE", "an event was not recorded")
         return (end.seconds - self.seconds) * 1e3
