@@ -89,13 +89,13 @@ class Genesis:
 
     def run(self, backward: bool) -> tuple[list[Any], Any]:
         """The results and the plan that made them."""
-        from genesis.engine import flushing
+        from genesis import engine
         genesis = self.genesis
         q, k, v = (x.detach().requires_grad_(backward) for x in self.inputs[:3])
         y = genesis.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         found = [y, *genesis.autograd.grad(y, (q, k, v), self.inputs[3])] if backward else [y]
         genesis.eval(*found)
-        return found, flushing.last_plan()
+        return found, engine.last_plan()
 
     def error(self, found: list[Any]) -> float:
         """The largest, in two heads, next to numpy."""
@@ -175,9 +175,9 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
 
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     """The time of every kernel with every tile of the grid that compiles, fits and gives right results."""
+    from genesis import engine
     from genesis.codegen.cuda.compile import compile_sources
     from genesis.codegen.cuda.emit import emit
-    from genesis.engine import flushing
     from genesis.engine.backends import gpu_at_hand
     from genesis.runtime.cuda.kernel_cache import KernelCache
     bench = Genesis(case, operands(case))
@@ -207,7 +207,7 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
         if not works:
             continue
         os.environ[TILES_VARIABLE] = tile
-        flushing._plans.clear()
+        engine.reset()
         try:
             results, plan = bench.run(backward=True)
             ms = bench.times(plan)[label]

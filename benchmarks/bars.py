@@ -24,7 +24,7 @@ import torch
 from bar_workloads import WORKLOADS, Operand, Workload
 
 import genesis
-from genesis.engine.flushing import last_plan
+from genesis.engine import last_plan
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_stream
 

@@ -18,7 +18,7 @@ import torch
 from torch_gpt2 import TorchGPT
 
 import genesis
-from genesis.engine.flushing import last_plan
+from genesis.engine import last_plan
 from genesis.models import GPT, GPTConfig
 
 

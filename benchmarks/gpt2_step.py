@@ -44,7 +44,7 @@ def batches(count: int, batch: int, seed: int) -> list[tuple[np.ndarray, np.ndar
 def run_genesis(args: argparse.Namespace) -> dict[str, Any]:
     """Losses and times of Genesis, in a process without torch."""
     import genesis
-    from genesis.engine.flushing import last_plan
+    from genesis.engine import last_plan
     from genesis.models import GPT, GPTConfig
     genesis.manual_seed(0)
     model = GPT(GPTConfig(VOCAB, CONTEXT, LAYERS, HEADS, DIM)).to("cuda")

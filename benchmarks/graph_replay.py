@@ -50,7 +50,7 @@ def genesis_times(sizes: list[int], kernels: int) -> dict[str, float]:
 
 def steps_of_last_plan() -> int:
     """How many launches the plan has that ran last."""
-    from genesis.engine.flushing import last_plan
+    from genesis.engine import last_plan
     plan = last_plan()
     assert plan is not None
     return len(plan.plan.steps)

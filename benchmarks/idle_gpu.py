@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.engine import flushing
+from genesis import engine
 from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.cuda.cuda_python_driver import CudaDriver
 from genesis.runtime.cuda.driver import DeviceProperties
@@ -129,6 +129,5 @@ def idle_gpu() -> Iterator[IdleDriver]:
         yield driver
     finally:
         lower_cuda.compile_sources = compile_sources
-        flushing._plans.clear()
-        flushing._last = None
+        engine.reset()
         cuda_python_driver.install(None)

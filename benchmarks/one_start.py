@@ -36,7 +36,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     import numpy as np
     phase("numpy")
     import genesis
-    from genesis.engine import flushing
+    from genesis import engine
     phase("import genesis")
     from genesis.runtime.cuda import cuda_python_driver
     if options.device == "idle":
@@ -78,7 +78,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
     phase("batch")
     losses = [step(*first).item()]
     phase("first step")
-    made = flushing.last_plan()
+    made = engine.last_plan()
     assert made is not None
     kept = [path for module in list(sys.modules.values()) if (path := getattr(module, "__cached__", None))]
     found: dict[str, Any] = {"phases": phases, "origin": made.origin, "plan_s": made.seconds,
@@ -96,7 +96,7 @@ def measure(options: SimpleNamespace) -> dict[str, Any]:
             start = time.perf_counter()
             losses.append(run(*data).item())
             took = (time.perf_counter() - start) * 1e3
-            made = flushing.last_plan()
+            made = engine.last_plan()
             assert made is not None
             later = _times(lambda run=run, data=data: run(*data).item())  # type: ignore[misc]
             sizes[f"{kind} {size}x{length}"] = {"first_ms": took, "later_ms": later, "costs_ms": took - later[-1],

@@ -14,7 +14,7 @@ import record
 from gpt2_step import BETAS, CONTEXT, DECAY, DIM, HEADS, LAYERS, LR, VOCAB, batches
 
 import genesis
-from genesis.engine.flushing import last_plan
+from genesis.engine import last_plan
 from genesis.models import GPT, GPTConfig
 from genesis.runtime.cuda.stream import current_stream
 

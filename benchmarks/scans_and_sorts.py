@@ -24,7 +24,7 @@ from bar_workloads import Operand
 from bars import COPY_BYTES, Row, as_torch, copy_rate, timed
 
 import genesis
-from genesis.engine.flushing import last_plan
+from genesis.engine import last_plan
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_stream
 

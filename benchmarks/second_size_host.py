@@ -27,7 +27,7 @@ import record
 from idle_gpu import idle_gpu
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.models import GPT, GPTConfig
 
 BAR: Final = 20.0
@@ -40,9 +40,9 @@ USES: Final = ("first call", "second call", "replay")
 REPLAYS: Final = 4
 
 STAGES: Final = {
-    "walk": "genesis.engine:walk",
-    "capture": "genesis.engine:capture",
-    "what to keep": "genesis.engine:prepare",
+    "walk": "genesis.engine.preparation:walk",
+    "capture": "genesis.engine.preparation:capture",
+    "what to keep": "genesis.engine.flushing:prepare",
     "structure": "genesis.engine.plans:structure_of",
     "family look-up": "genesis.engine.plans:find",
     "sizes' formulas": "genesis.runtime.plan_form:PlanForm.evaluate",
@@ -56,8 +56,8 @@ STAGES: Final = {
     "launches": "genesis.runtime.cuda.bound_plan:BoundPlan.launch_each",
     "graph's edges": "genesis.runtime.plan_edges:edges_of",
     "graph": "genesis.runtime.cuda.cuda_python_driver:CudaDriver.build_graph",
-    "settling": "genesis.engine:run",
-    "flush": "genesis.engine:flush",
+    "settling": "genesis.engine.flushing:run",
+    "flush": "genesis.frontend.engine_protocol:engine.flush",
 }
 """Stage → "module:function". What is in none of them is recording."""
 
@@ -162,7 +162,7 @@ def measure(layers: int) -> dict[str, Any]:
 
 def last_plan() -> Any:
     """What ran last."""
-    found = flushing.last_plan()
+    found = engine.last_plan()
     assert found is not None
     return found
 

@@ -9,7 +9,7 @@ import genesis.autograd.methods
 import genesis.ops.methods  # tensors have all methods from here on
 from genesis.autograd import grad, value_and_grad
 from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
-from genesis.engine.flushing import materialize as eval
+from genesis.engine import materialize as eval
 from genesis.frontend.default_dtypes import get_default_dtype, set_default_dtype
 from genesis.frontend.generator import (
     Generator,

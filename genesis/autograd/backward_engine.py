@@ -18,7 +18,8 @@ from typing import Any
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.grad_mode import enable_grad, set_grad_enabled
-from genesis.frontend.recording import FREED, crossings, emit, read, watched, wrap, wrap_as
+from genesis.frontend.recording import FREED, emit, read, wrap, wrap_as
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
@@ -72,7 +73,7 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
             running.go_on(running.next_stop())
         with set_grad_enabled(create_graph):
             for number, node in running.found.leaves.items():
-                leaf = watched.get(number)
+                leaf = state.watched.get(number)
                 if leaf is not None and leaf._hooks:
                     _refuse()
                     running.found.leaves[number] = read(leaf._hooks.run(wrap_as(leaf, node)))
@@ -86,7 +87,7 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
 
 def _refuse() -> None:
     """Refuse to compile a program whose backward calls Python."""
-    if session.current is not None and (running := session.active()) is not None:
+    if state.session is not None and (running := session.active()) is not None:
         running.refuse("backward calls a function of Python")
 
 
@@ -102,7 +103,7 @@ class _Backward:
         self.found = FoundGradients()
         self.arrived: dict[Stop, list[Node | None]] = {}
         self._roots, self._create_graph = [y for y, _ in roots], create_graph
-        self._all, self._wanted = wanted is None, wanted or watched.__contains__
+        self._all, self._wanted = wanted is None, wanted or state.watched.__contains__
         self._others = dict.fromkeys(others)
         self._keepers = {content(x): x for x in retaining.values() if x.requires_grad} if retaining else {}
         self._start(roots)
@@ -148,8 +149,8 @@ class _Backward:
             if stop in self._others:  # as in torch: what the hooks leave, unless gradients go on from here
                 goes_on = not self._useful.isdisjoint(made_of(stop))
                 self.found.nodes[stop] = read(given[0]) if goes_on else node
-        if stop.op is control.watch and stop.attrs[0] in crossings:
-            boundary, output = crossings[stop.attrs[0]]
+        if stop.op is control.watch and stop.attrs[0] in state.crossings:
+            boundary, output = state.crossings[stop.attrs[0]]
             self._arrive(boundary, output, boundary.outputs, node)
         else:
             self._phase([(stop, node)], gradient_inputs(stop))
@@ -174,6 +175,7 @@ class _Backward:
         if FREED in watches:
             raise failure("backward", "Trying to backward through the graph a second time",
                           hint="specify retain_graph=True when calling backward the first time")
+        crossings = state.crossings
         if (stops or not crossings.keys().isdisjoint(watches)) and not self._all:
             stops = [node for node in stops if node in self._useful]
             watches = {number: several for number, several in watches.items()
@@ -265,7 +267,7 @@ def reaches_outside(node: Node, own: Collection[int]) -> bool:
             return True
         if x.op is not control.watch:
             stack.extend(gradient_inputs(x))
-        elif x.attrs[0] not in own and (x.attrs[0] in watched or x.attrs[0] in crossings):
+        elif x.attrs[0] not in own and (x.attrs[0] in state.watched or x.attrs[0] in state.crossings):
             return True
     return False
 
@@ -295,7 +297,7 @@ def made_of(stop: Stop) -> list[Stop]:
         with enable_grad():
             return [read(x) for x in stop.origins if x is not None]
     if stop.op is control.watch:
-        return [crossings[stop.attrs[0]][0]] if stop.attrs[0] in crossings else []
+        return [state.crossings[stop.attrs[0]][0]] if stop.attrs[0] in state.crossings else []
     return [x for x in gradient_inputs(stop) if x.needs_grad]
 
 

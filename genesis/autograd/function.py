@@ -10,6 +10,7 @@ from typing import Any
 from genesis.frontend.boundaries import Boundary, Gradients, insert_boundary, read_through
 from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.recording import TensorBase, read, wrap
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 
 
@@ -139,7 +140,7 @@ class Function:
             TypeError: forward saved something else than tensors.
         """
         from genesis.frontend import session
-        if session.current is not None and (running := session.active()) is not None:
+        if state.session is not None and (running := session.active()) is not None:
             running.refuse(f"it calls {cls.__name__}, whose backward is Python of its own")
         if cls.generate_vmap_rule and cls.vmap is not None:
             raise failure(cls.__name__, "has both generate_vmap_rule=True and a vmap staticmethod",

@@ -11,7 +11,8 @@ from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside
 from genesis.autograd.graph_release import release_graph
 from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
-from genesis.frontend.recording import TensorBase, content_of, read, watched, wrap, wrap_as
+from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
@@ -58,7 +59,7 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
     if anomaly.enabled:
         anomaly.check([*(root for root, _ in roots), *found.leaves.values()])
     for number, node in found.leaves.items():
-        leaf = watched.get(number)
+        leaf = state.watched.get(number)
         if leaf is not None and leaf.leaf == number:  # else it wants no gradient any more
             _accumulate(leaf, node, create_graph)
     for other, node in found.nodes.items():

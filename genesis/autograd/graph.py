@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from genesis.autograd.backward_engine import at_end, content
 from genesis.frontend.boundaries import RemovableHandle
-from genesis.frontend.recording import crossings, watched
+from genesis.frontend.state import state
 from genesis.ir.graph import apply
 from genesis.ir.node import Node
 from genesis.ir.ops import control, movement
@@ -104,8 +104,8 @@ def grad_fn_of(node: Node) -> Any:
         inner = node.inputs[0]
         if [inner.attrs[0][i] for i in node.attrs[0]] == list(range(node.type.ndim)):
             return grad_fn_of(inner.inputs[0])
-    if node.op is control.watch and node.attrs[0] in watched:
-        return AccumulateGrad(watched[node.attrs[0]])
+    if node.op is control.watch and node.attrs[0] in state.watched:
+        return AccumulateGrad(state.watched[node.attrs[0]])
     return GradFn(node)
 
 
@@ -116,7 +116,7 @@ def _given(origin: Any) -> Node:
 
 
 def _boundary(node: Node) -> Any:
-    known = crossings.get(node.attrs[0]) if node.op is control.watch else None
+    known = state.crossings.get(node.attrs[0]) if node.op is control.watch else None
     return None if known is None else known[0]
 
 

@@ -9,6 +9,7 @@ from genesis.autograd.backward_engine import Stop, made_of
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.recording import FREED
+from genesis.frontend.state import state
 from genesis.frontend.storage import Layout
 from genesis.ir.graph import apply
 from genesis.ir.node import Node, make, unique
@@ -28,7 +29,7 @@ def release_graph(tensor: Any) -> None:
         return
     if not holds_values(node):
         return
-    if session.current is not None and (running := session.active()) is not None:
+    if state.session is not None and (running := session.active()) is not None:
         running.freed.append(node)
     tensor.leaf = FREED
     if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be

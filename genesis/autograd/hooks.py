@@ -8,6 +8,7 @@ from genesis.autograd.backward_engine import content, retaining
 from genesis.frontend import session
 from genesis.frontend.boundaries import Hooks, RemovableHandle
 from genesis.frontend.recording import leaf_numbers
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 
 
@@ -52,5 +53,5 @@ def retain_grad(tensor: Any) -> None:
 
 
 def _refuse() -> None:
-    if session.current is not None and (running := session.active()) is not None:
+    if state.session is not None and (running := session.active()) is not None:
         running.refuse("it registers a hook")

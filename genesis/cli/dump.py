@@ -80,13 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
     """(all plans that were built while the script ran, 1 if it failed else 0)."""
-    from genesis.engine import flushing
+    from genesis import engine
     plans: list[Any] = []
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
-        with flushing.observe(plans.append), redirect_stdout(sys.stderr):
+        with engine.observe(plans.append), redirect_stdout(sys.stderr):
             runpy.run_path(script, run_name="__main__")
         return plans, 0
     except SystemExit as leaving:

@@ -74,8 +74,8 @@ class Program:
 
 def last_step() -> Program:
     """The program that the engine ran last."""
-    from genesis.engine import flushing
-    return program_of(flushing.last_plan())
+    from genesis import engine
+    return program_of(engine.last_plan())
 
 
 def program_of(compiled: Any) -> Program:

@@ -1,9 +1,24 @@
 """The one seam between recording and running: capture → key → plan → run.
 
-In: storages whose content is wanted (`flushing.py`). Out: memory with that content. `capture.py` makes the program and
-its key, `plans.py` finds the key's plan, `compilation.py` makes a new one, `symbolic/` plans for sizes that change.
+In: storages whose content is wanted. Out: memory with that content.
+
+| file | what it does |
+|---|---|
+| `flushing.py` | what the rest of Genesis calls |
+| `preparation.py` | which storages a flush computes, and what it keeps for those that it does not |
+| `capture.py` | from live nodes to a program and its key; `saved_values.py` adds what a backward will read |
+| `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |
+| `compilation.py`, `backends.py` | passes, lowering and executor make a new one |
+| `running.py`, `failures.py`, `interruption.py` | run it and tell the storages; when it fails; when it is interrupted |
+| `short_read.py` | all of this at once for a small value that nothing else depends on |
+| `state.py` | all that is remembered from one flush to the next |
 """
 
-from genesis.engine.flushing import allocate, end_step, flush, last_plan, materialize, memory_of, observe
+from genesis.engine.flushing import allocate, end_step, flush, materialize, memory_of
+from genesis.engine.plan_lookup import Superseded, last_plan, observe
+from genesis.engine.preparation import Flush, prepare
+from genesis.engine.running import overwrite, run
+from genesis.engine.state import reset
 
-__all__ = ["allocate", "end_step", "flush", "last_plan", "materialize", "memory_of", "observe"]
+__all__ = ["Flush", "Superseded", "allocate", "end_step", "flush", "last_plan", "materialize", "memory_of", "observe",
+           "overwrite", "prepare", "reset", "run"]

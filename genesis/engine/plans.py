@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,9 +16,11 @@ from genesis.config import config
 from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
+from genesis.engine.state import Cache
 from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
 from genesis.engine.symbolic.symbolic_batch import NoLeadingSize, OpenProgram, leading_size
-from genesis.frontend.recording import watched
+from genesis.engine.uncollected import uncollected
+from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.sym_int import Trace
 from genesis.ir.types import Device
@@ -43,40 +42,33 @@ plan's name on disk anyway."""
 MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
 
-Families = dict[Any, Any]
-"""("family", device, its model, settings, structure) → what was compiled with open sizes."""
 
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's collector: compiling makes objects by the hundred thousand, reading a plan by the ten thousand,
-    which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@_uncollected()
-def find(captured: Captured, device: Device, families: Families) -> Compiled:
+def find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]]) -> Compiled:
     """The plan of a captured program that has none in this process.
 
+    Python's collector stays out: compiling makes objects by the hundred thousand, reading a plan by the ten thousand,
+    which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards.
+
     Args:
-        families: what later programs of the same structure are served from; grows.
+        templates: what later programs of the same structure are served from (`Plans.templates`); grows.
 
     Raises:
         CompilationFailed, Overwritten, ...: what compiling raises.
     """
+    with uncollected:
+        return _find(captured, device, templates)
+
+
+def _find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]]) -> Compiled:
     start = perf_counter()
     erased = _shape_erased(captured, device)
     if erased is None:
         return compile_graph(build_graph(captured), device)
     structure, numbers = erased
-    name = ("family", device, backend_of(device).gpu, config.key(), structure)
-    kept: list[Family | _Read] = families.setdefault(name, [])
+    name = (device, backend_of(device).gpu, config.key(), structure)
+    kept: list[Family | _Read] | None = templates.get(name)
+    if kept is None:
+        kept = templates.add(name, [])
     stored = _stored()
     for source in kept:
         if isinstance(source, _Read):
@@ -175,7 +167,7 @@ def _log(message: str) -> None:
 def _fixed_inputs(captured: Captured) -> set[int]:
     """Positions of the inputs that are no data: parameters, and what the program overwrites."""
     updated = {cell for cell, _ in captured.updates}
-    parameters = {tensor.storage for held in watched.valuerefs() if (tensor := held()) is not None}
+    parameters = {tensor.storage for held in state.watched.valuerefs() if (tensor := held()) is not None}
     return {i for i, cell in enumerate(captured.cells)
             if cell in updated or (cell.owner is not None and cell.owner() in parameters)}
 

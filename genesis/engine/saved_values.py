@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable
 
 from genesis.engine.capture import Captured, build_nodes, constants
+from genesis.engine.state import engine_state
 from genesis.frontend.storage import Cell
 from genesis.ir.node import Node
 from genesis.ir.ops import control
@@ -22,13 +23,15 @@ class Usage:
     """What became of the values saved by one program's last run.
 
     Attributes:
+        positions: where in the program's order they are; None before that was asked.
         used: a backward read them.
         skip: they died unused, so save none the next time.
     """
 
-    __slots__ = ("_saved", "skip", "used")
+    __slots__ = ("_saved", "positions", "skip", "used")
 
     def __init__(self) -> None:
+        self.positions: tuple[int, ...] | None = None
         self.used, self.skip = False, False
         self._saved: list[weakref.ref[Cell]] = []
 
@@ -46,10 +49,6 @@ class Usage:
         self._saved.append(weakref.ref(cell))
 
 
-_usages: dict[tuple, Usage] = {}
-_positions: dict[tuple, tuple[int, ...]] = {}
-
-
 def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     """Make the program return what a backward of its outputs would read.
 
@@ -59,16 +58,15 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     wanted = [node for node in captured.outputs if node.needs_grad and node.op is not control.watch]
     if not wanted or any(node.op is control.grad for node in captured.order):
         return [], None
-    usage = _usages.setdefault(captured.key, Usage())
+    usage = engine_state.usages.get(captured.key) or engine_state.usages.add(captured.key, Usage())
     usage.look_back()
     if usage.skip:
         return [], usage
-    positions = _positions.get(captured.key)
-    if positions is None:
-        positions = _positions[captured.key] = _positions_read(captured, wanted)
-    saved = [captured.order[position] for position in positions]
+    if usage.positions is None:
+        usage.positions = _positions_read(captured, wanted)
+    saved = [captured.order[position] for position in usage.positions]
     captured.outputs = [*captured.outputs, *saved]
-    captured.key = (*captured.key, "saved", positions)
+    captured.key = (*captured.key, "saved", usage.positions)
     return saved, usage
 
 

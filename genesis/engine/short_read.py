@@ -2,14 +2,23 @@
 
 Capturing a program for the engine asks what else depends on it: other live tensors, pending writes, a backward. A read
 without any of that is written down in one walk, and its key finds the plan that the engine made for an equal one.
+`benchmarks/cpu_step.py` and the small reads of `benchmarks/host_time.py` are what it is for.
 """
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, Final, NamedTuple
 
+from genesis.config import config
 from genesis.engine.capture import NUMBERED
-from genesis.frontend.storage import Storage
+from genesis.engine.failures import misplaced_in, without_frames
+from genesis.engine.plan_lookup import Superseded
+from genesis.engine.preparation import prepare
+from genesis.engine.running import run
+from genesis.engine.state import Execution, engine_state
+from genesis.frontend.state import state
+from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
@@ -19,6 +28,73 @@ DEEPEST: Final = 12
 
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data})
 """Ops that say how a value came to be, or whose memory is gone: the engine looks further."""
+
+
+_MAKES_MEMORY: Final = Execution(cpu, overwrites=False)
+"""A short read while it runs."""
+
+
+def short_read(storage: Storage) -> bool:
+    """Compute a value that depends on nothing else that is going on; False, and nothing done, where it does."""
+    if not _alone(storage):
+        return False
+    node = storage._node
+    reading = reading_of(storage)
+    if reading is None:
+        return False
+    key = (config.key(), reading.key)
+    found = engine_state.plans.reads.get(key)
+    if found is None:
+        return _first_read(storage, reading, key)
+    try:
+        engine_state.executing = _MAKES_MEMORY
+        memory, = found.executor.run(reading.memories, reading.numbers)
+    except BaseException as error:
+        _fail(storage, node, error)  # type: ignore[arg-type]
+        raise
+    finally:
+        engine_state.executing = None
+    engine_state.ran += 1
+    engine_state.last = found
+    cell = Cell(memory)
+    if reading.memories or reading.numbers:  # else it is a constant, which the plan may keep
+        node.buffer = cell  # type: ignore[union-attr]
+    storage.settle(cell, content=node)
+    if storage._node is None:
+        state.pending.pop(storage._reference, None)  # so that the next read is alone at first sight
+    return True
+
+
+def _alone(storage: Storage) -> bool:
+    """Is this the only storage with content to compute?"""
+    if len(state.pending) == 1:
+        return storage._reference in state.pending
+    live = live_pending()
+    return len(live) == 1 and live[0] is storage
+
+
+def _first_read(storage: Storage, reading: Reading, key: tuple) -> bool:
+    """Compute the value as any program, whose plan serves equal reads from then on."""
+    flush = prepare([storage], [storage], cpu)
+    assert flush is not None
+    try:
+        found = run(flush)
+    except Superseded:
+        return False
+    if len(reading.memories) == len(flush.captured.cells) and all(
+            map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
+        engine_state.plans.reads.add(key, found)
+    return True
+
+
+def _fail(storage: Storage, node: Node, error: BaseException) -> None:
+    """The value cannot be computed. Raises the error that says more, where there is one."""
+    found = misplaced_in(error, [node])
+    if found is not None:
+        error = found[1]
+    storage.fail(without_frames(error), node)
+    if found is not None:
+        raise error from None
 
 
 class Reading(NamedTuple):

@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, crossings, leaf_numbers, wrap
+from genesis.frontend.recording import TensorBase, leaf_numbers, wrap
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
@@ -90,8 +91,8 @@ def read_through(boundary: Boundary, output: int, value: Node) -> Node:
     """A node of the same value, which is read in its place from now on: backward stops there and asks the boundary."""
     number = next(leaf_numbers)
     node = make(control.watch, (make(control.stop_gradient, (value,)) if value.needs_grad else value,), (number,))
-    crossings[number] = (boundary, output)
-    weakref.finalize(node, crossings.pop, number, None)
+    state.crossings[number] = (boundary, output)
+    weakref.finalize(node, state.crossings.pop, number, None)
     return node
 
 

@@ -1,4 +1,4 @@
-"""What the frontend asks of the engine, which hands itself in when it is imported (`genesis/engine/flushing.py`).
+"""What the frontend asks of the engine, which hands itself in when it is imported (`genesis/engine/engine.py`).
 
 So tensors, ops and autograd can have values computed without importing what computes them.
 """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
 from genesis.frontend.session import live_numbers
+from genesis.frontend.state import state
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 
@@ -129,7 +130,7 @@ def _restored(device: str, seed: int, draws: int) -> Generator:
 
 def _refuse(reason: str) -> None:
     """A compiled function that does this is recorded at each call."""
-    if session.current is not None and (running := session.active()) is not None:
+    if state.session is not None and (running := session.active()) is not None:
         running.refuse(reason)
 
 

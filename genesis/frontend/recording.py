@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
-from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now, volatile
+from genesis.frontend.state import state
+from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 _NUMBERS = (bool, int, float)
 leaf_numbers, region_numbers = itertools.count(1), itertools.count(1)
-watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
-"""The leaf tensors that want gradients, by the number in their `watch` nodes."""
-
-crossings: dict[int, tuple[Any, int]] = {}
-"""(boundary, number of its output) by the number in the `watch` node of that output (`genesis.frontend.boundaries`)."""
-
 FREED = 0
 """The leaf number that stands for a graph whose backward has run."""
 
@@ -71,7 +66,7 @@ def set_tensor_class(cls: type[TensorBase]) -> None:
 def new_leaf(tensor: Any) -> int:
     """A number for a tensor that wants gradients."""
     leaf = next(leaf_numbers)
-    watched[leaf] = tensor
+    state.watched[leaf] = tensor
     return leaf
 
 
@@ -90,16 +85,16 @@ def read(tensor: TensorBase) -> Node:
             if node.needs_grad:  # it shares the memory of a computed tensor, and is a leaf of its own
                 node = make(control.stop_gradient, (node,))
             node = make(control.watch, (node,), (tensor.leaf,)) if part is None else part.watch(node, tensor.leaf)
-            if regions:
+            if state.regions:
                 node = entered(storage, node)
             return node if part is None or not part.turned else note(node, part)
     elif node.needs_grad and (tensor.detached or not mode.enabled):
         node = make(control.stop_gradient, (node,))
     part = tensor.part
     if part is None:
-        return node if not regions else entered(storage, node)
+        return node if not state.regions else entered(storage, node)
     node = part.read(node)
-    if regions:
+    if state.regions:
         node = entered(storage, node)
     return note(node, part) if part.turned else node
 
@@ -122,13 +117,9 @@ class Region:
         return self._thread == threading.get_ident()
 
 
-regions: list[Region] = []
-"""The regions that are being recorded, the outermost first."""
-
-
 def entered(storage: Storage, node: Node) -> Node:
     """What is read of a storage, as the regions around see it."""
-    for region in regions:
+    for region in state.regions:
         if storage not in region.own and region.here():
             node = make(recompute.enter, (node,), (region.number,))
     return node
@@ -169,10 +160,10 @@ def wrap(node: Node) -> Tensor:
     tensor.type, tensor.part = kind, part
     tensor._grad = tensor.leaf = None
     tensor.detached = tensor.is_view = False
-    for region in regions:
+    for region in state.regions:
         if region.here():
             region.own.add(tensor.storage)
-    if volatile:
+    if state.volatile:
         compute_now(tensor.storage)
     return tensor  # type: ignore[return-value]
 
@@ -244,12 +235,12 @@ def record(op: Op, inputs: Sequence[Any], attrs: tuple = ()) -> Any:
 
 def wrap_all(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     """New tensors for the results of one op: what reads memory that may change computes all of them at once."""
-    if not volatile:
+    if not state.volatile:
         return tuple(map(wrap, nodes))
-    read_from = volatile[:]
-    volatile.clear()
+    read_from = state.volatile[:]
+    state.volatile.clear()
     made = tuple(map(wrap, nodes))
-    volatile[:] = read_from
+    state.volatile[:] = read_from
     compute_now(*[tensor.storage for tensor in made])
     return made
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
 from genesis.ir.source import here
@@ -55,9 +56,6 @@ class Session:
             self.refusal = reason if place is None else f"{reason} at {place}"
 
 
-current: Session | None = None
-"""The running capture's session, in whatever thread that runs. See `active`."""
-
 class _Rewriting(threading.local):
     calls = 0
 
@@ -65,30 +63,20 @@ class _Rewriting(threading.local):
 rewriting = _Rewriting()
 """How many functions run on stand-ins for values that are not there yet, as under `vmap`: nothing can be computed."""
 
-grad_looks = [0]
-"""How often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody has while this
-stays."""
-
-rebound_epoch = 0
-"""Grows when a tensor that exists is made to look at other memory, or to want gradients or not."""
-
-
 def rebound() -> None:
-    """A tensor became another one: a new epoch."""
-    global rebound_epoch
-    rebound_epoch += 1
+    """A tensor became another one."""
+    state.rebound += 1
 
 
 def active() -> Session | None:
     """The session of the capture that runs in this thread, or None."""
-    found = current
+    found = state.session
     return found if found is None or found.thread == threading.get_ident() else None
 
 
 def enter(session: Session | None) -> Session | None:
     """Make this the running session; returns the one before."""
-    global current
-    before, current = current, session
+    before, state.session = state.session, session
     return before
 
 

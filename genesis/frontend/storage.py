@@ -12,8 +12,6 @@ of a content replaces that content alone: where another came first, it is comput
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from operator import lt
 from typing import Any, Final
@@ -21,24 +19,10 @@ from typing import Any, Final
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
-
-lock = threading.RLock()
-"""Held while memory is computed, copied or handed out: by the engine, and by who reads what it computed."""
-
-# A fork waits for what another thread computes: its child finds everything as between two statements.
-os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-
-touched = [0]
-"""How often any storage was read into the program, written, settled or shared: what holds only while storages
-are left alone holds while this stays."""
-
-
-tracked_writes = [0]
-"""How often any storage got content that gradients flow through after it was made: where they flow through no storage
-that stays at one time they flow through none while this stays."""
 
 
 class Cell:
@@ -83,7 +67,7 @@ class Storage:
         self._queued = node is not None
         self._reference = weakref.ref(self)
         if node is not None:
-            pending[self._reference] = None
+            state.pending[self._reference] = None
 
     @property
     def node(self) -> Node:
@@ -124,7 +108,7 @@ class Storage:
         if self.error is not None:
             raise self.error.with_traceback(None)
         assert self.cell is not None
-        touched[0] += 1
+        state.touched += 1
         outside, through = self._outside, None
         if outside is not None:
             through = outside.through
@@ -160,7 +144,7 @@ class Storage:
         leaf = unique(leaves.data, (), (self.type,), self.type)
         if memory.nbytes > SNAPSHOT_BYTES:
             leaf.buffer = self.cell
-            volatile.append(leaf)
+            state.volatile.append(leaf)
         else:
             leaf.buffer = Cell(memory.clone())
             outside.snapshot = weakref.ref(leaf)
@@ -189,19 +173,19 @@ class Storage:
 
     def _written(self, node: Node, later: list[Storage] | None) -> None:
         outside = self._outside
-        touched[0] += 1
+        state.touched += 1
         if node.needs_grad:
-            tracked_writes[0] += 1
+            state.tracked_writes += 1
         if outside is not None:
             outside.through = None
         self.error = None
-        if session.current is not None and (running := session.active()) is not None:
+        if state.session is not None and (running := session.active()) is not None:
             running.writes[self] = running.writes.get(self, 0) + 1
         if not self._queued:
             self._queued = True
-            pending.pop(self._reference, None)  # from an earlier time: its last write counts
-            pending[self._reference] = None
-        if (outside is not None and self.exported) or (volatile and node.op is not control.item):
+            state.pending.pop(self._reference, None)  # from an earlier time: its last write counts
+            state.pending[self._reference] = None
+        if (outside is not None and self.exported) or (state.volatile and node.op is not control.item):
             if later is None:
                 compute_now(self)
             else:
@@ -212,7 +196,7 @@ class Storage:
 
         `content`: what the cell holds. Where something else was written since, that is still to be computed.
         """
-        touched[0] += 1
+        state.touched += 1
         held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
         if content is not None and self._node is not content:
             self.cell = cell
@@ -222,7 +206,7 @@ class Storage:
         cell.owner = self._reference
         del held
         if keep is not None:
-            differentiable[self._reference] = None
+            state.differentiable[self._reference] = None
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
@@ -247,7 +231,7 @@ class Storage:
 
         `stream`: on a GPU, where the others work with it (`runtime.cuda_foreign.ForeignStream`).
         """
-        touched[0] += 1
+        state.touched += 1
         if self._outside is None:
             self._outside = _Outside()
         if stream is not None:
@@ -307,9 +291,6 @@ class _Outside:
 SNAPSHOT_BYTES = 1 << 20
 """Up to this size, a content that is shared outside is copied when it is read."""
 
-volatile: list[Node] = []
-"""Leaves over memory that may change as soon as the user's call returns."""
-
 
 def compute_now(*storages: Storage) -> None:
     """Compute the contents, in one plan, before the call returns: they were read from memory that may change, or
@@ -320,40 +301,33 @@ def compute_now(*storages: Storage) -> None:
     try:
         engine.flush(storages)
     finally:
-        volatile.clear()
+        state.volatile.clear()
     for outside in shared:
         outside.release()
-
-
-differentiable: dict[weakref.ref[Storage], None] = {}
-"""Storages with computed content that a backward may go through."""
-
-pending: dict[weakref.ref[Storage], None] = {}
-"""Storages whose content may be ahead of their memory, in the order in which they got so."""
 
 
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds; forgets the others."""
     found = []
-    for reference in list(pending):
+    for reference in list(state.pending):
         storage = reference()
         if storage is not None and storage._queued:
             found.append(storage)
             continue
-        pending.pop(reference, None)
+        state.pending.pop(reference, None)
         if storage is not None and storage._queued:  # another thread wrote to it meanwhile
-            pending[reference] = None
+            state.pending[reference] = None
             found.append(storage)
     return found
 
 
 def live_differentiable() -> list[Storage]:
-    """The storages of `differentiable` that somebody still holds; forgets the others."""
+    """The storages of `state.differentiable` that somebody still holds; forgets the others."""
     found = []
-    for reference in list(differentiable):
+    for reference in list(state.differentiable):
         storage = reference()
         if storage is None:
-            differentiable.pop(reference, None)
+            state.differentiable.pop(reference, None)
         else:
             found.append(storage)
     return found

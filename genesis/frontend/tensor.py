@@ -10,7 +10,8 @@ from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.recording import FREED, TensorBase, over, set_tensor_class, show, watched
+from genesis.frontend.recording import FREED, TensorBase, over, set_tensor_class, show
+from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, DType
@@ -138,7 +139,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
             raise failure("requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is "
                           "not allowed", [("tensor", self)], hint="use a clone() of it")
         session.rebound()
-        known = next((number for number, tensor in watched.items() if tensor is self), None)  # of an earlier time
+        known = next((number for number, tensor in state.watched.items() if tensor is self), None)  # of an earlier time
         self.leaf, self.detached, self.is_view = known or new_leaf(self), False, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
@@ -152,8 +153,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @property
     def grad(self) -> Any:
         """The accumulated gradient, or None."""
-        session.grad_looks[0] += 1
-        if session.current is not None and (running := session.active()) is not None:
+        state.grad_looks += 1
+        if state.session is not None and (running := session.active()) is not None:
             running.note_grad_read(self)
         return self._grad
 
@@ -171,9 +172,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
         if value is not None and value.type.dtype is not self.type.dtype:
             raise failure("grad", f"attempting to assign a gradient with dtype {value.type.dtype!r} to a tensor with "
                           f"dtype {self.type.dtype!r}", [("tensor", self), ("grad", value)])
-        if session.current is not None and (running := session.active()) is not None:
+        if state.session is not None and (running := session.active()) is not None:
             running.note_grad_written(self)
-        session.grad_looks[0] += 1
+        state.grad_looks += 1
         self._grad = value
 
     @property

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from genesis.frontend.boundaries import Boundary, Gradients, read_through
-from genesis.frontend.recording import crossings, read, wrap
+from genesis.frontend.recording import read, wrap
+from genesis.frontend.state import state
 from genesis.func.batch_rules import BY_KIND, RULES
 from genesis.ir.errors import failure
 from genesis.ir.graph import Graph, topological
@@ -89,7 +90,7 @@ class Batch:
                 self._decompose(node)
             else:
                 self._shared.add(node)
-        elif node.op is control.watch and node.attrs[0] in crossings:
+        elif node.op is control.watch and node.attrs[0] in state.crossings:
             self._cross(node)
         else:
             rule = RULES.get(node.op) or BY_KIND.get(node.op.kind)
@@ -122,7 +123,7 @@ class Batch:
 
     def _cross(self, node: Node) -> None:
         """A value behind a boundary: behind the boundary of all examples."""
-        boundary, output = crossings[node.attrs[0]]
+        boundary, output = state.crossings[node.attrs[0]]
         if boundary not in self._boundaries:
             self._boundaries[boundary] = _OfAll(self, boundary)
         value = self.batched(node.inputs[0])

@@ -13,7 +13,7 @@ from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from genesis.engine import flushing
+from genesis import engine
 from genesis.frontend import session
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import assign, read
@@ -51,12 +51,12 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     with no_grad():
         states = _states(optimizer, saved, groups)
         entries = [entry for state in states.values() for entry in state.values()]
-        flushing.materialize([entry.value for entry in entries if isinstance(entry.value, Tensor)])  # errors come here
+        engine.materialize([entry.value for entry in entries if isinstance(entry.value, Tensor)])  # errors come here
         for entry in entries:
             if entry.target is not None:
                 entry.content = read(entry.value)
         _commit(optimizer, groups, states)
-        flushing.materialize(entry.target for entry in entries if entry.target is not None)
+        engine.materialize(entry.target for entry in entries if entry.target is not None)
 
 
 def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]]) -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 from operator import attrgetter, call, getitem, is_, itemgetter
 from typing import Any
 
-from genesis.frontend import session
+from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, tensor_identity
 
@@ -164,8 +164,8 @@ class Checks:
             if not all(keys.isdisjoint(names) for keys, names in self._slowly_absent):
                 return False
             self._module_epoch = at
-        if self._tensor_epoch != session.rebound_epoch:
-            at = session.rebound_epoch
+        if self._tensor_epoch != state.rebound:
+            at = state.rebound
             if not all(all(map(is_, tensor_identity(x)[:3], known[:3])) and tensor_identity(x)[3:] == known[3:]
                        for x, known in self._tensors):
                 return False

@@ -20,9 +20,9 @@ from contextlib import suppress
 from operator import is_
 from typing import Any, TypeVar
 
+from genesis import engine
 from genesis.autograd import anomaly
 from genesis.config import config
-from genesis.engine import flushing
 from genesis.frontend import patches, session
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.default_dtypes import default_dtype
@@ -30,7 +30,8 @@ from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.session import Session, take_back
-from genesis.frontend.storage import Layout, lock
+from genesis.frontend.state import lock, state
+from genesis.frontend.storage import Layout
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
@@ -82,7 +83,7 @@ class CompiledFunction(CompiledBase):
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if session.current is not None and session.active() is not None:  # inside another capture: part of that one
+        if state.session is not None and session.active() is not None:  # inside another capture: part of that one
             return self.function(*args, **kwargs)
         if session.rewriting.calls:  # on stand-ins, of which nothing can be computed
             return self.function(*args, **kwargs)
@@ -137,9 +138,9 @@ class CompiledFunction(CompiledBase):
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         with suppress(Exception):  # what fails to be computed raises when it is read, as without a capture
-            flushing.materialize(there)
+            engine.materialize(there)
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
-        flushing.end_step()
+        engine.end_step()
         entered.note_contents(there)
         effects, tracer = Session(), Tracer(entered.enter)
         before = session.enter(effects)
@@ -177,7 +178,7 @@ class CompiledFunction(CompiledBase):
             later = [x for x in entered.uncomputed if x.storage.error is None]
             if later:
                 with suppress(Exception):
-                    flushing.materialize(later)
+                    engine.materialize(later)
         return result
 
     def _located(self, reason: str) -> str:
@@ -243,7 +244,7 @@ def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:
 def _end_step(effects: Session) -> None:
     """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
     try:
-        flushing.end_step()
+        engine.end_step()
     except BaseException:
         take_back(again for _, again in effects.numbers)
         raise

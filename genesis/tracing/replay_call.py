@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import Any
 
 from genesis.engine.capture import capture
-from genesis.frontend.recording import FREED, crossings, entered, operand, regions, watched, wrap
+from genesis.frontend.recording import FREED, entered, operand, wrap
 from genesis.frontend.session import Session
-from genesis.frontend.storage import Storage, tracked_writes
+from genesis.frontend.state import state
+from genesis.frontend.storage import Storage
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
@@ -40,7 +41,7 @@ class CallReplay:
             raise NotReplayable("it writes a value that gradients flow through to a tensor that stays")
         nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
         captured = capture(nodes, [], [])
-        if any(node.op is control.watch and node.attrs[0] in crossings for node in captured.order
+        if any(node.op is control.watch and node.attrs[0] in state.crossings for node in captured.order
                if node.buffer is None):
             raise NotReplayable("it reads a value whose gradient leaves the program")
         found = parts_of(captured, nodes, lambda leaf: leaf == FREED or leaf in known)
@@ -73,10 +74,10 @@ class CallReplay:
 
     def ready(self, tensors: Sequence[Any]) -> bool:
         """True if the gradients that it looked at are the same, and gradients flow through no more than they did."""
-        if self._tracked_writes != tracked_writes[0]:
+        if self._tracked_writes != state.tracked_writes:
             if any(storage.needs_grad for storage in self._plain):
                 return False
-            self._tracked_writes = tracked_writes[0]
+            self._tracked_writes = state.tracked_writes
         return all(x._grad is grad for x, grad in self._entry_grads)
 
     def run(self, tensors: Sequence[Any]) -> Any:
@@ -119,12 +120,12 @@ class CallReplay:
             if node.needs_grad:
                 node = _stopped(node)
             fixed[at] = make(control.watch, (node,), (leaf if own is None else tensors[own].leaf,))
-        if regions:
+        if state.regions:
             fixed = list(map(entered, self._fixed, fixed))
         for at, argument, own_leaf in self._given:
             storage = tensors[argument].storage
             node = storage.node if own_leaf is None else self._watch(storage.node, own_leaf, tensors)
-            fixed.insert(at, node if not regions else entered(storage, node))
+            fixed.insert(at, node if not state.regions else entered(storage, node))
         return fixed
 
     def _watch(self, node: Node, leaf: int, tensors: Sequence[Any]) -> Node:
@@ -139,9 +140,9 @@ class CallReplay:
         if x.leaf is None:
             return node
         own = self._leaves[x.leaf]
-        tensor: Any = watched.get(x.leaf) if own is None else tensors[own]
+        tensor: Any = state.watched.get(x.leaf) if own is None else tensors[own]
         node = self._watch(node, x.leaf, tensors)
-        return node if not regions or tensor is None else entered(tensor.storage, node)
+        return node if not state.regions or tensor is None else entered(tensor.storage, node)
 
 
 def _stopped(node: Node) -> Node:

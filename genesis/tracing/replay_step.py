@@ -7,12 +7,12 @@ from operator import attrgetter, is_
 from sys import getrefcount
 from typing import Any
 
+from genesis import engine
 from genesis.autograd.graph_release import is_freed
-from genesis.engine import flushing
-from genesis.frontend import session
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
-from genesis.frontend.storage import Cell, Storage, live_pending, lock, pending, touched
+from genesis.frontend.state import lock, state
+from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.frontend.threads import others, others_record
 from genesis.runtime.plan import Memories
 from genesis.tracing.replay_sources import live_positions, refresh, sources_of
@@ -50,7 +50,7 @@ class StepReplay:
         wanted = list(shape.fresh)
         if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
             raise NotReplayable("its step is on several devices")
-        flush = flushing.prepare(wanted, live, devices.pop())
+        flush = engine.prepare(wanted, live, devices.pop())
         assert flush is not None
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
@@ -61,8 +61,8 @@ class StepReplay:
         except NotReplayable as refusal:
             sources = refusal
         try:
-            self._compiled = flushing.run(flush)
-        except flushing.Superseded:
+            self._compiled = engine.run(flush)
+        except engine.Superseded:
             raise Unsettled("a signal handler or a finalizer computes while the step is captured") from None
         except BaseException:
             take_back(again for _, again in effects.numbers)
@@ -75,7 +75,7 @@ class StepReplay:
         self._numbers = list(captured.numbers)
         self._live = live_positions(effects, captured.number_nodes)
 
-    def _take_over(self, flush: flushing.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
+    def _take_over(self, flush: engine.Flush, sources: list[Any], graded: list[Any], tensors: Sequence[Any]) -> None:
         """Note the memories of the plan that just ran."""
         arguments = {x.storage: i for i, x in enumerate(tensors)}
         self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
@@ -113,22 +113,22 @@ class StepReplay:
 
     def _run(self, tensors: Sequence[Any]) -> list[Storage]:
         """Run the plan; returns the storages that the function made."""
-        if pending:
+        if state.pending:
             live = live_pending()
             if live:  # what reads content that is about to be overwritten
-                flushing.flush(live)
+                engine.flush(live)
         memories = self._memories
         for index, argument in self._given:
-            memory = flushing.memory_of(tensors[argument])
+            memory = engine.memory_of(tensors[argument])
             if memories[index] is not memory:
                 memories[index] = memory
                 memories.changed()
-        untouched = self._touched == touched[0]
+        untouched = self._touched == state.touched
         if not untouched:
             self._refresh_memories()
         numbers = refresh(self._numbers, self._live)
         ours = bool(self._graded) and self._hold_alone(untouched)
-        return flushing.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
+        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
 
     def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[Any], untouched: bool, ours: bool) -> list[Storage]:
         """Run the plan over its memories, and let everybody know what is in them now."""
@@ -156,7 +156,7 @@ class StepReplay:
         if self._graded:
             self._set_gradients(outputs, ours)
         fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
-        self._touched, self._looks = touched[0], session.grad_looks[0]
+        self._touched, self._looks = state.touched, state.grad_looks
         return fresh
 
     def _refresh_memories(self) -> None:
@@ -164,7 +164,7 @@ class StepReplay:
         if any(map(_node_of, self._fixed)):
             waiting = [s for s in self._fixed if not s.settled]
             if waiting:
-                flushing.flush(waiting)
+                engine.flush(waiting)
         if not all(map(is_, map(_cell_of, self._fixed), self._cells)):
             self._cells = [s.cell for s in self._fixed]
             for i, cell in zip(self._at, self._cells, strict=True):
@@ -185,12 +185,12 @@ class StepReplay:
         for storage in self._updated:
             ended += _overwritten(storage)
         self._cells = [s.cell for s in self._fixed]
-        touched[0] += 1
+        state.touched += 1
         return ended
 
     def _hold_alone(self, untouched: bool) -> bool:
         """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
-        if untouched and self._looks == session.grad_looks[0]:  # nobody could get hold of what the last run made
+        if untouched and self._looks == state.grad_looks:  # nobody could get hold of what the last run made
             return True
         held, cells = self._grad_storages, self._grad_cells
         return (all(map(is_, map(_grad_of, self._graded), self._grads)) and all(map(is_, map(_cell_of, held), cells))
@@ -200,7 +200,7 @@ class StepReplay:
 
     def _set_gradients(self, outputs: Sequence[Any], ours: bool) -> None:
         """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
-        touched[0] += 1
+        state.touched += 1
         if ours:
             for cell, index in zip(self._grad_cells, self._grad_positions, strict=True):
                 cell.memory = outputs[index]

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import Region, TensorBase, read, regions, wrap
+from genesis.frontend.recording import Region, TensorBase, read, wrap
+from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control, recompute
 from genesis.ir.source import here
@@ -49,14 +50,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
     if not mode.enabled:
         return function(*args, **kwargs)
     region = Region()
-    regions.append(region)
+    state.regions.append(region)
     try:
         result = function(*args, **kwargs)
         given: dict[int, Any] = {}
         _tensors(result, region, given)
         nodes = [read(x) for x in given.values()]
     finally:
-        regions.remove(region)
+        state.regions.remove(region)
     if not nodes:
         return result
     end = make(recompute.leave, tuple(nodes), (region.number,), here())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from genesis import engine
 from genesis.cli.main import main
-from genesis.engine import flushing
 
 SCRIPT = """\
 import sys
@@ -32,7 +32,7 @@ def script(tmp_path: Path) -> str:
 
 def status_of(*words: str) -> int:
     """Exit status of `genesis dump words...`, as in a new process: nothing is compiled yet."""
-    flushing._plans.clear()
+    engine.reset()
     return main(["dump", *words])
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import genesis
+from genesis import engine
 from genesis.cli.main import main
-from genesis.engine import flushing
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "walkthrough.md"
 UPDATE = os.environ.get("UPDATE_GOLDEN", "") not in ("", "0")
@@ -27,7 +27,7 @@ def test_the_transcripts_are_current(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
 
     def printed(match: re.Match[str]) -> str:
-        flushing._plans.clear()
+        engine.reset()
         genesis.manual_seed(0)
         assert main(match[1].split()) == 0
         return f"```console\n$ genesis {match[1]}\n{capsys.readouterr().out.rstrip()}\n```"

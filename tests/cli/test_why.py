@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from genesis import engine
 from genesis.cli.main import main
-from genesis.engine import flushing
 
 SCRIPT = """\
 import genesis
@@ -21,7 +21,7 @@ print((rows @ x.T).sum().item())
 def why(tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     path = tmp_path / "small.py"
     path.write_text(SCRIPT)
-    flushing._plans.clear()
+    engine.reset()
     assert main(["why", str(path), *words]) == 0
     return capsys.readouterr().out
 

@@ -9,9 +9,9 @@ import hashlib
 import json
 
 import genesis
+from genesis import engine
 from genesis.cli.inspect import program_for
 from genesis.codegen.cuda.emit import emit
-from genesis.engine import flushing
 from genesis.engine.compilation import Compiled
 from genesis.ir import Graph
 from genesis.ir.printer import names_of, node_text, print_graph
@@ -28,7 +28,7 @@ def texts() -> dict[str, str]:
     for name, run in PROGRAMS.items():
         genesis.manual_seed(0)
         run()
-        compiled = flushing.last_plan()
+        compiled = engine.last_plan()
         assert compiled is not None
         found[f"{name}.txt"] = cpu_text(compiled)
         if name in CUDA:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.frontend.host_values import host_copy
 from genesis.runtime.plan import Launch
 
@@ -95,7 +95,7 @@ def same(tensor: Any, want: np.ndarray, tolerance: float | None = None, about: s
 
 def launches() -> int:
     """Kernels of the plan that ran last."""
-    return sum(isinstance(step, Launch) for step in flushing.last_plan().plan.steps)
+    return sum(isinstance(step, Launch) for step in engine.last_plan().plan.steps)
 
 
 def numbers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from genesis import config, manual_seed
+from genesis import config, engine, manual_seed
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import flushing
 from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
 from genesis.runtime.plan import KernelImage
@@ -43,8 +42,7 @@ class CudaUnderTest:
 
 def forget_plans() -> None:
     """Plans belong to a driver: the next test makes its own."""
-    flushing._plans.clear()
-    flushing._last = None
+    engine.reset()
 
 
 @pytest.fixture(params=["host", pytest.param("gpu", marks=pytest.mark.gpu)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.nn import functional as F
 from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.cuda.memory_blocks import FreeList
@@ -205,7 +205,7 @@ def test_an_in_place_write_that_fails_leaves_the_old_content(host_cuda, monkeypa
 
 def test_a_real_shortage(host_cuda):
     """64 MiB are pretended."""
-    held = flushing.allocate(32 << 20, genesis.device("cuda"))
+    held = engine.allocate(32 << 20, genesis.device("cuda"))
     with pytest.raises(genesis.cuda.OutOfMemoryError) as caught:
         genesis.eval(genesis.ones(10 << 20, device="cuda"))
     message = str(caught.value)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.models import GPT, GPTConfig
 from genesis.nn import functional as F
 from genesis.runtime.cuda import executor as executor_cuda
@@ -70,7 +70,7 @@ def test_branches_and_memory_that_is_used_again(cuda, monkeypatch):
         found = array(total)
         expected = found if expected is None else expected
         np.testing.assert_array_equal(found, expected)
-    plan = flushing.last_plan()
+    plan = engine.last_plan()
     assert plan is not None and len(plan.plan.steps) > 30
     after = plan.executor._steps.after
     assert sum(not edges for edges in after) >= 2, "two branches start at once; later ones use their memory"

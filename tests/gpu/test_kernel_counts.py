@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import genesis
-from genesis.engine import backends, flushing
+from genesis import engine
+from genesis.engine import backends
 from genesis.nn import functional as F
 from genesis.passes.graph import split_reductions
 
@@ -73,7 +74,7 @@ def test_a_repeated_step_builds_no_plan(cuda):
     optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
     x, y = genesis.tensor(numbers(5, 4), device="cuda"), genesis.tensor([0, 1, 2, 1, 0], device="cuda")
     plans: list = []
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         for _ in range(4):
             loss = F.cross_entropy(model(x), y)
             optimizer.zero_grad()

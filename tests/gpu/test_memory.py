@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 
 from .compare import array, numbers
 
@@ -84,11 +84,11 @@ def test_a_larger_plan_between_two_runs_of_a_smaller_one(cuda):
 
 def test_in_place_updates_keep_their_address(cuda):
     x = on_cuda(numbers(4))
-    address = flushing.memory_of(x).ptr
+    address = engine.memory_of(x).ptr
     for _ in range(4):
         x.mul_(2)
         genesis.eval(x)
-        assert flushing.memory_of(x).ptr == address
+        assert engine.memory_of(x).ptr == address
     np.testing.assert_array_equal(array(x), numbers(4) * 16)
 
 
@@ -169,7 +169,7 @@ def test_a_tensor_that_dies_gives_its_memory_back(cuda):
     before = genesis.cuda.memory_allocated()
     x = on_cuda(np.zeros(1 << 16, np.float32))
     assert genesis.cuda.memory_allocated() == before + (1 << 18)
-    reference = weakref.ref(flushing.memory_of(x))
+    reference = weakref.ref(engine.memory_of(x))
     del x
     assert reference() is None and genesis.cuda.memory_allocated() == before
 

@@ -16,12 +16,12 @@ import pytest
 
 import genesis
 import genesis.nn.functional as F
-from genesis import config
+from genesis import config, engine
 from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import flushing, plans
+from genesis.engine import plans
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
@@ -68,7 +68,7 @@ def compiler(host_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def new_process() -> None:
     """Forget what a new process would not know; write what an ending one writes."""
     plans._save_all()
-    flushing._plans.clear()
+    engine.reset()
 
 
 def run(size: int) -> tuple[str, np.ndarray]:
@@ -80,7 +80,7 @@ def run(size: int) -> tuple[str, np.ndarray]:
 
 def engine_origin(y: Any) -> str:
     genesis.eval(y)
-    return flushing.last_plan().origin
+    return engine.last_plan().origin
 
 
 def test_the_second_process_reads_the_plan(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_step_that_keeps_copies_of_its_weights(compiler: Compiler, monkeypatch
     new_process()
     monkeypatch.setattr(lower_cuda, "emit", None)
     again = train(keep=True)
-    found = flushing.last_plan()
+    found = engine.last_plan()
     assert found.origin == "disk" and len(found.plan.kept) == 2 and len(found.plan.refresh.steps) == 1
     assert first == again
 
@@ -107,7 +107,7 @@ def test_a_plan_from_disk_says_how_it_is_made(compiler: Compiler) -> None:
     run(7)
     new_process()
     assert run(7)[0] == "disk"
-    found = flushing.last_plan()
+    found = engine.last_plan()
     assert found.graph.inputs[0].shape == (7, 6) and any("softmax" in step.label for step in found.plan.steps)
     assert [len(group.nodes) > 1 for group in found.schedule.groups]
 
@@ -217,7 +217,7 @@ def test_a_training_step(compiler: Compiler) -> None:
 SCRIPT = """
 import json, sys
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 genesis.manual_seed(0)
 model = genesis.nn.Sequential(genesis.nn.Linear(64, 128), genesis.nn.GELU(), genesis.nn.Linear(128, 8)).to("cuda")
 optimizer = genesis.optim.AdamW(model.parameters(), lr=0.01)
@@ -229,7 +229,7 @@ for size in (48, 32, 48):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    origins.append(flushing.last_plan().origin)
+    origins.append(engine.last_plan().origin)
     losses.append(loss.item())
 heavy = [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse", "genesis.codegen.cuda.emit")
          if name in sys.modules]
@@ -258,10 +258,12 @@ from genesis.runtime.fake_cuda.driver import HostDriver
 HostDriver.load_kernel = lambda self, image: image
 cuda_python_driver.install(HostDriver(memory_bytes=1 << 24))
 import genesis, numpy
-from genesis.engine import flushing, plans
+from genesis.engine import plans
+from genesis.engine.capture import capture
+from genesis.engine.state import Cache
 x = genesis.tensor(numpy.ones((7, 6), numpy.float32), device="cuda")
-captured = flushing.capture([(x * 2.5).sum(0).storage.node], [], [])
-found = plans.find(captured, Device("cuda"), {})
+captured = capture([(x * 2.5).sum(0).storage.node], [], [])
+found = plans.find(captured, Device("cuda"), Cache(1))
 print(found.origin, [name for name in ("triton", "torch", "networkx", "genesis.passes.fusion.fuse",
                                        "genesis.codegen.cuda.emit") if name in sys.modules])
 """
@@ -289,7 +291,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 WRITER = """
 import numpy
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.frontend.host_values import host_copy
 from genesis.codegen.cuda import lower as lower_cuda
 from genesis.runtime.cuda import cuda_python_driver
@@ -298,7 +300,7 @@ from tests.gpu.test_plan_cache import Compiler
 lower_cuda.compile_sources = Compiler()
 cuda_python_driver.install(HostDriver(memory_bytes=1 << 24))
 for turn in range(4):
-    flushing._plans.clear()
+    engine.reset()
     for size in (3, 4, 5):
         x = genesis.tensor(numpy.ones((size, 6), numpy.float32), device="cuda")
         assert (host_copy((x * 2.5).sum(0)) == 2.5 * size).all()

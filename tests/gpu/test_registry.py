@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from genesis.engine import flushing
+from genesis import engine
 from genesis.engine.compilation import compile_graph
 from genesis.ir import OPS, Device, Node, literal, tensor_type
 from genesis.ir.graph import Graph
@@ -46,7 +46,7 @@ class Program:
         compiled = compile_graph(Graph(tuple(self.inputs), tuple(self.roots)), GPU)
         memories = []
         for x in self.arrays:
-            memories.append(flushing.allocate(x.nbytes, GPU))
+            memories.append(engine.allocate(x.nbytes, GPU))
             if x.nbytes:
                 memories[-1].copy_from_host(x)
         found = []

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis import nn
-from genesis.engine import flushing
+from genesis import engine, nn
 from genesis.ir.place import memory_of
 from genesis.runtime import shadow_weights
 from genesis.runtime.cuda.executor import CudaExecutor
@@ -89,7 +88,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_step_casts_no_weight(cuda: Any, refreshes: list[int], compiled: bool) -> None:
     kept = train(True, compiled=compiled)
-    plan = flushing.last_plan()
+    plan = engine.last_plan()
     assert plan is not None and isinstance(plan.executor, ShadowWeightsExecutor)
     readers = [[step.label for step in plan.plan.steps if any(memory_of(x) == ("input", at) for x in places_of(step))]
                for at in plan.plan.kept]
@@ -253,5 +252,5 @@ def _fail(*args: Any) -> Any:
 
 def test_off_there_is_nothing_to_keep(cuda: Any) -> None:
     train(False)
-    plan = flushing.last_plan()
+    plan = engine.last_plan()
     assert plan is not None and not plan.plan.kept and plan.plan.refresh is None and not shadow_weights.copies

@@ -10,9 +10,8 @@ import pytest
 
 import genesis
 import genesis.nn.functional as F
-from genesis import nn
+from genesis import engine, nn
 from genesis.codegen.cuda import lower as lower_cuda
-from genesis.engine import flushing
 from genesis.models import GPT, GPTConfig
 from tests.gpu.compare import array, check, check_gradients, integers, numbers, same
 
@@ -38,7 +37,7 @@ def compiled(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def origin() -> str:
     """Where the plan that ran last comes from."""
-    return flushing.last_plan().origin
+    return engine.last_plan().origin
 
 
 def rows(x: Any) -> Any:
@@ -68,7 +67,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {"rows": rows, "mixed": mixed, "joined
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_size_gives_the_cpu_s_values_whichever_came_first(cuda: Any, name: str) -> None:
     for sizes in ((5, 7, 3, 16, 6, 1, 33, 2, 0), (33, 5, 1, 32)):
-        flushing._plans.clear()
+        engine.reset()
         for size in sizes:
             if size or name not in ("mixed", "pairs"):
                 check(PROGRAMS[name], numbers(size, 6, seed=size))
@@ -190,14 +189,14 @@ def test_another_python_number_is_the_same_plan(cuda: Any) -> None:
     plans = set()
     for number in (0.5, 2.5, -1.0):
         same(x * number + 1, array(x) * np.float32(number) + 1)
-        plans.add(id(flushing.last_plan()))
+        plans.add(id(engine.last_plan()))
     assert len(plans) == 1
 
 
 def test_stages_of_a_plan_for_another_size_have_its_sizes(cuda: Any) -> None:
     for size in (7, 5):
         check(rows, numbers(size, 6))
-        found = flushing.last_plan()
+        found = engine.last_plan()
         assert found.graph.inputs[0].shape == (size, 6)
         assert all(isinstance(n, int) for node in found.stages["canonical"].nodes if not isinstance(node.type, tuple)
                    for n in node.shape)
@@ -209,7 +208,7 @@ def test_a_smaller_size_takes_the_edges_of_the_larger(cuda: Any) -> None:
     for size in (13, 9, 15, 14):
         for _ in range(3):
             check(mixed, numbers(size, 6, seed=size))
-        found[size] = flushing.last_plan().plan
+        found[size] = engine.last_plan().plan
     assert found[13].larger is None and found[15].larger is None
     assert found[9].larger is found[13] and found[14].larger is found[15]
     assert found[9].edges is found[13].edges and len(found[9].edges) == len(found[9].steps)
@@ -218,9 +217,9 @@ def test_a_smaller_size_takes_the_edges_of_the_larger(cuda: Any) -> None:
 def test_memory_planned_for_another_size_is_that_of_a_plan_of_its_own(cuda: Any) -> None:
     """The same requests with other bytes: no more memory than a plan that was made for the size takes."""
     def arena(*sizes: int) -> tuple[str, int, int]:
-        flushing._plans.clear()
+        engine.reset()
         for size in sizes:
             check(pairs, numbers(size, 6))
-        return origin(), flushing.last_plan().plan.arena_bytes, flushing.last_plan().plan.max_live_bytes
+        return origin(), engine.last_plan().plan.arena_bytes, engine.last_plan().plan.max_live_bytes
 
     assert arena(9, 15) == ("other size", *arena(15)[1:])

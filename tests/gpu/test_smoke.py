@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import genesis
+from genesis import engine
 from genesis.codegen.cuda import emit
-from genesis.engine import flushing
 from genesis.nn import functional as F
 
 from . import compare
@@ -149,7 +149,7 @@ def test_every_kind_of_kernel_is_among_them(host_cuda, monkeypatch):
     monkeypatch.setattr(compare, "same", lambda *_: None)
     monkeypatch.setattr(np.testing, "assert_allclose", lambda *_, **__: None)
     kinds: set[str] = set()
-    with flushing.observe(lambda compiled: kinds.update(group.kind for group in compiled.schedule.groups)):
+    with engine.observe(lambda compiled: kinds.update(group.kind for group in compiled.schedule.groups)):
         for name, program in PROGRAMS.items():
             if name != "wrong_indices":
                 program()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.frontend.recording import crossings
+from genesis.frontend.state import state
 
 
 def test_backward_crosses_devices_and_back(cuda: Any) -> None:
@@ -30,15 +30,15 @@ def test_a_moved_leaf_gives_its_gradient_to_the_original(cuda: Any) -> None:
 
 
 def test_without_gradients_nothing_is_remembered(cuda: Any) -> None:
-    before = len(crossings)
+    before = len(state.crossings)
     x = genesis.ones(2, requires_grad=True)
     with genesis.no_grad():
         assert not x.to("cuda").requires_grad
     y = (x * 2).to("cuda")
-    assert len(crossings) == before + 1
+    assert len(state.crossings) == before + 1
     del y
     gc.collect()
-    assert len(crossings) == before
+    assert len(state.crossings) == before
 
 
 def test_a_gradient_that_is_given_is_where_its_tensor_is(cuda: Any) -> None:

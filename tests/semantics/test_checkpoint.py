@@ -11,9 +11,8 @@ import torch
 import torch.utils.checkpoint
 
 import genesis
-from genesis import nn
+from genesis import engine, nn
 from genesis.cli.inspect import program_for
-from genesis.engine import flushing
 from genesis.nn import functional as F
 from genesis.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -61,7 +60,7 @@ def gradients(call: Call, dropout: float = 0.0, read_first: bool = False) -> tup
     loss.backward()
     found = [x.grad, *(p.grad for layer in layers for p in layer.parameters())]
     genesis.eval(*found)
-    return [g.numpy() for g in found], flushing.last_plan()
+    return [g.numpy() for g in found], engine.last_plan()
 
 
 @pytest.mark.parametrize("read_first", [False, True])
@@ -93,7 +92,7 @@ def test_reading_the_loss_first_keeps_only_what_regions_read() -> None:
             h = h + call(layer, h)
         loss = (h * h).mean()
         loss.item()
-        return sum(x.nbytes for x in flushing.last_plan().plan.outputs)  # type: ignore[union-attr]
+        return sum(x.nbytes for x in engine.last_plan().plan.outputs)  # type: ignore[union-attr]
     assert saved(kept) < 0.4 * saved(plain)
 
 
@@ -172,8 +171,8 @@ def test_without_gradients_it_is_the_call() -> None:
 def test_an_error_inside_leaves_no_region_open() -> None:
     with pytest.raises(ZeroDivisionError):
         kept(lambda x: 1 // 0, genesis.ones(2, requires_grad=True))
-    from genesis.frontend.recording import regions
-    assert regions == []
+    from genesis.frontend.state import state
+    assert state.regions == []
 
 
 def test_other_random_numbers_are_refused() -> None:

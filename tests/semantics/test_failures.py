@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 import genesis
-from genesis import nn, optim
+from genesis import engine, nn, optim
 from genesis.codegen.cpu import lower as lower_cpu
-from genesis.engine import flushing, plans
+from genesis.engine import plans
 from genesis.runtime.cpu import executor as executor_cpu
 from genesis.runtime.cpu import storage as cpu_storage
 
@@ -52,7 +52,7 @@ class Fault:
 def fault(monkeypatch):
     """The fault, and an arena and plans that start from nothing."""
     monkeypatch.setattr(executor_cpu, "arena", executor_cpu._Arena())
-    monkeypatch.setattr(flushing, "_plans", {})
+    engine.reset()
     return Fault(monkeypatch)
 
 
@@ -67,7 +67,7 @@ class Task:
         self.opt = optimizer(self.net.parameters())
         self.x = genesis.tensor([[1.0, 2.0, -1.0], [0.5, -2.0, 1.0]])
         self.y = genesis.tensor([0, 1])
-        flushing.materialize(list(self.net.parameters()))
+        engine.materialize(list(self.net.parameters()))
 
     def step(self):
         """One step, all names bound."""
@@ -107,7 +107,7 @@ def test_a_step_that_fails_at_any_allocation(name, warm, fault):
     at, failures = 0, 0
     while True:
         held.clear()
-        flushing._plans.clear()
+        engine.reset()
         executor_cpu.arena.storage = cpu_storage.CPUStorage(0)
         task = Task(OPTIMIZERS[name])
         for _ in range(warm):
@@ -213,7 +213,7 @@ def test_an_error_while_compiling_is_no_different(monkeypatch):
         raise RuntimeError("no compiler")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flushing, "_plans", {})
+        engine.reset()
         patch.setattr(plans, "compile_graph", broken)
         with pytest.raises(RuntimeError, match="no compiler"):
             task.step()

@@ -7,7 +7,7 @@ import weakref
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.engine.short_read import DEEPEST, reading_of
 
 
@@ -15,7 +15,7 @@ from genesis.engine.short_read import DEEPEST, reading_of
 def plans():
     """The plans that are made while the test runs."""
     found = []
-    with flushing.observe(found.append):
+    with engine.observe(found.append):
         yield found
 
 
@@ -29,12 +29,12 @@ def given(*values):
 def test_an_equal_program_runs_the_same_plan(plans):
     x, y = given([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
     assert (x * y).tolist() == [3.0, 8.0, 30.0]
-    first = flushing.last_plan()
+    first = engine.last_plan()
     made = len(plans)
     assert (y * y[:]).tolist() == [9.0, 16.0, 36.0]  # one memory twice: another program
-    assert flushing.last_plan() is not first
+    assert engine.last_plan() is not first
     assert (y * x).tolist() == [3.0, 8.0, 30.0]
-    assert flushing.last_plan() is first and len(plans) == made + 1
+    assert engine.last_plan() is first and len(plans) == made + 1
 
 
 def test_other_numbers_run_the_same_plan(plans):
@@ -110,11 +110,11 @@ CONSTANTS = {
 def test_a_constant_s_memory_goes_with_its_tensor(name):
     """The plan that makes it has the same node, which must not hold the memory, nor be copied from."""
     first = CONSTANTS[name]()
-    expected, plan = first.tolist(), flushing.last_plan()
+    expected, plan = first.tolist(), engine.last_plan()
     memory = weakref.ref(first.storage.cell.memory)
     del first
     assert memory() is None
     again = CONSTANTS[name]()
-    assert again.tolist() == expected and flushing.last_plan() is plan
+    assert again.tolist() == expected and engine.last_plan() is plan
     beside = CONSTANTS[name]()
-    assert beside.tolist() == expected and flushing.last_plan() is plan
+    assert beside.tolist() == expected and engine.last_plan() is plan

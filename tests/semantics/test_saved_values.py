@@ -6,8 +6,7 @@ import gc
 from typing import Any
 
 import genesis
-from genesis import nn
-from genesis.engine import flushing
+from genesis import engine, nn
 
 
 def ops_of(plan: Any) -> list[str]:
@@ -23,7 +22,7 @@ def make() -> tuple[Any, Any, Any, Any]:
 def test_a_backward_after_reading_the_loss_computes_no_forward() -> None:
     model, optimizer, x, target = make()
     plans: list[Any] = []
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         for _ in range(3):
             loss = nn.functional.cross_entropy(model(x), target)
             loss.item()
@@ -56,7 +55,7 @@ def test_the_losses_are_those_of_a_loop_that_reads_later() -> None:
 def test_an_evaluation_loop_stops_saving() -> None:
     model, _, x, target = make()
     plans: list[Any] = []
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         for _ in range(4):
             nn.functional.cross_entropy(model(x[:4]), target[:4]).item()
     returned = [len(plan.graph.outputs) for plan in plans]

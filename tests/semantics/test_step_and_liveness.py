@@ -10,8 +10,7 @@ import pytest
 from torch_programs import check
 
 import genesis
-from genesis import nn, optim
-from genesis.engine import flushing
+from genesis import engine, nn, optim
 from genesis.ir import node
 from genesis.runtime.cpu import storage as cpu_storage
 
@@ -358,7 +357,7 @@ class Task:
         self.net = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
         self.opt = optimizer(self.net.parameters(), lr=0.1)
         self.x, self.y = genesis.randn(batch, inputs), genesis.randint(0, classes, (batch,))
-        flushing.materialize([self.x, self.y])
+        engine.materialize([self.x, self.y])
 
     def step_for_the_loss(self):
         """One step; returns the loss, the only name alive when it ends."""
@@ -380,13 +379,13 @@ class Task:
 
 def calls(name: str) -> int:
     """How many calls of the last plan are to this op."""
-    return sum(step.label.split(" ")[0] == name for step in flushing.last_plan().plan.steps)
+    return sum(step.label.split(" ")[0] == name for step in engine.last_plan().plan.steps)
 
 
 def observed():
     """A list that fills with the plans built, and the context that fills it."""
     plans = []
-    return plans, flushing.observe(plans.append)
+    return plans, engine.observe(plans.append)
 
 
 FORWARD, BACKWARD = 2, 3
@@ -402,9 +401,9 @@ def test_one_forward_serves_the_step_and_the_live_logits():
     task = Task()
     logits, loss = task.step()
     assert products() == FORWARD + BACKWARD
-    step = flushing.last_plan()
+    step = engine.last_plan()
     assert logits.shape == (6, 3) and logits.tolist() and loss.item() > 0
-    assert flushing.last_plan() is step
+    assert engine.last_plan() is step
 
 
 def test_a_loss_read_before_backward_costs_no_second_forward():
@@ -427,9 +426,9 @@ def test_a_loss_is_computed_with_its_gradients():
     loss = nn.functional.cross_entropy(task.net(task.x), task.y)
     loss.backward()
     genesis.eval([p.grad for p in task.net.parameters()])
-    backward = flushing.last_plan()
+    backward = engine.last_plan()
     assert loss.item() > 0
-    assert flushing.last_plan() is backward
+    assert engine.last_plan() is backward
 
 
 def test_an_evaluation_loop_saves_for_backward_only_once():
@@ -439,7 +438,7 @@ def test_an_evaluation_loop_saves_for_backward_only_once():
     for _ in range(4):
         loss = nn.functional.cross_entropy(task.net(task.x), task.y)
         loss.item()
-        sizes.append(len(flushing.last_plan().plan.outputs))
+        sizes.append(len(engine.last_plan().plan.outputs))
     assert sizes[-1] == 1 and sizes[0] > 1
     loss.backward()
     expected = nn.functional.cross_entropy(task.net(task.x), task.y)
@@ -454,18 +453,18 @@ def test_small_logits_are_kept_as_an_output():
     """Fewer bytes than the weights they came from: the step gives them, nothing is copied."""
     task = Task(inputs=64, hidden=64)
     logits, loss = task.step()
-    outputs = flushing.last_plan().plan.outputs
+    outputs = engine.last_plan().plan.outputs
     assert logits.storage.type in outputs and loss.storage.type in outputs
-    before = flushing.last_plan()
+    before = engine.last_plan()
     logits.tolist()
-    assert flushing.last_plan() is before
+    assert engine.last_plan() is before
 
 
 def test_large_logits_stay_computable_from_a_copy_of_the_weights():
     """More bytes than the weights: the old weights are kept instead, and reading computes the logits then."""
     task = Task(inputs=4, hidden=4, classes=3, batch=2000)
     logits, loss = task.step()
-    outputs = flushing.last_plan().plan.outputs
+    outputs = engine.last_plan().plan.outputs
     assert logits.storage.type not in outputs
     weights = sum(p.storage.type.nbytes for p in task.net.parameters())
     grads = weights  # gradients stay readable too
@@ -479,7 +478,7 @@ def test_nothing_is_kept_for_names_that_are_gone():
     logits_type = task.step()[0].storage.type
     for _ in range(2):
         loss = task.step_for_the_loss()
-        assert logits_type not in flushing.last_plan().plan.outputs
+        assert logits_type not in engine.last_plan().plan.outputs
     assert loss.item() > 0
 
 
@@ -519,7 +518,7 @@ def test_a_new_learning_rate_or_batch_content_compiles_nothing():
 def test_a_batch_size_seen_before_compiles_nothing():
     task = Task()
     sizes = {n: (genesis.ones(n, 4) * 0.5, genesis.zeros(n, dtype=genesis.int64)) for n in (2, 5)}
-    flushing.materialize([t for pair in sizes.values() for t in pair])
+    engine.materialize([t for pair in sizes.values() for t in pair])
     for _ in range(3):
         for task.x, task.y in sizes.values():
             task.step()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import genesis
+from genesis import engine
 from genesis.codegen.cuda.emit import emit
-from genesis.engine import flushing
 from genesis.models import GPT, GPTConfig
 from tests.gpu.conftest import host_cuda
 
@@ -38,7 +38,7 @@ def losses(device: str, steps: int, read_first: bool) -> list[float]:
 
 def kernels() -> list[str]:
     """Kernels of attention in the plan that ran last."""
-    plan: Any = flushing.last_plan()
+    plan: Any = engine.last_plan()
     return sorted(emit(group).label for group in plan.schedule.groups if group.kind.startswith("attention"))
 
 

@@ -17,7 +17,7 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
 from genesis.codegen.cuda.kernel_ir import build
 from genesis.codegen.cuda.source import KernelSource
-from genesis.engine import backends, flushing, plans
+from genesis.engine import backends, plans
 from genesis.engine.backends import backend_named, cuda_backend
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
@@ -210,4 +210,3 @@ def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tupl
     finally:
         forget_plans()
         cuda_python_driver.install(None)
-        flushing._last = None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement
@@ -61,10 +61,10 @@ def test_strides() -> None:
 
 def test_values_and_steps() -> None:
     data = np.random.default_rng(0).standard_normal((LARGE, LARGE)).astype(np.float32)
-    flushing.flush([])  # what other tests left to be written is not part of this program
+    engine.flush([])  # what other tests left to be written is not part of this program
     a = genesis.tensor(data)
     result = a + a.t()  # of two orders: turned operands alone give a turned result, nothing to copy
     np.testing.assert_array_equal(result.numpy(), data + data.T)
-    plan = flushing.last_plan()
+    plan = engine.last_plan()
     assert plan is not None
     assert [group.nodes[0].op.name for group in plan.schedule.groups if group.kind != "view"] == ["cast", "add"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.ir.verify import verify
@@ -143,15 +143,15 @@ def test_programs(program, monkeypatch):
     arrays = [np.random.default_rng(i).standard_normal(shape).astype(np.float32)
               for i, shape in enumerate(((6, 4), (6, 4), (4,)))]
     plans = []
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         found = program(*map(genesis.tensor, arrays)).double().numpy()
     assigns = sum(node.op.name == "assign" for node in plans[0].stages["canonical"].nodes)
     assert assigns <= (6 if program.__name__ == "one_from_the_other" else 2)
     with monkeypatch.context() as patch:
         patch.setattr(genesis.passes.graph.reroll, "FEWEST", 1000)
-        flushing._plans.clear()
+        engine.reset()
         wanted = program(*map(genesis.tensor, arrays)).double().numpy()
-    flushing._plans.clear()
+    engine.reset()
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_a_loop_of_a_thousand_rows_is_two_kernels():
     genesis.eval(x)
     for i in range(1000):
         out[i] = x[i, ::10].sum()
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         assert out.tolist() == [250 * i + 100 for i in range(1000)]
     _, schedule, *_ = run_passes(plans[0].graph, backend_named("h200"))
     assert len(schedule.groups) <= 2
@@ -174,6 +174,6 @@ def test_rows_that_are_equal():
     for i in range(5):
         out[i] = x * x
     plans = []
-    with flushing.observe(plans.append):
+    with engine.observe(plans.append):
         assert out.tolist() == [[1, 4]] * 5
     assert sum(node.op.name == "assign" for node in plans[0].stages["canonical"].nodes) <= 1

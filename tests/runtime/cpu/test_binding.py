@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis.engine import flushing
+from genesis import engine
 from genesis.runtime.cpu.executor import CPUExecutor
 
 
@@ -25,7 +25,7 @@ def test_memory_that_is_collected_while_other_memory_is_bound(monkeypatch: pytes
         return forgets(self, index)
     x = genesis.ones(2, 2)
     genesis.eval(x)
-    assert run(x) == [6.0, 6.0] and flushing.last_plan() is not None
+    assert run(x) == [6.0, 6.0] and engine.last_plan() is not None
     circle: list[Any] = [x.storage.cell.memory, x]  # type: ignore[union-attr]
     circle.append(circle)
     other = genesis.ones(2, 2) * 2

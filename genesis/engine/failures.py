@@ -1,0 +1,83 @@
+"""What becomes of the storages when a program fails: its writes are dropped, what depends on them raises when read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from typing import Any
+
+from genesis.engine.capture import capture, program
+from genesis.engine.plan_lookup import backend_of, plan_for
+from genesis.engine.preparation import Flush
+from genesis.frontend.storage import Storage
+from genesis.ir.errors import Overwritten
+from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
+from genesis.ir.node import Node
+from genesis.ir.ops import leaves
+from genesis.ir.walk import computed, walk
+
+
+def give_up(flush: Flush, error: BaseException) -> BaseException:
+    """A program failed: drop its writes. Returns the error that says why."""
+    if isinstance(error, Overwritten):  # what needs the value never comes to be; all else stays to be computed
+        _fail_without_value(error, flush)
+        return error
+    misplaced = None if backend_of(flush.device).checks_indices else misplaced_in(error, flush.captured.order)
+    if misplaced is None:
+        _fail(error, flush, flush.outputs)
+        return error
+    node, error = misplaced  # what does not need that op stays to be computed
+    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])])
+    return error
+
+
+def _fail(error: BaseException, flush: Flush, outputs: list[Storage]) -> None:
+    """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
+    error = without_frames(error)
+    lost = {flush.content[storage] for storage in (*outputs, *flush.updates)}
+    for storage in flush.live:
+        node = storage._node
+        if node is not None and not storage.settled and not lost.isdisjoint(walk([node])):
+            storage.fail(error, node)
+    for storage in (*outputs, *flush.updates):
+        if not storage.settled:
+            storage.fail(error, flush.content[storage])
+
+
+def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, IndexOutOfRange] | None:
+    """The op of the failed program that was given an index outside, and the error that says so."""
+    if not isinstance(error, (IndexError, RuntimeError)):
+        return None
+
+    def value_of(index: Node) -> Any:
+        import numpy as np
+        if computed(index):
+            memory = index.buffer.memory  # type: ignore[union-attr]
+        else:
+            captured = capture([index], [], [])
+            memory, = plan_for(captured, index.type.device).run(captured.memories, captured.numbers)
+        value = np.empty(index.type.shape, index.type.dtype.numpy)
+        memory.copy_to_host(value)
+        return value
+    try:
+        return find_misplaced(walk(order), value_of)
+    except Exception:  # what the program failed of keeps it from being looked at again
+        return None
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """The same error, which tensors can keep without keeping alive all that its traceback refers to."""
+    try:
+        return copy(error).with_traceback(None)
+    except Exception:  # an error class of its own that cannot be copied
+        return error
+
+
+def _fail_without_value(error: BaseException, flush: Flush) -> None:
+    """What depends on an overwritten value raises this error when read."""
+    error = without_frames(error)
+    for storage in dict.fromkeys((*flush.outputs, *flush.updates, *flush.live)):
+        content = storage._node
+        if content is not None and not storage.settled and any(
+                node.op is leaves.data and not computed(node) for node in program([content])[0]):
+            storage.fail(error, content)

@@ -1,0 +1,84 @@
+"""The plan of a captured program: the one that this process has, or a new one.
+
+Recording imports this; what makes and keeps plans (`plans.py`) is imported when the first is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from genesis.config import config
+from genesis.engine.capture import Captured, constants
+from genesis.engine.state import engine_state
+from genesis.ir.types import Device
+
+if TYPE_CHECKING:
+    from genesis.codegen.base import Backend
+    from genesis.engine.compilation import Compiled
+
+
+class Superseded(BaseException):
+    """A signal handler or a finalizer has computed something since the program was captured: it is another one now."""
+
+
+def plan_for(captured: Captured, device: Device) -> Compiled:
+    """The plan of the captured program: the one of its structure, or a new one.
+
+    Raises:
+        Superseded: a plan was made, and meanwhile something else was computed.
+        CompilationFailed, Overwritten, ...: what compiling raises.
+    """
+    key = (device, config.key(), captured.key)
+    found = engine_state.plans.programs.get(key)
+    if found is None:
+        found = _new_plan(captured, device, key)
+    engine_state.last = found
+    return found
+
+
+def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
+    from genesis.engine import plans
+    ran = engine_state.ran
+    found = plans.find(captured, device, engine_state.plans.templates)
+    if ran != engine_state.ran:  # a handler computed what the program was made of: it may be another one
+        raise Superseded
+    engine_state.plans.programs.add(key, found)
+    constant = constants(captured.order)
+    found.constants = [position for position, node in enumerate(captured.order) if node in constant]
+    for observer in engine_state.observers:
+        observer(found)
+    return found
+
+
+def last_plan() -> Compiled | None:
+    """The plan that ran last: its stages, schedule and steps."""
+    return engine_state.last
+
+
+class observe:
+    """A context that calls `observer` with every plan built inside.
+
+    >>> import genesis
+    >>> plans = []
+    >>> with observe(plans.append):
+    ...     (genesis.ones(3) * 2).sum().item()
+    6.0
+    >>> len(plans)
+    1
+    """
+
+    def __init__(self, observer: Callable[[Compiled], None]):
+        self._observer = observer
+
+    def __enter__(self) -> None:
+        engine_state.observers.append(self._observer)
+
+    def __exit__(self, *error: object) -> None:
+        engine_state.observers.remove(self._observer)
+
+
+def backend_of(device: Device) -> Backend:
+    """The backend of a device."""
+    from genesis.engine import backends
+    return backends.backend_of(device)

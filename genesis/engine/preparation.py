@@ -1,0 +1,154 @@
+"""What a flush computes: what is asked for, all pending writes, and what live tensors could not be computed later."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from genesis.engine.capture import Captured, capture
+from genesis.engine.saved_values import Usage, note_use, save_for_backward
+from genesis.engine.state import engine_state
+from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
+from genesis.frontend.threads import others, others_record
+from genesis.ir.node import Node
+from genesis.ir.ops import control
+from genesis.ir.types import Device
+from genesis.ir.walk import computed, walk
+
+SMALL: Final = 4096
+"""Bytes of a value that is cheaper to keep than to think about, such as a loss."""
+
+
+@dataclass
+class Flush:
+    """One plan's worth of work: the program and the storages that it is for.
+
+    Attributes:
+        outputs: storages that get memory with their content.
+        updates: storages whose memory is overwritten with their new content.
+        snapshots: those of `updates` whose old content is copied first.
+        live: all uncomputed storages, which a failure may leave without their content.
+        saved: nodes whose values are kept for a backward, and who is to know about them.
+        content: what is computed for each storage: it may be written to meanwhile.
+        cells: of the updates, with their memories.
+        ran: how many programs had run before it was made.
+        doubtful: another thread may hold the old content of an update, unseen.
+        copies: of the old contents of cells, where it is doubtful.
+        compiled, results: its plan, and what that gave.
+        finished: the storages know of the results.
+    """
+
+    device: Device
+    outputs: list[Storage]
+    updates: list[Storage]
+    snapshots: list[Storage]
+    live: list[Storage]
+    captured: Captured
+    saved: tuple[list[Node], Usage | None]
+    content: dict[Storage, Node]
+    cells: dict[Storage, tuple[Cell, Any]]
+    ran: int
+    doubtful: bool
+    compiled: Any = None
+    results: Any = None
+    finished: bool = False
+    copies: dict[Cell, Any] = field(default_factory=dict)
+
+
+def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
+    """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
+    ran = engine_state.ran
+    updates = [s for s in live if s.cell is not None]
+    outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
+                                  *[s for s in live if s.writes and s.cell is None]]))
+    if not outputs and not updates:
+        return None
+    content = {s: s.node for s in (*outputs, *live)}
+    chosen, written = set(outputs), [content[s] for s in updates]
+    order = walk([*[content[s] for s in outputs], *written])
+    kept, snapshots = _still_needed(order, updates, [s for s in live if s.cell is None and s not in chosen], content)
+    outputs += kept
+    snapshots += [s for s in _needed_by_backwards(updates, live, content) if s not in snapshots]
+    cells: list[Any] = [s.cell for s in updates]
+    captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
+                       [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
+    note_use(captured.known)
+    doubtful = bool(updates) and others() > 0 and (others_record() or _moved_on(live, content))
+    return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
+                 {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful)
+
+
+def _moved_on(live: list[Storage], content: dict[Storage, Node]) -> bool:
+    """Has another thread recorded something since these contents were looked at?"""
+    return any(s._node is not content[s] for s in live) or any(
+        not s.settled and s not in content for s in live_pending() if s.type.device is live[0].type.device)
+
+
+def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
+                  rest_of: list[Storage], content: dict[Storage, Node]) -> tuple[list[Storage], list[Storage]]:
+    """What else the flush must keep, so that every live tensor stays readable.
+
+    Returns the storages to compute now, and the updated storages whose old content to copy. A
+    tensor that the program computes anyway is kept, and so is a gradient. Another one that needs
+    content about to be overwritten is computed now, or stays computable from copies of that
+    content, whichever takes fewer bytes.
+    """
+    kept: list[Storage] = []
+    rest: list[Storage] = []
+    for storage in rest_of:
+        (kept if storage.persistent and content[storage] in computed_here else rest).append(storage)
+    if all(s.type.nbytes <= SMALL and _is_in(computed_here, content[s]) for s in rest):
+        return kept + rest, []
+    overwritten = {id(s.cell): s for s in updates}
+    lost = _readers(walk([content[s] for s in rest], order=computed_here.copy()), overwritten)
+    dependent = [s for s in rest if content[s] in lost and not s.persistent]
+    kept += [s for s in rest if (s.persistent if content[s] in lost else _is_in(computed_here, content[s]))]
+    small = [s for s in dependent if s.type.nbytes <= SMALL]
+    if len(small) == len(dependent):
+        return kept + dependent, []
+    reached = walk([content[s] for s in dependent])
+    needed = list(dict.fromkeys(overwritten[id(node.buffer)] for node in reached if id(node.buffer) in overwritten))
+    if sum(s.type.nbytes for s in needed) < sum(s.type.nbytes for s in dependent):
+        return kept + small, needed
+    return kept + dependent, []
+
+
+def _is_in(computed_here: Container[Node], node: Node) -> bool:
+    """Is the value among these, or one of them whose history was forgotten, as a loss's after its backward?"""
+    return node in computed_here or (node.op is control.stop_gradient and node.inputs[0] in computed_here)
+
+
+def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: dict[Storage, Node]) -> list[Storage]:
+    """The updated storages whose old content a backward of a live tensor may have to read again.
+
+    Not those of leaf tensors: writing to what a backward needs is the program's error there.
+    """
+    stack = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
+    stack += [content[s] for s in live if content[s].needs_grad]
+    if not stack:
+        return []
+    overwritten = {id(s.cell): s for s in updates}
+    seen: set[Node] = set()
+    found: dict[Storage, None] = {}
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op is control.watch:
+            continue
+        seen.add(node)
+        if node.needs_grad or not computed(node):
+            stack.extend(node.inputs)
+        elif id(node.buffer) in overwritten:
+            found[overwritten[id(node.buffer)]] = None
+    return list(found)
+
+
+def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
+    """Which of these nodes, operands before users, need content of the overwritten cells (given by id)."""
+    found: set[Node] = set()
+    disjoint = found.isdisjoint
+    for node in order:
+        cell = node.buffer
+        if not disjoint(node.inputs) if cell is None or cell.memory is None else id(cell) in overwritten:
+            found.add(node)
+    return found

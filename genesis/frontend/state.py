@@ -1,0 +1,63 @@
+"""What is recorded and not computed, and counts of what happened to tensors: the frontend's state.
+
+It is one object of slots because every op reads it: an attribute of it costs what a global does.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from genesis.frontend.recording import Region
+    from genesis.frontend.session import Session
+    from genesis.frontend.storage import Storage
+    from genesis.frontend.tensor import Tensor
+    from genesis.ir.node import Node
+
+lock: Final = threading.RLock()
+"""Held while memory is computed, copied or handed out: by the engine, and by who reads what it computed."""
+
+# A fork waits for what another thread computes: its child finds everything as between two statements.
+os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+class FrontendState:
+    """What the frontend remembers. Of the counts only matters whether they moved.
+
+    Attributes:
+        pending: storages whose content may be ahead of their memory, in the order in which they got so.
+        differentiable: storages with computed content that a backward may go through.
+        volatile: leaves over memory that may change as soon as the user's call returns.
+        watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
+        crossings: (boundary, number of its output) by the number in the `watch` node of that output
+            (`genesis.frontend.boundaries`).
+        regions: the regions that are being recorded (`genesis.checkpoint`), the outermost first.
+        session: of the running capture, in whatever thread that runs (`session.active`).
+        touched: how often any storage was read into the program, written, settled or shared: what holds only while
+            storages are left alone holds while this stays.
+        tracked_writes: how often any storage got content that gradients flow through after it was made: where they
+            flow through no storage that stays at one time they flow through none while this stays.
+        grad_looks: how often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody
+            has while this stays.
+        rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
+    """
+
+    __slots__ = ("crossings", "differentiable", "grad_looks", "pending", "rebound", "regions", "session", "touched",
+                 "tracked_writes", "volatile", "watched")
+
+    def __init__(self) -> None:
+        self.pending: dict[weakref.ref[Storage], None] = {}
+        self.differentiable: dict[weakref.ref[Storage], None] = {}
+        self.volatile: list[Node] = []
+        self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self.crossings: dict[int, tuple[Any, int]] = {}
+        self.regions: list[Region] = []
+        self.session: Session | None = None
+        self.touched = self.tracked_writes = self.grad_looks = self.rebound = 0
+
+
+state: Final = FrontendState()
+"""The process's: tensors of all threads meet in one program."""

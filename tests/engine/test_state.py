@@ -1,0 +1,74 @@
+"""What the engine remembers is bounded, and a process can begin anew without losing what its tensors hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.engine.state import Cache, Plans, engine_state
+
+
+@pytest.fixture
+def few_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plans]:
+    """An engine that remembers four programs."""
+    plans = Plans()
+    plans.programs, plans.reads = Cache(4), Cache(4)
+    monkeypatch.setattr(engine_state, "plans", plans)
+    monkeypatch.setattr(engine_state, "usages", Cache(4))
+    yield plans
+
+
+def made(*sizes: int) -> list[int]:
+    """The sizes, of these in order, for which a plan was made."""
+    found: list[int] = []
+    for size in sizes:
+        with engine.observe(lambda plan, size=size: found.append(size)):  # type: ignore[misc]
+            assert (genesis.arange(size) + 1).sum().item() == size * (size + 1) // 2
+    return found
+
+
+def test_programs_whose_sizes_never_come_again_fill_no_memory(few_plans: Plans) -> None:
+    assert made(*range(1, 20)) == [*range(1, 20)]
+    assert len(few_plans.programs) <= 4 and len(few_plans.reads) <= 4
+    assert made(19, 18, 1) == [1]  # the latest are there, the first is made again
+
+
+def test_values_saved_for_a_backward_are_right_when_their_programs_were_forgotten(few_plans: Plans) -> None:
+    x = genesis.ones(3, requires_grad=True)
+    losses = [(x * i).exp().sum() for i in range(8)]
+    for loss in losses:
+        loss.item()
+    for size in range(1, 9):
+        y = genesis.ones(size, requires_grad=True)
+        y.exp().sum().item()
+    assert len(engine_state.usages) <= 4
+    losses[2].backward()
+    assert x.grad.tolist() == pytest.approx([2 * 7.38905609893065] * 3, rel=1e-6)  # float32
+
+
+def test_a_reset_engine_makes_every_plan_anew() -> None:
+    made(5)
+    assert made(5) == []
+    engine.reset()
+    assert engine.last_plan() is None
+    assert made(5) == [5]
+
+
+def test_a_reset_changes_no_tensor_and_drops_no_write() -> None:
+    x, y = genesis.zeros(2), genesis.ones(2)
+    genesis.eval(x)
+    x.add_(y)
+    later = x * 3
+    engine.reset()
+    assert x.tolist() == [1, 1] and later.tolist() == [3, 3]
+
+
+def test_the_oldest_go_first_and_several_at_once() -> None:
+    """Going one at a time, each addition would search past the holes that the ones before left."""
+    cache: Cache[int, int] = Cache(8)
+    for i in range(9):
+        cache.add(i, i)
+    assert list(cache) == [2, 3, 4, 5, 6, 7, 8]
