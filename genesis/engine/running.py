@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from genesis.engine.failures import give_up
-from genesis.engine.plan_lookup import Superseded, backend_of, plan_for
+from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.state import Execution, engine_state
 from genesis.engine.uncollected import uncollected
@@ -20,9 +20,9 @@ from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import Job, handled
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
-from genesis.ir.types import Device
 
 if TYPE_CHECKING:
+    from genesis.codegen.base import Backend
     from genesis.engine.compilation import Compiled
 
 
@@ -69,7 +69,7 @@ def _execute(flush: Flush, execution: Execution) -> None:
         kept = [(cell, memory.clone()) for storage, (cell, memory) in flush.cells.items()
                 if storage not in flush.snapshots] if flush.doubtful else []
         try:
-            flush.results = _undisturbed(lambda: compiled.run(memories, numbers), flush.device, execution)
+            flush.results = _undisturbed(lambda: compiled.run(memories, numbers), compiled.backend, execution)
         except BaseException:  # a signal handler's own, after all has run
             if execution.job is not None:
                 flush.results = execution.job.result
@@ -77,22 +77,23 @@ def _execute(flush: Flush, execution: Execution) -> None:
         flush.copies.update(kept)
 
 
-def overwrite(function: Callable[[], Any], device: Device) -> Any:
-    """Call what overwrites memory and tells the storages so, with the lock held, where nobody looks on."""
+def overwrite(function: Callable[[], Any], compiled: Compiled) -> Any:
+    """Call what runs a plan that overwrites memory, and tells the storages so, with the lock held, where nobody looks
+    on."""
     before = engine_state.executing
     with uncollected:
         try:
-            engine_state.executing = execution = Execution(device, overwrites=True)
-            return _undisturbed(function, device, execution)
+            engine_state.executing = execution = Execution(compiled.plan.device, overwrites=True)
+            return _undisturbed(function, compiled.backend, execution)
         finally:
             engine_state.ran += 1
             engine_state.executing = before
 
 
-def _undisturbed(function: Callable[[], Any], device: Device, execution: Execution) -> Any:
+def _undisturbed(function: Callable[[], Any], backend: Backend, execution: Execution) -> Any:
     """What the function returns: it runs in a thread of its own where a signal handler may interrupt this one. What a
     device does by itself, in the order of a thread's stream, belongs in that thread."""
-    if backend_of(device).asynchronous or not handled():
+    if backend.asynchronous or not handled():
         return function()
     execution.job = job = Job(function)
     job.wait()

@@ -87,7 +87,6 @@ class StepReplay:
             self._memories[i] = cell.memory
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
-        self._device = flush.device
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
         self._runs = [0]
         for storage in self._updated:
@@ -128,7 +127,7 @@ class StepReplay:
             self._refresh_memories()
         numbers = refresh(self._numbers, self._live)
         ours = bool(self._graded) and self._hold_alone(untouched)
-        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._device)
+        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._compiled)
 
     def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[Any], untouched: bool, ours: bool) -> list[Storage]:
         """Run the plan over its memories, and let everybody know what is in them now."""
