@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -50,3 +51,41 @@ def test_links_lead_to_files(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     broken = [target for target in LINK.findall(text) if not (page.parent / target).exists()]
     assert broken == []
+
+
+# Adding an op: the page's code is the code
+
+ADD_AN_OP = ROOT / "docs" / "contributing" / "add-an-op.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_op_that_the_page_adds_is_there_as_it_shows() -> None:
+    """Each block of code stands in one of the files that the page names, letter by letter."""
+    text = ADD_AN_OP.read_text(encoding="utf-8")
+    files = [ROOT / name for name in re.findall(r"`(genesis/[\w/]+\.py)`", text)]
+    sources = [file.read_text(encoding="utf-8") for file in files]
+    blocks = BLOCK.findall(text)
+    assert len(blocks) == 5
+    assert [block for block in blocks if not any(block in source for source in sources)] == []
+
+
+def test_the_page_on_adding_an_op_has_every_field_that_a_row_states() -> None:
+    from genesis.ir.ops.entry import pointwise
+    stated = {name for name, field in inspect.signature(pointwise).parameters.items()
+              if field.kind is inspect.Parameter.KEYWORD_ONLY}
+    rows = set(re.findall(r"^\| (\w+) \|", ADD_AN_OP.read_text(encoding="utf-8"), re.MULTILINE))
+    assert stated <= rows
+
+
+def test_the_op_of_the_page_is_one_call_on_the_cpu_and_a_line_of_a_loop_on_cuda() -> None:
+    shown = subprocess.run([sys.executable, "-m", "genesis", "ops", "entr"], capture_output=True, text=True, cwd=ROOT,
+                           timeout=120)
+    assert shown.returncode == 0, shown.stderr
+    assert "one torch call" in shown.stdout
+    assert "in a loop kernel" in shown.stdout
+
+
+def test_the_tests_that_the_page_names_are_there() -> None:
+    named = re.findall(r"\btests/[\w/]+(?:\.py)?", ADD_AN_OP.read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []

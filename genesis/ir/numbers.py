@@ -159,6 +159,11 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
+def entr(x: float) -> float:
+    """-x · log(x): 0 at 0, -∞ below."""
+    return -x * math.log(x) if x > 0 else 0.0 if x == 0 else -math.inf if x < 0 else x
+
+
 def gelu(x: float, approximate: str) -> float:
     """x · Φ(x), by erfc or by the formula with tanh."""
     if approximate == "tanh":

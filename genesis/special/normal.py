@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.tensor import Tensor
-from genesis.ops.comparison import isfinite, where
+from genesis.ir.ops import special
+from genesis.ops.common import pointwise_op
+from genesis.ops.comparison import where
 from genesis.ops.exponential import log1p
 from genesis.ops.out import into
 from genesis.ops.special import erfc, erfinv
@@ -22,11 +24,7 @@ def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.special.entr(genesis.tensor([0.0, 2.0, -1.0])).tolist()
     [0.0, -1.3862943649291992, -inf]
     """
-    def formula(x: Tensor) -> Tensor:
-        inside, zero = where(x > 0, x, 1.0), where(x == 0, x, 1.0)
-        outside = (where(isfinite(x) & (x < 0), x, -1.0) * 0).sqrt() - math.inf  # -inf, whose slope is NaN
-        return where(x > 0, -inside * inside.log(), where(x == 0, zero.sqrt(), where(x.isnan(), x, outside)))
-    return into(out, in_float64(formula, input))
+    return into(out, pointwise_op(special.entr, input, floating=True))
 
 
 def xlog1py(input: Operand, other: Operand, *, out: Tensor | None = None) -> Tensor:

@@ -82,6 +82,7 @@ POINTWISE: Final[dict[str, dict[str, str]]] = {
     "gcd": _row(int="g_gcd({0}, {1})"),
     "erfinv": _math("erfinv"),
     "lgamma": _math("lgamma"),
+    "entr": _row(float='tl.where({0} == 0, 0.0, tl.where({0} < 0, float("-inf"), {0} * libdevice.log({0}) * -1.0))'),
     "i0": _math("cyl_bessel_i0"),
     "i1": _math("cyl_bessel_i1"),
 }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.bounds import clamp
 from genesis.ir.ops.entry import pointwise
@@ -105,6 +106,20 @@ def _erfinv_value(x: Any) -> Any:
 erfinv: Op = _op("erfinv", "The inverse of erf.", each(reals(-0.9, 0.9)), _erfinv_value,
                  lambda g, x, y: g * (math.sqrt(math.pi) / 2) * exp(y * y), ulp=4,
                  weight=10, number=None, rounds=False, autocast=None, in_place=True)
+
+def _entr(x: Node) -> Node:
+    return where_(eq(x, literal(0)), 0.0, where_(lt(x, literal(0)), -math.inf, x * log(x) * -1.0))
+
+
+def _entr_value(x: Any) -> Any:
+    inside = -x * np.log(np.where(x > 0, x, 1.0))
+    return np.where(x > 0, inside, np.where(x == 0, 0.0, np.where(x < 0, -math.inf, x)))
+
+
+entr: Op = _op("entr", "-x · log(x): 0 at 0, -∞ below.",
+               each(positives(4), special=False).plus(case(Array((0.0, -0.0, 1.0, -2.0, math.inf, math.nan)))),
+               _entr_value, lambda g, x, y: g * (-1 - log(x)), decompose=_entr, ulp=2,
+               weight=8, number=numbers.entr, rounds=False, autocast=None, in_place=False)
 
 # Gamma
 

@@ -99,7 +99,8 @@ def _pointwise(node: Node, args: list[Any]) -> torch.Tensor:
         args = [v if t.dtype.name == "bool" and name == "where" and i == 0 else v.to(strong)
                 for i, (v, t) in enumerate(zip(args, types, strict=True))]
     wide = [v.float() if v.dtype in LOW else v for v in args]
-    found = _POINTWISE[name](*wide) if name in _POINTWISE else getattr(torch, name)(*wide)
+    home = torch if hasattr(torch, name) else torch.special
+    found = _POINTWISE[name](*wide) if name in _POINTWISE else getattr(home, name)(*wide)
     return found.to(dtype)
 
 
@@ -110,8 +111,7 @@ def _bool_or(by: Any, for_bool: Any) -> Any:
 _POINTWISE: dict[str, Any] = {
     "add": _bool_or(torch.add, torch.logical_or), "mul": _bool_or(torch.mul, torch.logical_and),
     "maximum": torch.maximum, "minimum": torch.minimum, "left_shift": torch.bitwise_left_shift,
-    "right_shift": torch.bitwise_right_shift, "relu": torch.relu, "div": torch.true_divide, "i1": torch.special.i1,
-    "ndtr": torch.special.ndtr,
+    "right_shift": torch.bitwise_right_shift, "relu": torch.relu, "div": torch.true_divide,
     "bitwise_not": torch.bitwise_not,
 }
 

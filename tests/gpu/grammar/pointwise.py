@@ -48,6 +48,7 @@ SMOOTH: dict[str, tuple[Run, float]] = {
         "exp", "exp2", "expm1", "acos", "asin", "atanh", "sinh", "cosh", "tan", "erfinv", "i0")},
     **{name: (lambda lib, x, name=name: getattr(lib, name)(above(x)), 8) for name in (
         "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma")},
+    "entr": (lambda lib, x: lib.special.entr(above(x)), 8),
     "acosh": (lambda lib, x: lib.acosh(above(x) + 0.5), 8),
     "logit": (lambda lib, x: lib.logit(lib.sigmoid(x) * 0.8 + 0.1), 8),
     "polygamma": (lambda lib, x: lib.polygamma(1, above(x)), 16),

@@ -201,6 +201,7 @@ POINTWISE: dict[str, Lowering] = {
     **{name: _unary(getattr(torch, name)) for name in _UNARY},
     **{name: _tensors(getattr(torch, name)) for name in _TENSORS},
     "i1": _unary(torch.special.i1),
+    "entr": _unary(torch.special.entr),
     "ndtr": Lowering(_ndtr, in_place=(0,)),
     "logit": Lowering(_logit, in_place=(0,), allocates=True),
     "polygamma": Lowering(_polygamma, supports=_not_float64, in_place=(0,), allocates=True),
