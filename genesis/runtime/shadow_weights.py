@@ -31,18 +31,18 @@ class ShadowWeight:
 copies: Final[dict[int, dict[DType, ShadowWeight]]] = {}
 """The id of a source → its copies by dtype. Empty in a process that trains nothing in mixed precision."""
 
-_sources: Final[dict[int, weakref.ref[Any]]] = {}
+_sources: Final[dict[int, weakref.ref[object]]] = {}
 
 version: Final = [0]
 """A count that grows whenever `copies` gets or loses an entry: who knows the number need not look again."""
 
 
-def find(source: Any, dtype: DType) -> ShadowWeight | None:
+def find(source: object, dtype: DType) -> ShadowWeight | None:
     """The copy of this memory, if there is one."""
     return copies.get(id(source), {}).get(dtype)
 
 
-def add(source: Any, dtype: DType, memory: Any) -> ShadowWeight:
+def add(source: object, dtype: DType, memory: Any) -> ShadowWeight:
     """Make this memory hold the source's copy, which is not written yet."""
     key = id(source)
     if key not in copies:
@@ -53,12 +53,12 @@ def add(source: Any, dtype: DType, memory: Any) -> ShadowWeight:
     return made
 
 
-def all_of(memories: Iterable[Any]) -> set[ShadowWeight]:
+def all_of(memories: Iterable[object]) -> set[ShadowWeight]:
     """The copies of these memories."""
     return {copy for memory in memories for copy in copies.get(id(memory), {}).values()}
 
 
-def overwritten(memories: Iterable[Any]) -> None:
+def overwritten(memories: Iterable[object]) -> None:
     """Mark the copies of these memories invalid: the memories have, or will have, another content."""
     for copy in all_of(memories):
         copy.valid = False

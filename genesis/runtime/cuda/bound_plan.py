@@ -11,12 +11,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 from genesis.ir.place import MemoryRef
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_tables import DeviceTables
-from genesis.runtime.cuda.driver import DeviceCopy, DriverError, GraphNode
+from genesis.runtime.cuda.driver import (
+    DeviceCopy,
+    Driver,
+    DriverError,
+    GraphHandle,
+    GraphNode,
+    PreparedLaunch,
+    StreamHandle,
+)
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.module import load
@@ -73,19 +80,19 @@ class BoundPlan:
         OutOfMemoryError: there is no memory for the tables.
     """
 
-    def __init__(self, steps: LoadedSteps, bases: Bases, stream: Any):
+    def __init__(self, steps: LoadedSteps, bases: Bases, stream: StreamHandle):
         self.uses = 0
         self.bases = dict(bases)
-        self.graph: Any = None
+        self.graph: GraphHandle = None
         self._gpu = driver()
         self._steps = steps
         self._retire = _retired().append
         self._tables = DeviceTables(steps.arguments.tables, bases, steps.device, stream)
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
         # Each step as the driver takes it; None until its first launch.
-        self._works: list[Any] = [None] * len(steps.steps)
+        self._works: list[PreparedLaunch | DeviceCopy | None] = [None] * len(steps.steps)
 
-    def move(self, bases: Bases, stream: Any) -> None:
+    def move(self, bases: Bases, stream: StreamHandle) -> None:
         """Use these memories' new addresses from now on. Work that the GPU was already given uses the old ones."""
         moved = {memory: base for memory, base in bases.items() if self.bases[memory] != base}
         if not moved:
@@ -99,7 +106,7 @@ class BoundPlan:
             if self.graph is not None:
                 self._gpu.update_node(self.graph, number, self._works[number])
 
-    def launch_each(self, stream: Any, blocking: bool) -> None:
+    def launch_each(self, stream: StreamHandle, blocking: bool) -> None:
         """Start the steps one by one.
 
         Args:
@@ -124,14 +131,14 @@ class BoundPlan:
                 origin = f" ({step.origin})" if isinstance(step, Launch) and step.origin else ""
                 raise RuntimeError(f"{label}{origin}: {error}") from error
 
-    def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """Each step's label, and a function that starts it alone on a stream."""
         gpu = self._gpu
         starts = [partial(gpu.copy, *work) if isinstance(work, DeviceCopy) else partial(gpu.launch, work)
                   for work in self._bound()]
         return list(zip(self._steps.labels, starts, strict=True))
 
-    def launch_graph(self, stream: Any) -> None:
+    def launch_graph(self, stream: StreamHandle) -> None:
         """Start the steps as one graph, built the first time: those that do not need each other may overlap."""
         if self.graph is None:
             _destroy_retired(self._gpu)
@@ -139,12 +146,12 @@ class BoundPlan:
             self.graph = pool_of(self._steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
         self._gpu.launch_graph(self.graph, stream)
 
-    def _bound(self) -> list[Any]:
+    def _bound(self) -> list[PreparedLaunch | DeviceCopy]:
         """All steps as the driver takes them."""
         self._works = [self._bind(number) if work is None else work for number, work in enumerate(self._works)]
         return self._works
 
-    def _bind(self, number: int) -> Any:
+    def _bind(self, number: int) -> PreparedLaunch | DeviceCopy:
         """The step as the driver takes it."""
         step = self._steps.steps[number]
         if isinstance(step, Copy):
@@ -158,12 +165,12 @@ class BoundPlan:
 
 
 @cached_per_driver
-def _retired() -> deque[Any]:
+def _retired() -> deque[GraphHandle]:
     """Graphs that nobody will launch again, and that work on the GPU may still use."""
     return deque()
 
 
-def _destroy_retired(gpu: Any) -> None:
+def _destroy_retired(gpu: Driver) -> None:
     retired = _retired()
     if retired:
         gpu.synchronize()  # a retired graph may still be running

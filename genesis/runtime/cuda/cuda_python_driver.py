@@ -18,8 +18,11 @@ from genesis.runtime.cuda.driver import (
     Driver,
     DriverError,
     DriverOutOfMemory,
+    EventHandle,
     GraphNode,
+    KernelHandle,
     LaunchArguments,
+    StreamHandle,
     require_capability,
 )
 from genesis.runtime.plan import KernelImage
@@ -202,95 +205,95 @@ class CudaDriver:
         free, total = self._check("cuMemGetInfo", self._cuda.cuMemGetInfo())
         return free, total
 
-    def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
+    def copy_to_device(self, address: int, host: int, nbytes: int, stream: StreamHandle) -> None:
         """Copy host to device. Pageable host memory is staged before this returns, so it may be reused at once."""
         self._check("cuMemcpyHtoDAsync", self._cuda.cuMemcpyHtoDAsync(address, host, nbytes, stream))
 
-    def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
+    def copy_to_host(self, host: int, address: int, nbytes: int, stream: StreamHandle) -> None:
         """Copy device to host. The bytes are there once the stream is synchronized."""
         self._check("cuMemcpyDtoHAsync", self._cuda.cuMemcpyDtoHAsync(host, address, nbytes, stream))
 
-    def copy(self, destination: int, source: int, nbytes: int, stream: Any) -> None:
+    def copy(self, destination: int, source: int, nbytes: int, stream: StreamHandle) -> None:
         """Copy device to device."""
         self._check("cuMemcpyDtoDAsync", self._cuda.cuMemcpyDtoDAsync(destination, source, nbytes, stream))
 
-    def fill(self, address: int, byte: int, nbytes: int, stream: Any) -> None:
+    def fill(self, address: int, byte: int, nbytes: int, stream: StreamHandle) -> None:
         """Set every byte of a range of memory."""
         self._check("cuMemsetD8Async", self._cuda.cuMemsetD8Async(address, byte, nbytes, stream))
 
-    def create_stream(self, priority: int = 0) -> Any:
+    def create_stream(self, priority: int = 0) -> StreamHandle:
         """A stream that does not wait for CUDA's legacy default stream. Lower numbers go first."""
         flag = self._cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
         return self._check("cuStreamCreateWithPriority", self._cuda.cuStreamCreateWithPriority(flag, priority))
 
-    def stream_number(self, stream: Any) -> int:
+    def stream_number(self, stream: StreamHandle) -> int:
         """The number by which other libraries know the stream."""
         return int(stream)
 
-    def foreign_stream(self, number: int) -> Any:
+    def foreign_stream(self, number: int) -> StreamHandle:
         """Another library's stream of this number; 1 is CUDA's legacy default stream, 2 the thread's default one."""
         return self._cuda.CUstream(number)
 
-    def destroy_stream(self, stream: Any) -> None:
+    def destroy_stream(self, stream: StreamHandle) -> None:
         """Destroy a stream. Its pending work still completes."""
         self._check("cuStreamDestroy", self._cuda.cuStreamDestroy(stream))
 
-    def synchronize_stream(self, stream: Any) -> None:
+    def synchronize_stream(self, stream: StreamHandle) -> None:
         """Wait until the stream's work is done."""
         self._check("cuStreamSynchronize", self._cuda.cuStreamSynchronize(stream))
 
-    def stream_is_done(self, stream: Any) -> bool:
+    def stream_is_done(self, stream: StreamHandle) -> bool:
         """Whether the stream has no work left."""
         return self._is_ready("cuStreamQuery", self._cuda.cuStreamQuery(stream))
 
-    def wait_event(self, stream: Any, event: Any) -> None:
+    def wait_event(self, stream: StreamHandle, event: EventHandle) -> None:
         """Make later work of the stream wait for the event's last record."""
         self._check("cuStreamWaitEvent", self._cuda.cuStreamWaitEvent(stream, event, 0))
 
-    def create_event(self, timing: bool) -> Any:
+    def create_event(self, timing: bool) -> EventHandle:
         """A new event; one that keeps no time is cheaper."""
         flags = self._cuda.CUevent_flags
         flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
         return self._check("cuEventCreate", self._cuda.cuEventCreate(flag))
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: EventHandle) -> None:
         """Destroy an event. A stream's pending wait for it stays."""
         self._check("cuEventDestroy", self._cuda.cuEventDestroy(event))
 
-    def record_event(self, event: Any, stream: Any) -> None:
+    def record_event(self, event: EventHandle, stream: StreamHandle) -> None:
         """Record the event: it happens when the stream's work so far is done."""
         self._check("cuEventRecord", self._cuda.cuEventRecord(event, stream))
 
-    def synchronize_event(self, event: Any) -> None:
+    def synchronize_event(self, event: EventHandle) -> None:
         """Wait for the event's last record."""
         self._check("cuEventSynchronize", self._cuda.cuEventSynchronize(event))
 
-    def event_is_done(self, event: Any) -> bool:
+    def event_is_done(self, event: EventHandle) -> bool:
         """Whether the event's last record has happened."""
         return self._is_ready("cuEventQuery", self._cuda.cuEventQuery(event))
 
-    def elapsed_ms(self, start: Any, end: Any) -> float:
+    def elapsed_ms(self, start: EventHandle, end: EventHandle) -> float:
         """Milliseconds between two recorded events."""
         return self._check("cuEventElapsedTime", self._cuda.cuEventElapsedTime(start, end))
 
-    def load_kernel(self, image: KernelImage) -> Any:
+    def load_kernel(self, image: KernelImage) -> KernelHandle:
         """The function of that name in the image's cubin. It stays loaded as long as the process."""
         module = self._check("cuModuleLoadData", self._cuda.cuModuleLoadData(image.cubin))
         return self._check("cuModuleGetFunction", self._cuda.cuModuleGetFunction(module, image.name.encode()))
 
-    def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
+    def allow_shared_memory(self, kernel: KernelHandle, nbytes: int) -> None:
         """Allow launches of the kernel with that many bytes of dynamic shared memory; 48 KiB need no permission."""
         attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._check("cuFuncSetAttribute", self._cuda.cuFuncSetAttribute(kernel, attribute, nbytes))
 
-    def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
+    def prepare_launch(self, kernel: KernelHandle, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> PackedLaunch:
         """A launch of a Triton kernel. CUDA reads as many bytes of each 8-byte value as the kernel declares: of a
         number that fits 32 bits, which the kernel takes as an i32, it reads the first four."""
         return PackedLaunch(kernel, grid, image.num_warps * THREADS_PER_WARP, image.shared_bytes, image.waits,
                             arguments.address, arguments)
 
-    def launch(self, prepared: PackedLaunch, stream: Any) -> None:
+    def launch(self, prepared: PackedLaunch, stream: StreamHandle) -> None:
         """Start the kernel; does not wait for it."""
         function, grid, threads, shared_bytes, early, addresses, _ = prepared
         config = self._launch_config()
@@ -375,7 +378,7 @@ class CudaDriver:
     def _context(self) -> Any:
         return self._contexts[self._thread.device]
 
-    def launch_graph(self, graph: CudaGraph, stream: Any) -> None:
+    def launch_graph(self, graph: CudaGraph, stream: StreamHandle) -> None:
         """Start the graph; does not wait for it."""
         status, = self._cuda.cuGraphLaunch(graph.executable, stream)
         if status:

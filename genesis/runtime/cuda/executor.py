@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
@@ -26,6 +26,7 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.bound_plan import BoundPlan, LoadedSteps
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import word_of
+from genesis.runtime.cuda.driver import StreamHandle
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
@@ -65,7 +66,7 @@ class CudaExecutor:
             steps.append(step)
         self._steps = LoadedSteps(plan, steps)
         self._pack = struct.Struct("<" + "".join(_NUMBER_FORMATS[type.dtype.kind] for type in plan.numbers)).pack
-        self._on: dict[Any, _PlanOnStream] = {}
+        self._on: dict[Stream, _PlanOnStream] = {}
 
     def run(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> list[CUDAStorage]:
         """Give the current stream the plan's work on these inputs; does not wait for it.
@@ -94,7 +95,7 @@ class CudaExecutor:
             shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
         return found.run(inputs, packed)
 
-    def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """Each step's label, and a function that starts it on a stream over the last run's memory; for profilers."""
         return self._on[current_stream(self.plan.device.index).handle].launches()
 
@@ -162,7 +163,7 @@ class _PlanOnStream:
         else:
             bound.launch_graph(stream)
 
-    def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """See `CudaExecutor.launches`."""
         assert self._bound is not None, "there was no run"
         return self._bound.launches()

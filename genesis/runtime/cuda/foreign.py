@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.driver import EventHandle, StreamHandle
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
 
@@ -30,7 +31,7 @@ class ForeignStream:
         """Make the other library's later work wait for our work so far."""
         self._wait(driver().foreign_stream(self._number), current_stream(self._device.index).handle)
 
-    def _wait(self, stream: Any, other: Any) -> None:
+    def _wait(self, stream: StreamHandle, other: StreamHandle) -> None:
         gpu = driver()
         gpu.use(self._device.index)
         event = gpu.create_event(timing=False)
@@ -47,7 +48,7 @@ class ForeignStorage(CUDAStorage):
 
     __slots__ = ("_let_go", "_owner", "_streams")
 
-    def __init__(self, address: int, nbytes: int, device: Device, owner: Any):
+    def __init__(self, address: int, nbytes: int, device: Device, owner: object):
         _drop_finished()
         self._block = None
         self.ptr, self.nbytes, self.device, self._owner = address, nbytes, device, owner
@@ -65,12 +66,12 @@ class ForeignStorage(CUDAStorage):
 
 
 @cached_per_driver
-def _unfinished() -> deque[tuple[list[Any], Any]]:
+def _unfinished() -> deque[tuple[list[EventHandle], object]]:
     """(events after our work, owner) for each memory that nobody here refers to any more, in order."""
     return deque()
 
 
-def _let_go(streams: Iterable[Stream], owner: Any) -> None:
+def _let_go(streams: Iterable[Stream], owner: object) -> None:
     """Drop the owner as soon as the streams' work so far is done: it may then use the memory for something else."""
     gpu, events = driver(), []
     for stream in streams:

@@ -7,8 +7,14 @@ lane (`memory_pool.Lane`): the stream in whose order it may be written again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from genesis.runtime.cuda.memory_lanes import Lane, Shelf
+    from genesis.runtime.cuda.memory_pool import MemoryPool
+    from genesis.runtime.cuda.stream import Stream
 
 
 class Segment:
@@ -16,7 +22,7 @@ class Segment:
 
     __slots__ = ("address", "first", "size", "small")
 
-    def __init__(self, address: int, size: int, small: bool, lane: Any):
+    def __init__(self, address: int, size: int, small: bool, lane: Lane):
         self.address, self.size, self.small = address, size, small
         self.first = Block(self, address, size, lane)
 
@@ -47,18 +53,18 @@ class Block:
     __slots__ = ("address", "after", "before", "free", "home", "lane", "pool", "segment", "shelf", "size", "source",
                  "units", "users")
 
-    home: Any  # set when the block is handed out, as are the four fields below
-    pool: Any
-    shelf: Any
-    source: Any
+    home: list[Block] | deque[Block]  # set when the block is handed out, as are the four fields below
+    pool: MemoryPool
+    shelf: Shelf | None
+    source: object
     units: int
 
-    def __init__(self, segment: Segment, address: int, size: int, lane: Any):
+    def __init__(self, segment: Segment, address: int, size: int, lane: Lane):
         self.segment, self.address, self.size, self.lane = segment, address, size, lane
         self.before: Block | None = None
         self.after: Block | None = None
         self.free = False
-        self.users: dict[Any, None] | None = None
+        self.users: dict[Stream, None] | None = None
 
     def split(self, size: int) -> Block:
         """Cut the block after its first `size` bytes; returns the rest as a block of its own."""

@@ -7,7 +7,7 @@ later work may use it without waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.runtime.cuda.memory_blocks import Block, FreeList
 from genesis.runtime.cuda.memory_sizes import (
@@ -22,6 +22,7 @@ from genesis.runtime.cuda.memory_sizes import (
 
 if TYPE_CHECKING:
     from genesis.runtime.cuda.memory_pool import MemoryPool
+    from genesis.runtime.cuda.stream import Stream
 
 SIZES_KNOWN: Final = 1 << 16
 """Sizes of requests that a lane remembers; after so many it starts over, so that a long process's table stays small."""
@@ -59,7 +60,7 @@ class Lane:
 
     __slots__ = ("_asked", "_large_sizes", "free", "loose", "pool", "quick", "shelves", "stream", "varied")
 
-    def __init__(self, pool: MemoryPool, stream: Any):
+    def __init__(self, pool: MemoryPool, stream: Stream | None):
         self.pool, self.stream = pool, stream
         self.varied = False
         self.shelves: dict[int, Shelf] = {}

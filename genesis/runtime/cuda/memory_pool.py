@@ -24,7 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import Driver, DriverOutOfMemory
@@ -32,6 +32,9 @@ from genesis.runtime.cuda.memory_blocks import Block, Segment
 from genesis.runtime.cuda.memory_lanes import Lane
 from genesis.runtime.cuda.memory_report import out_of_memory_message, size_text
 from genesis.runtime.cuda.memory_sizes import ALIGNMENT, MIB, SMALL_REQUEST, block_size, segment_size
+
+if TYPE_CHECKING:
+    from genesis.runtime.cuda.stream import Stream
 
 SLACK: Final = 256 * MIB
 """Bytes that may be reserved beyond the peak of held memory before shelves are emptied and streams made to wait: room
@@ -58,6 +61,13 @@ class PoolStats:
     segments_taken: int = 0  # segments allocated so far
     retries: int = 0  # driver failures after which cached memory was given up
     out_of_memory_errors: int = 0
+
+
+class Keeper(Protocol):
+    """Holds blocks only to be quick the next time."""
+
+    def let_go(self) -> None:
+        """Give back the blocks that nobody else holds."""
 
 
 class MemoryPool:
@@ -89,11 +99,11 @@ class MemoryPool:
         # attributes with no call between (CPython switches threads and collects garbage at calls and jumps back).
         self.held = self.peak = self.handed_out = 0
         self.idle = Lane(self, None)
-        self.keepers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.outside: dict[int, tuple[int, Any]] = {}
+        self.keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+        self.outside: dict[int, tuple[int, object]] = {}
         self._driver = driver
         self._poisons = driver.poisons
-        self._lanes: dict[Any, Lane] = {}
+        self._lanes: dict[Stream | None, Lane] = {}
         self._segments: list[Segment] = []
         self._reserved = self._peak_reserved = self._taken = self._retries = self._errors = 0
         self._limit: int | None = None
@@ -101,7 +111,7 @@ class MemoryPool:
         # Blocks that cannot go straight to a shelf: other streams used them, or the driver poisons fresh memory.
         self._returned: deque[Block] = deque()
 
-    def lane(self, stream: Any) -> Lane:
+    def lane(self, stream: Stream | None) -> Lane:
         """The lane of that stream: free memory whose reuse is ordered by the stream's work."""
         found = self._lanes.get(stream)
         if found is None:
@@ -109,7 +119,7 @@ class MemoryPool:
                 found = self._lanes.setdefault(stream, Lane(self, stream))
         return found
 
-    def allocate(self, nbytes: int, stream: Any = None, source: Any = None) -> Block:
+    def allocate(self, nbytes: int, stream: Stream | None = None, source: object = None) -> Block:
         """A block of at least `nbytes` > 0 bytes for work on `stream`. Its contents are undefined.
 
         Args:
@@ -120,7 +130,7 @@ class MemoryPool:
         """
         return self.allocate_in(self.lane(stream), nbytes, source)
 
-    def allocate_in(self, lane: Lane, nbytes: int, source: Any = None) -> Block:
+    def allocate_in(self, lane: Lane, nbytes: int, source: object = None) -> Block:
         """`allocate` for the lane's stream."""
         with self._lock:
             if self._returned:
@@ -142,7 +152,7 @@ class MemoryPool:
         self.held -= block.units
         block.home.append(block)
 
-    def used_on(self, block: Block, stream: Any) -> None:
+    def used_on(self, block: Block, stream: Stream) -> None:
         """Note that work on another stream uses the block: its memory is not reused before that work is done."""
         if stream is not block.lane.stream:
             block.users = {**(block.users or {}), stream: None}
@@ -193,7 +203,7 @@ class MemoryPool:
             self._errors += 1
             raise OutOfMemoryError(self._report(f"{error.call} needs more memory")) from error
 
-    def take_outside(self, address: int, nbytes: int, action: Callable[[], T], source: Any = None) -> T:
+    def take_outside(self, address: int, nbytes: int, action: Callable[[], T], source: object = None) -> T:
         """`reclaiming(action)` for an action that takes memory in no segment: the pool counts and limits that too.
 
         `nbytes` is a multiple of `ALIGNMENT`.
@@ -318,11 +328,12 @@ class MemoryPool:
             other.merge()
             block = other.cut(size)
             if block is not None:
+                assert lane.stream is not None and other.stream is not None  # only a pool of one lane has no streams
                 self._wait(lane.stream, other.stream)
                 return block
         return None
 
-    def _wait(self, stream: Any, other: Any) -> None:
+    def _wait(self, stream: Stream, other: Stream) -> None:
         """Make later work of `stream` wait for the work that `other` was given so far."""
         self._driver.use(other.device.index)  # a copy between GPUs may have left another one current
         event = self._driver.create_event(timing=False)
@@ -377,6 +388,7 @@ class MemoryPool:
             block = self._returned.popleft()
             lane = block.lane
             for user in block.users or ():
+                assert lane.stream is not None
                 self._wait(lane.stream, user)
             block.users, block.home = None, lane.loose if block.shelf is None else block.shelf.blocks
             block.home.append(block)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from genesis.runtime.cuda.memory_pool import MemoryPool
+    from genesis.runtime.cuda.stream import Stream
 
 HOLDERS_SHOWN: Final = 12
 """Lines of holders in a report; more hide the largest ones."""
@@ -34,7 +35,7 @@ class BlockInfo:
     size: int
     held: bool
     source: str | None
-    stream: Any
+    stream: Stream | None
     segment: int
     segment_size: int
     small: bool

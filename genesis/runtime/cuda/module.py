@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.driver import KernelHandle
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.plan import KernelImage
 
@@ -13,11 +14,11 @@ SHARED_BYTES_WITHOUT_PERMISSION: Final = 48 << 10
 
 
 @cached_per_driver
-def _loaded(device: int) -> dict[bytes, Any]:
+def _loaded(device: int) -> dict[bytes, KernelHandle]:
     return {}
 
 
-def load(image: KernelImage, device: int) -> Any:
+def load(image: KernelImage, device: int) -> KernelHandle:
     """The driver's handle of a kernel on GPU number `device`. Equal cubins are loaded once.
 
     Raises:

@@ -12,10 +12,11 @@ source's content (the first run; somebody else wrote to the source) is made anew
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
+from genesis.runtime.cuda.driver import StreamHandle
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
@@ -81,7 +82,7 @@ class ShadowWeightsExecutor:
                 copy.valid = not inputs[at].pinned  # others may write to memory whose address they know
         return found
 
-    def launches(self) -> list[tuple[str, Callable[[Any], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """See `CudaExecutor.launches`."""
         return self._body.launches()
 

@@ -49,7 +49,7 @@ class CUDAStorage:
 
     __slots__ = ("__weakref__", "_block", "_pinned", "device", "nbytes", "ptr")
 
-    def __init__(self, nbytes: int, device: Device, source: Any = None):
+    def __init__(self, nbytes: int, device: Device, source: object = None):
         # User code pays for making and dropping a storage with every tensor, so the usual case is written out here
         # (`benchmarks/allocator.py`): a block is on the shelf of its size, or of its class (`Lane.quick`). After `pop`
         # there are no calls: see `MemoryPool.__init__` for why the sums need no lock.
@@ -72,7 +72,7 @@ class CUDAStorage:
         if held > pool.peak:
             pool.peak = held
 
-    def _take(self, nbytes: int, device: Device, source: Any) -> None:
+    def _take(self, nbytes: int, device: Device, source: object) -> None:
         """The unusual cases: an empty storage, and whatever the pool has to look for."""
         self.ptr = 0
         if nbytes:
@@ -97,12 +97,12 @@ class CUDAStorage:
         self._pinned = pinned
 
     @property
-    def source(self) -> Any:
+    def source(self) -> object:
         """What the memory is for, as its maker or its last owner said."""
         return None if self._block is None else self._block.source
 
     @source.setter
-    def source(self, source: Any) -> None:
+    def source(self, source: object) -> None:
         if self._block is not None:
             self._block.source = source
 

@@ -10,11 +10,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_checks import raise_failed
+from genesis.runtime.cuda.driver import Driver, EventHandle, StreamHandle
 
 STREAMS_KEPT: Final = 32
 """Streams of a GPU and a priority, as many as torch has; after that `Stream()` hands them out again in turn."""
@@ -38,9 +39,9 @@ class Stream:
     __slots__ = ("__weakref__", "_driver", "device", "handle", "priority")
 
     device: Device
-    handle: Any
+    handle: StreamHandle
     priority: int
-    _driver: Any
+    _driver: Driver
 
     def __new__(cls, device: Device | str | int | None = None, priority: int = 0) -> Stream:
         """The next of the GPU's streams. They are never destroyed: memory and graphs are kept for each."""
@@ -119,7 +120,7 @@ class Event:
 
     def __init__(self, enable_timing: bool = False):
         self.enable_timing = enable_timing
-        self.handle: Any = None  # the driver's event, made by the first `record`, which knows the GPU
+        self.handle: EventHandle = None  # the driver's event, made by the first `record`, which knows the GPU
         self._driver = driver()
 
     def record(self, stream: Stream | None = None) -> None:

@@ -13,11 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
+from genesis.ir.types import Device
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
+from genesis.runtime.cuda.driver import StreamHandle
 from genesis.runtime.cuda.stream import Event, Stream, current_streams, when_switching
+
+
+class StreamMemory(Protocol):
+    """Memory of a GPU that streams share: `CUDAStorage` and `ForeignStorage`."""
+
+    device: Device
+
+    def record_stream(self, stream: Stream) -> None:
+        """Note that work on that stream uses the memory too."""
 
 
 class Use(NamedTuple):
@@ -45,7 +56,7 @@ class Order:
 
     def __init__(self) -> None:
         self.noted = False
-        self._users: WeakKeyDictionary[Any, _Users] = WeakKeyDictionary()
+        self._users: WeakKeyDictionary[StreamMemory, _Users] = WeakKeyDictionary()
         self._counts: dict[Stream, int] = {}
         self._waited: dict[tuple[Stream, Stream], int] = {}  # (waiting stream, other) → the other's last use waited for
         self._before: list[Use] = []  # work from the time when nothing was noted
@@ -57,7 +68,7 @@ class Order:
             self.noted = True
             self._before = [Use(stream, 0, _mark(stream)) for stream in current_streams()]
 
-    def wait(self, stream: Stream, reads: Iterable[Any], writes: Iterable[Any]) -> None:
+    def wait(self, stream: Stream, reads: Iterable[StreamMemory], writes: Iterable[StreamMemory]) -> None:
         """Make the stream wait for other streams' work on these memories, before it is given work that uses them."""
         if stream not in self._joined:
             self._joined.add(stream)
@@ -75,7 +86,7 @@ class Order:
                 if users.writer is not None:
                     self._wait_for(stream, users.writer)
 
-    def note(self, stream: Stream, reads: Sequence[Any], writes: Sequence[Any]) -> None:
+    def note(self, stream: Stream, reads: Sequence[StreamMemory], writes: Sequence[StreamMemory]) -> None:
         """Note that the stream was given work on these memories."""
         number = self._counts[stream] = self._counts.get(stream, 0) + 1
         use = Use(stream, number, _mark(stream))
@@ -87,7 +98,7 @@ class Order:
             users.writer, users.readers = use, {}
             memory.record_stream(stream)
 
-    def _users_of(self, memory: Any) -> _Users:
+    def _users_of(self, memory: StreamMemory) -> _Users:
         found = self._users.get(memory)
         if found is None:
             found = self._users[memory] = _Users()
@@ -120,7 +131,8 @@ def order() -> Order:
 
 
 @contextmanager
-def ordered(stream: Stream, reads: Sequence[Any] = (), writes: Sequence[Any] = ()) -> Iterator[Any]:
+def ordered(stream: Stream, reads: Sequence[StreamMemory] = (),
+            writes: Sequence[StreamMemory] = ()) -> Iterator[StreamHandle]:
     """The stream's handle, for work inside the block that reads and writes these memories."""
     uses = order()
     if any(memory.device is not stream.device for memory in (*reads, *writes)):
