@@ -50,8 +50,11 @@ class FoundGradients:
 def content(tensor: Any) -> Node:
     """The value that a tensor's gradient is the gradient of, as what was made of the tensor reads it."""
     with enable_grad():
-        node = tensor.storage.node
-        if node.op is not control.overwritten or tensor.leaf is not None:
+        detached = tensor.detached
+        node = tensor.storage.node if detached is None or detached.history is None else detached.history
+        if detached is not None and tensor.part is not None:
+            return read(tensor)
+        if tensor.leaf is not None or (detached is None and node.op is not control.overwritten):
             return read(tensor)
         while node.op is control.overwritten:  # written to without gradients: its history is that of before
             node = node.inputs[0]

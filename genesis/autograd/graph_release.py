@@ -21,8 +21,8 @@ def release_graph(tensor: Any) -> None:
 
     As in torch a graph that holds no values stays: a second backward through it is no error.
     """
-    storage = tensor.storage
-    node = storage._node
+    storage, detached = tensor.storage, tensor.detached
+    node = storage._node if detached is None else detached.history
     if not (tensor.part is None or isinstance(tensor.part, Layout)) or node is None or not node.needs_grad:
         return
     if node.op is control.watch:
@@ -32,6 +32,9 @@ def release_graph(tensor: Any) -> None:
     if state.session is not None and (running := session.active()) is not None:
         running.freed.append(node)
     tensor.leaf = FREED
+    if detached is not None:
+        detached.history = None
+        return
     if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
         storage.settle(storage.cell, content=node)
         return

@@ -9,6 +9,7 @@ from typing import Any, Final
 from genesis.engine.capture import Captured, capture
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
+from genesis.frontend.detached import live_histories
 from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
 from genesis.frontend.threads import others, others_record
 from genesis.ir.node import Node
@@ -125,6 +126,7 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: d
     Not those of leaf tensors: writing to what a backward needs is the program's error there.
     """
     stack = [s.node for s in live_differentiable() if s.settled and s.needs_grad]
+    stack += live_histories()
     stack += [content[s] for s in live if content[s].needs_grad]
     if not stack:
         return []

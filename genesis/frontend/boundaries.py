@@ -109,7 +109,7 @@ def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:
         storage.settle(storage.cell, node)
     else:
         storage.write(node)
-    tensor.leaf, tensor.detached, tensor.is_view = None, False, False
+    tensor.leaf, tensor.detached, tensor.is_view = None, None, False
 
 
 class RemovableHandle:

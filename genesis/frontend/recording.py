@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.frontend.state import state
@@ -39,8 +40,9 @@ class TensorBase:
         storage: the memory it looks at.
         type: shape, dtype and device of what it shows.
         part: the part of the storage that it shows, None for all of it.
-        leaf: number of the leaf tensor that reading it watches, or None.
-        detached: reading it stops gradients.
+        leaf: number of the leaf tensor that reading it watches, or None. Negative for a view that was taken under
+            no_grad of what requires grad: no gradient goes on from it.
+        detached: how gradients flow through a tensor that was detached, and its views; None for others.
     """
 
     __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "part", "storage", "type")
@@ -49,7 +51,7 @@ class TensorBase:
     type: TensorType
     part: View | None
     leaf: int | None
-    detached: bool
+    detached: Detached | None
     is_view: bool
     _grad: Any
 
@@ -88,7 +90,11 @@ def read(tensor: TensorBase) -> Node:
             if state.regions:
                 node = entered(storage, node)
             return node if part is None or not part.turned else note(node, part)
-    elif node.needs_grad and (tensor.detached or not mode.enabled):
+        if node.needs_grad:
+            node = make(control.stop_gradient, (node,))
+    elif tensor.detached is not None:
+        node = tensor.detached.read(node)
+    elif node.needs_grad and not mode.enabled:
         node = make(control.stop_gradient, (node,))
     part = tensor.part
     if part is None:
@@ -139,7 +145,7 @@ def operand(x: Any) -> Node:
     return number(plain)
 
 
-_READ_THROUGH = frozenset({control.watch, *VIEWS})
+_READ_THROUGH = frozenset({control.watch, control.overwritten, *VIEWS})
 
 
 def wrap(node: Node) -> Tensor:
@@ -158,8 +164,8 @@ def wrap(node: Node) -> Tensor:
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
     tensor.type, tensor.part = kind, part
-    tensor._grad = tensor.leaf = None
-    tensor.detached = tensor.is_view = False
+    tensor._grad = tensor.leaf = tensor.detached = None
+    tensor.is_view = False
     for region in state.regions:
         if region.here():
             region.own.add(tensor.storage)
@@ -194,8 +200,8 @@ def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     """A new tensor that shows a part of an existing storage."""
     tensor = object.__new__(_tensor_class)
     tensor.storage, tensor.type, tensor.part = storage, type, part
-    tensor._grad = tensor.leaf = None
-    tensor.detached = tensor.is_view = False
+    tensor._grad = tensor.leaf = tensor.detached = None
+    tensor.is_view = False
     return tensor  # type: ignore[return-value]
 
 
@@ -269,9 +275,7 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     storage = tensor.storage
     freed = tensor.leaf == FREED
     if tensor.leaf is not None and mode.enabled and not freed:
-        what = "a view of a leaf" if tensor.is_view else "a leaf"
-        raise failure("in-place write", f"{what} variable that requires grad is being used in an in-place operation",
-                      [("tensor", tensor)], hint="write under genesis.no_grad(), or to a clone()")
+        raise _refused(tensor)
     if storage.inference and not mode.inference:
         raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
                       [("tensor", tensor)], hint="write to a clone() of it")
@@ -280,17 +284,32 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
                       hint="use the out-of-place op")
     if freed and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
         node = make(control.stop_gradient, (node,))
-    if tensor.part is None and not storage.needs_grad:
+    detached = tensor.detached
+    if detached is not None and not node.needs_grad and detached.history is None and not storage.needs_grad:
+        detached = None  # nothing that gradients flow through
+    if tensor.part is None and detached is None and not storage.needs_grad:
         if since is not None:
             return storage.replace(node, *since, later)
         storage.write(node, later)
         return True
     while True:
         content, writes = since or content_of(storage)
-        if storage.replace(_whole(tensor, node, replaces, uniform), content, writes, later):
+        whole = _whole(tensor, node, replaces, uniform)
+        if storage.replace(whole, content, writes, later) if detached is None else (
+                detached.replace(storage, whole, content, writes, later)):
             return True
         if since is not None:
             return False
+
+
+def _refused(tensor: TensorBase) -> Exception:
+    """Why this tensor is not written to while gradients are tracked."""
+    what, hint = "a leaf variable that requires grad is", "write under genesis.no_grad(), or to a clone()"
+    if tensor.leaf < 0:  # type: ignore[operator]
+        what, hint = "a view that was taken under no_grad is", "take the view and write to it both inside, or outside"
+    elif tensor.is_view:
+        what = "a view of a leaf variable that requires grad is"
+    return failure("in-place write", f"{what} being used in an in-place operation", [("tensor", tensor)], hint=hint)
 
 
 def content_of(storage: Storage) -> tuple[Node | None, int]:
@@ -302,8 +321,11 @@ def content_of(storage: Storage) -> tuple[Node | None, int]:
 def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Node:
     """The storage's content after a value is written through the tensor."""
     before = whole = tensor.storage.node
-    hidden = before.needs_grad and (tensor.detached or not mode.enabled)
-    if hidden:
+    detached = tensor.detached
+    hidden = detached is None and before.needs_grad and not mode.enabled
+    if detached is not None:
+        whole = detached.read(whole)
+    elif hidden:
         whole = make(control.stop_gradient, (whole,))
     if tensor.part is not None:
         try:

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from genesis.frontend.detached import Detached
     from genesis.frontend.recording import Region
     from genesis.frontend.session import Session
     from genesis.frontend.storage import Storage
@@ -29,6 +30,7 @@ class FrontendState:
 
     Attributes:
         pending: storages whose content may be ahead of their memory, in the order in which they got so.
+        histories: detached tensors that have a history of their own, which a backward may go through.
         differentiable: storages with computed content that a backward may go through.
         volatile: leaves over memory that may change as soon as the user's call returns.
         watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
@@ -45,12 +47,13 @@ class FrontendState:
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
-    __slots__ = ("crossings", "differentiable", "grad_looks", "pending", "rebound", "regions", "session", "touched",
-                 "tracked_writes", "volatile", "watched")
+    __slots__ = ("crossings", "differentiable", "grad_looks", "histories", "pending", "rebound", "regions", "session",
+                 "touched", "tracked_writes", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[weakref.ref[Storage], None] = {}
         self.differentiable: dict[weakref.ref[Storage], None] = {}
+        self.histories: dict[weakref.ref[Detached], None] = {}
         self.volatile: list[Node] = []
         self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}

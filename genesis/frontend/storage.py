@@ -355,6 +355,11 @@ class View:
         """The same part, shown by a leaf tensor: its gradient has the part's shape, not the whole's."""
         return type(self)(self.strides, self.offset, self.steps, len(self.steps))
 
+    @property
+    def is_leaf(self) -> bool:
+        """True if it is the part that a leaf tensor shows, not a view of that."""
+        return self.leaf_steps == len(self.steps)
+
     def read(self, whole: Node) -> Node:
         """The part, given the whole."""
         for op, attrs in self.steps:

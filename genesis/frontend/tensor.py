@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
+from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.recording import FREED, TensorBase, over, set_tensor_class, show
+from genesis.frontend.recording import TensorBase, over, set_tensor_class, show
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
 from genesis.ir.errors import failure
@@ -114,7 +115,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
         """True if gradients with respect to this tensor, or through it, are tracked."""
         if self.leaf is not None:
             return True
-        return not self.detached and self.storage.needs_grad
+        if self.detached is not None:
+            return self.detached.history is not None
+        return self.storage.needs_grad
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -122,7 +125,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Make this leaf tensor want gradients (or no more). Returns itself."""
-        if requires_grad == self.requires_grad:
+        if requires_grad == self.requires_grad and (self.leaf is None or self.leaf >= 0 or not requires_grad):
             return self
         if not requires_grad:
             if not self.is_leaf:
@@ -130,6 +133,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
                               [("tensor", self)], hint="use detach()")
             session.rebound()
             self.leaf = None
+            if self.detached is None and self.storage.needs_grad:  # by what others make of the memory
+                self.detached = Detached()
             return self
         if not self.type.dtype.is_floating_point:
             raise failure("requires_grad_", "only Tensors of floating point dtype can require gradients",
@@ -140,7 +145,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
                           "not allowed", [("tensor", self)], hint="use a clone() of it")
         session.rebound()
         known = next((number for number, tensor in state.watched.items() if tensor is self), None)  # of an earlier time
-        self.leaf, self.detached, self.is_view = known or new_leaf(self), False, False
+        self.leaf, self.detached, self.is_view = known or new_leaf(self), None, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
         return self
@@ -148,7 +153,11 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @property
     def is_leaf(self) -> bool:
         """True unless it was computed from tensors that require grad."""
-        return not self.requires_grad or (self.leaf is not None and self.leaf != FREED and not self.is_view)
+        if not self.requires_grad:
+            return True
+        if not self.leaf:  # None or FREED
+            return False
+        return not self.is_view or (self.leaf < 0 and (self.part is None or self.part.is_leaf))
 
     @property
     def grad(self) -> Any:
@@ -189,7 +198,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def detach(self) -> Any:
         """The same memory, without gradients."""
         result = over(self.storage, self.type, self.part)
-        result.detached = True
+        result.detached = Detached()
         return result
 
     def detach_(self) -> Any:
@@ -201,7 +210,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         session.rebound()
         if self.is_view:
             raise failure("detach_", "Can't detach views in-place", [("tensor", self)], hint="use detach()")
-        self.leaf, self.detached, self.is_view = None, True, False
+        self.leaf, self.detached, self.is_view = None, Detached(), False
         return self
 
     @property
@@ -213,8 +222,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def data(self, value: Tensor) -> None:
         session.rebound()
         show(self, value)
-        if self.leaf is None and value.requires_grad:  # the value's history is not taken over
-            self.detached = True
+        if self.leaf is None:  # the value's history is not taken over
+            self.detached = Detached()
 
     # Reading
 

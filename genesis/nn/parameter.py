@@ -31,8 +31,8 @@ class Parameter(Tensor):
         self = object.__new__(cls)
         self.storage, self.type = source.storage, source.type
         self.part = None if source.part is None else source.part.of_leaf()
-        self.detached, self.is_view = False, False
-        self._grad = None
+        self._grad = self.detached = None
+        self.is_view = False
         self.leaf = new_leaf(self) if requires_grad else None
         return self
 

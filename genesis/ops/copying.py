@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from typing import Any
 
+from genesis.frontend.detached import Detached
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.recording import TensorBase, over
@@ -82,7 +83,7 @@ class CopyingMethods(TensorBase):
         storage = memo.get(id(self.storage))
         if storage is None:
             whole = over(self.storage, self.storage.type, None)
-            whole.detached = True
+            whole.detached = Detached()
             storage = memo[id(self.storage)] = whole.clone().storage  # type: ignore[attr-defined]
         names = deepcopy(_attributes(self), memo)
         copied = memo[id(self)] = _rebuilt(type(self), storage, self.type, self.part, self.requires_grad, names)

@@ -13,7 +13,7 @@ from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
 from genesis.ops.common import axis_in, shape_of
 from genesis.ops.out import into
-from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze
+from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, sliced, strides_of, unsqueeze, untracked
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -130,6 +130,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device),
                   View(strides, start, ((STRIDED, (shape, strides, start)),)))
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    if not mode.enabled:
+        untracked(result, input)
     return result
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
-from genesis.frontend.recording import TensorBase, emit, over, owned, read, update, wrap, wrap_laid_out
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.recording import TensorBase, emit, leaf_numbers, over, owned, read, update, wrap, wrap_laid_out
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
@@ -34,10 +35,20 @@ def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = Non
     return view_geometry.is_row_major(input.type, input.part, order)
 
 
+def untracked(view: Any, input: Any) -> None:
+    """Note on a view that was taken under `no_grad`: it requires grad if the input does, and no gradient goes on."""
+    if input.requires_grad:
+        view.leaf = -next(leaf_numbers)
+        if view.part is not None:
+            view.part = view.part.of_leaf()
+
+
 def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    if not mode.enabled:
+        untracked(result, input)
     return result
 
 

@@ -276,13 +276,15 @@ def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
                 return
             if other.storage is value.storage:
                 raise NotReplayable("two arguments share memory")
+        if value.detached is not None and value.detached.history is not None:
+            raise NotReplayable("an argument was detached, and written to with what requires grad: pass its clone()")
         part = value.part
         if part is not None and (part.__class__ is not Layout or value.leaf is not None):
             raise NotReplayable("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
         key.append(value.type if part is None else (value.type, part.strides, part.steps))
-        key.append((value.leaf is None, value.leaf == FREED, value.detached, value.storage.needs_grad, value.__class__,
-                    value.is_view, value.storage.inference))
+        key.append((value.leaf is None, value.leaf == FREED, value.detached is None,
+                    value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
         if value.__dict__:
             for name, item in set_by_the_user(value).items():
                 key.append(name)

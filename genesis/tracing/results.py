@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
+from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import FREED, TensorBase, over
 from genesis.frontend.storage import Storage, View
@@ -23,7 +24,7 @@ class _Out:
     type: Any
     part: View | None
     leaf: int | None
-    detached: bool
+    detached: int | None
     is_view: bool
 
 
@@ -84,7 +85,7 @@ class Result:
 
     def _tensor(self, x: Any) -> _Out:
         if id(x) in self._arguments:
-            return _Out(self._arguments[id(x)], 0, x.type, None, None, False, False)
+            return _Out(self._arguments[id(x)], 0, x.type, None, None, None, False)
         if type(x) is not Tensor:
             raise NotReplayable(f"it returns a new {type(x).__name__}")
         if set_by_the_user(x):
@@ -100,7 +101,8 @@ class Result:
             raise NotReplayable("it returns a tensor with a gradient")
         if storage not in self.fresh:
             self.fresh.append(storage)
-        return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, x.detached, x.is_view)
+        detached = None if x.detached is None else id(x.detached)
+        return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, detached, x.is_view)
 
     def free(self, is_freed: Callable[[Node], bool]) -> None:
         """The results are those of a step, which has no node that a backward could go through.
@@ -109,7 +111,7 @@ class Result:
         """
         through = [i for i, s in enumerate(self.fresh) if s.needs_grad]
         for at, out in enumerate(self._outs):
-            if out.argument is None and out.fresh in through and out.leaf is None and not out.detached:
+            if out.argument is None and out.fresh in through and out.leaf is None and out.detached is None:
                 if not is_freed(self.fresh[out.fresh].node):
                     raise NotReplayable("it returns a value that gradients flow through, and ends a step")
                 self._outs[at] = replace(out, leaf=FREED)
@@ -119,12 +121,15 @@ class Result:
         for i, inference in self._inference:
             fresh[i].inference = inference
         made = []
+        families: dict[int, Detached] = {}
         for out in self._outs:
             if out.argument is not None:
                 made.append(tensors[out.argument])
                 continue
             x = over(fresh[out.fresh], out.type, out.part)
-            x.leaf, x.detached, x.is_view = out.leaf, out.detached, out.is_view
+            x.leaf, x.is_view = out.leaf, out.is_view
+            if out.detached is not None:
+                x.detached = families.setdefault(out.detached, Detached())
             made.append(x)
         return made[0] if self._single else self._build(self.tree, made)
 

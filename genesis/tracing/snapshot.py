@@ -249,4 +249,4 @@ def set_by_the_user(x: Any) -> dict[str, Any]:
 
 def tensor_identity(x: Any) -> tuple[Any, ...]:
     """What makes reading a tensor the same program: its memory, the part it shows, how gradients flow."""
-    return (x.storage, x.type, x.part, x.leaf, x.detached)
+    return (x.storage, x.type, x.part, x.leaf, x.detached, x.detached is not None and x.detached.history is not None)

@@ -114,6 +114,153 @@ def data_takes_no_history_over(T, nn, optim, np):
     return marks(x, x * 2)
 
 
+def _computed(T):
+    w = T.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    return w, w * 3
+
+
+def gradients(T, y, *xs):
+    """d(sum y)/dx of each, None where y does not depend on it; or that it is refused."""
+    if not y.requires_grad:
+        return "no gradient"
+    try:
+        return T.autograd.grad(y.sum(), xs, retain_graph=True, allow_unused=True)
+    except RuntimeError:
+        return "refused"
+
+
+WRITES = {
+    "copy_": lambda T, d, u: d.copy_(u),
+    "add_": lambda T, d, u: d.add_(u),
+    "mul_": lambda T, d, u: d.mul_(u),
+    "addcmul_": lambda T, d, u: d.addcmul_(u, u),
+    "fill_": lambda T, d, u: d.fill_(u.sum()),
+    "setitem": lambda T, d, u: d.__setitem__(slice(None), u),
+    "setitem of a row": lambda T, d, u: d.__setitem__(0, u[1]),
+    "setitem by a mask": lambda T, d, u: d.__setitem__(d > 4, u.sum()),
+    "masked_fill_": lambda T, d, u: d.masked_fill_(d > 4, u.sum()),
+    "index_add_": lambda T, d, u: d.index_add_(0, T.tensor([1, 0]), u),
+    "a row's add_": lambda T, d, u: d[1].add_(u[0]),
+    "its transpose's copy_": lambda T, d, u: d.t().copy_(u),
+    "twice": lambda T, d, u: d.add_(u).mul_(u),
+    "a constant after it": lambda T, d, u: d.mul_(u).fill_(2.0),
+    "without gradients": lambda T, d, u: d.mul_(2),
+    "under no_grad": lambda T, d, u: T.no_grad()(d.mul_)(u),
+}
+
+DETACH = {
+    "detach": lambda T, y: y.detach(),
+    "data": lambda T, y: y.data,
+    "detach of a detached one": lambda T, y: y.detach().detach(),
+    "detach of a leaf": lambda T, y: y.detach().requires_grad_().detach(),
+}
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["pending", "read"])
+@pytest.mark.parametrize("detach", DETACH)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_through_a_detached_tensor_is_its_history_alone(write, detach, read):
+    """Others see the value; their gradient is that of before."""
+    def program(T, nn, optim, np):
+        w, y = _computed(T)
+        u = T.tensor([[0.5, 0.25], [2.0, 1.0]], requires_grad=True)
+        d = DETACH[detach](T, y)
+        row = d[0]
+        WRITES[write](T, d, u)
+        if read:
+            d.sum().item()
+        seen = [marks(w, y, d, row, d[0], y[0])]
+        for x in (y, d, row, d * 2, d * d, y * 2, d[1], row * d[1], d.detach()):
+            seen.append((gradients(T, x, w), gradients(T, x, u), gradients(T, x, w, u)))
+            if read:
+                x.sum().item()
+        return seen
+    check(program)
+
+
+@program
+def a_parameter_is_written_through_its_data(T, nn, optim, np):
+    w = T.tensor([1.0, 2.0], requires_grad=True)
+    v = T.tensor([3.0, 4.0], requires_grad=True)
+    d = w.data
+    d.mul_(v)
+    (w * 2).sum().backward()
+    first = marks(w, d), w.grad, v.grad
+    (d * d).sum().backward()
+    return first, w.grad, v.grad
+
+
+@program
+def two_detached_tensors_have_two_histories(T, nn, optim, np):
+    w, y = _computed(T)
+    a, b = y.detach(), y.detach()
+    u, v = T.tensor(2.0, requires_grad=True), T.tensor(5.0, requires_grad=True)
+    a.add_(u)
+    b.add_(v)
+    y.sub_(1)
+    return marks(y, a, b), [gradients(T, x, w, u, v) for x in (y, a, b, a + b, a + b + y)]
+
+
+@program
+def sums_are_kept_beside_a_loss(T, nn, optim, np):
+    w, loss = _loss(T)
+    total = loss.detach()
+    for _ in range(3):
+        total += (w * w).sum()
+        loss.item()
+    total.backward()
+    return marks(total, loss, w), w.grad
+
+
+@program
+def detached_in_place_then_written_to(T, nn, optim, np):
+    w, y = _computed(T)
+    y.detach_()
+    before = marks(y, y[0])
+    y.mul_(w)
+    return before, marks(y, y[0]), gradients(T, y, w), gradients(T, y[0], w)
+
+
+@program
+def data_that_is_another_tensors_takes_no_history_over(T, nn, optim, np):
+    w, y = _computed(T)
+    x = T.zeros(2, 2)
+    x.data = y.detach()
+    return marks(x, y), gradients(T, x * 2, w)
+
+
+@program
+def a_leaf_over_computed_memory_is_read_under_no_grad(T, nn, optim, np):
+    _, y = _computed(T)
+    d = y.detach().requires_grad_()
+    with T.no_grad():
+        z = d * 2
+    d.requires_grad_(False)
+    return marks(z, d), marks(d * 2)
+
+
+@program
+def a_view_from_no_grad_has_no_gradient(T, nn, optim, np):
+    w, y = _computed(T)
+    with T.no_grad():
+        views = [w[0], y[0], w.t(), y.view(4), y.as_strided((2,), (1,))]
+    seen = marks(*views), marks(views[0][0]), [gradients(T, v * 2, w) for v in views]
+    for v in views:
+        seen += marks(v * 2), refused(lambda v=v: v.mul_(2))
+    return seen
+
+
+@program
+def a_view_from_no_grad_is_written_under_no_grad(T, nn, optim, np):
+    w, y = _computed(T)
+    with T.no_grad():
+        w[0].mul_(2)
+        y[1].add_(1)
+        y.t()[1].mul_(3)
+    (y * 2).sum().backward()
+    return marks(w, y), w.grad
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(program):
     check(program)

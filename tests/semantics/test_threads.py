@@ -15,6 +15,7 @@ import pytest
 
 import genesis
 from genesis import nn, optim
+from genesis.frontend.threads import others_record
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +115,26 @@ def test_reading_what_another_thread_overwrites() -> None:
             last = max(found)
     together(write, read, read)
     assert x[5].item() == 40
+
+
+def test_an_op_that_another_thread_is_in_is_seen() -> None:
+    """It may have looked at a content that is about to be overwritten, in whatever room of Genesis it is."""
+    inside, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        """A size that takes its time to say what it is."""
+
+        def __index__(self) -> int:
+            inside.set()
+            leave.wait(10)
+            return 2
+    thread = threading.Thread(target=lambda: genesis.ones(4).narrow(0, 0, Slow()))  # type: ignore[arg-type]
+    thread.start()
+    assert inside.wait(10)
+    seen = others_record()
+    leave.set()
+    thread.join(10)
+    assert seen
 
 
 def test_gradients_of_one_leaf() -> None:

@@ -1,0 +1,81 @@
+"""The history of a detached tensor.
+
+`y.detach()` shows y's memory and has no history, until it is written to with what requires grad: then that write is its
+history and that of its views, and not y's, whose gradient goes on as if nothing had been written.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from genesis.frontend import session
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.state import state
+from genesis.frontend.storage import Storage
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control
+
+
+class Detached:
+    """How gradients flow through a detached tensor and its views.
+
+    Attributes:
+        history: a node of the whole storage's type that is differentiated for what they read, None for no gradient.
+    """
+
+    __slots__ = ("__weakref__", "history")
+
+    def __init__(self) -> None:
+        self.history: Node | None = None
+
+    def read(self, content: Node) -> Node:
+        """The storage's content, as the detached tensor reads it."""
+        if content.needs_grad:
+            content = make(control.stop_gradient, (content,))
+        history = self.history
+        if history is None or not mode.enabled:
+            return content
+        _refuse()
+        return make(control.overwritten, (history, content))
+
+    def replace(self, storage: Storage, written: Node, content: Node | None, writes: int,
+                later: list[Storage] | None) -> bool:
+        """Write to the storage through the detached tensor: `Storage.replace`, and the history is that of the write.
+
+        What looks at the memory without being detached keeps the history that it has.
+        """
+        before, history = storage.node, self.history
+        value = make(control.stop_gradient, (written,)) if written.needs_grad else written
+        if before.needs_grad:
+            while before.op is control.overwritten:
+                before = before.inputs[0]
+            value = make(control.overwritten, (before, value))
+        if mode.enabled and written.needs_grad:
+            _refuse()
+            if history is None:
+                session.rebound()
+            self.history = written
+            state.histories[weakref.ref(self)] = None
+            state.tracked_writes += 1
+        if storage.replace(value, content, writes, later):
+            return True
+        self.history = history
+        return False
+
+
+def _refuse() -> None:
+    """A replay of a compiled function knows one history of a memory."""
+    if state.session is not None and (running := session.active()) is not None:
+        running.refuse("a detached tensor has a history of its own")
+
+
+def live_histories() -> list[Node]:
+    """The histories of detached tensors that somebody still holds; forgets the others."""
+    found = []
+    for reference in list(state.histories):
+        detached = reference()
+        if detached is None or detached.history is None:
+            state.histories.pop(reference, None)
+        else:
+            found.append(detached.history)
+    return found
