@@ -17,6 +17,7 @@ from genesis.passes.groups import Schedule
 from genesis.passes.pipeline import run_passes
 from tests.codegen.cuda.programs import an_input, kinds, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, run_schedule
+from tests.sweeping import sweep_but
 
 DTYPES = ["float32", "bfloat16", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
@@ -46,15 +47,17 @@ def same(got: torch.Tensor, want: torch.Tensor) -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize(("shape", "axis"), [((3, 37), 1), ((2, 9, 3), 1), ((512,), 0)])
-def test_sort(shape: tuple[int, ...], axis: int, descending: bool, dtype: str) -> None:
+@pytest.mark.parametrize(("place", "descending", "dtype"), sweep_but(
+    lambda place, descending, dtype: place == ((3, 37), 1) or (dtype in ("float32", "bool") and descending),
+    [((3, 37), 1), ((2, 9, 3), 1), ((512,), 0)], [False, True], DTYPES))
+def test_sort(place: tuple[tuple[int, ...], int], descending: bool, dtype: str) -> None:
+    shape, axis = place
     assert sorts(an_input(0, shape, dtype_named(dtype)), tied(shape, dtype), axis, descending)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "float64"])
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("dtype", "descending"), sweep_but(
+    lambda dtype, descending: descending is (dtype in ("bfloat16", "float64")),
+    ["float32", "bfloat16", "int64", "float64"], [False, True]))
 def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dtype: str, descending: bool) -> None:
     for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 16)):
         monkeypatch.setattr(sorting, name, size)
@@ -63,8 +66,9 @@ def test_rows_longer_than_a_tile_are_merged(monkeypatch: pytest.MonkeyPatch, dty
     assert kernels.count("merge_runs") == kernels.count("sort_runs") == (1 if data.element_size() < 8 else 2)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "uint8", "float64"])
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("dtype", "descending"), sweep_but(
+    lambda dtype, descending: dtype != "float64" and descending is (dtype in ("bfloat16", "int8")),
+    ["float32", "bfloat16", "int8", "uint8", "float64"], [False, True]))
 def test_rows_of_many_runs_are_sorted_digit_by_digit(monkeypatch: pytest.MonkeyPatch, dtype: str,
                                                      descending: bool) -> None:
     for name, size in (("NARROW_TILE", 16), ("WIDE_TILE", 16), ("RUN", 4)):
@@ -86,11 +90,14 @@ def sorts(x: Node, data: torch.Tensor, axis: int, descending: bool) -> list[str]
     return [emit(group).name for group in schedule.groups]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int64", "int32", "uint8"])
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize(("length", "k"), [(400, 3), (403, 3), (403, 1), (70, 30), (40, 40)])
-def test_topk_is_the_first_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, length: int, k: int, largest: bool,
+@pytest.mark.parametrize(("place", "largest", "dtype"), sweep_but(
+    lambda place, largest, dtype: (dtype == "float32" and largest) or (dtype == "int64" and not largest)
+    or (place == (403, 3) and largest) or (place == (70, 30) and not largest),
+    [(400, 3), (403, 3), (403, 1), (70, 30), (40, 40)], [False, True],
+    ["float32", "bfloat16", "float16", "int64", "int32", "uint8"]))
+def test_topk_is_the_first_of_a_stable_sort(monkeypatch: pytest.MonkeyPatch, place: tuple[int, int], largest: bool,
                                             dtype: str) -> None:
+    length, k = place
     for name in ("NARROW_TILE", "WIDE_TILE"):
         monkeypatch.setattr(sorting, name, 64)
     monkeypatch.setattr(sorting, "RUN", 32)
