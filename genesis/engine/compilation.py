@@ -33,7 +33,7 @@ class Compiled:
         backend: what it was compiled by.
         executor: what runs it.
         seconds: how long it took to get.
-        origin: "compiled", "other size" (filled in from a plan for another leading size) or "disk".
+        origin: "compiled", "other size" (filled in from the template of another batch size) or "disk".
         program: makes the program as captured.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
     """

@@ -17,8 +17,8 @@ from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.state import Cache
-from genesis.engine.symbolic.shape_erased_key import Unknown, structure_of
-from genesis.engine.symbolic.symbolic_batch import NoLeadingSize, OpenProgram, leading_size
+from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
+from genesis.engine.symbolic.symbolic_batch import NoBatchSize, SymbolicProgram, batch_size
 from genesis.engine.uncollected import uncollected
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
@@ -29,7 +29,7 @@ from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 
 if TYPE_CHECKING:
-    from genesis.engine.symbolic.plan_template import Family
+    from genesis.engine.symbolic.plan_template import PlanTemplate
 
 VARIABLE: Final = "GENESIS_PLAN_CACHE"
 """Environment variable: 0 keeps plans off the disk."""
@@ -50,7 +50,7 @@ def find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]])
     which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards.
 
     Args:
-        templates: what later programs of the same structure are served from (`Plans.templates`); grows.
+        templates: what later programs of the same shape-erased key are served from (`Plans.templates`); grows.
 
     Raises:
         CompilationFailed, Overwritten, ...: what compiling raises.
@@ -61,40 +61,40 @@ def find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]])
 
 def _find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]]) -> Compiled:
     start = perf_counter()
-    erased = _shape_erased(captured, device)
-    if erased is None:
+    key = _shape_erased(captured, device)
+    if key is None:
         return compile_graph(build_graph(captured), device)
-    structure, numbers = erased
-    name = (device, backend_of(device).gpu, config.key(), structure)
-    kept: list[Family | _Read] | None = templates.get(name)
+    erased, numbers = key
+    name = (device, backend_of(device).gpu, config.key(), erased)
+    kept: list[PlanTemplate | _Read] | None = templates.get(name)
     if kept is None:
         kept = templates.add(name, [])
     stored = _stored()
     for source in kept:
         if isinstance(source, _Read):
-            plan = None if stored is None else stored.get(_name(structure, numbers, device, source.numbers))
+            plan = None if stored is None else stored.get(_name(erased, numbers, device, source.numbers))
             if plan is not None:
                 return _from_disk(plan, start, captured)
         else:
             plan = source.plan(numbers)
             if plan is not None:
-                _save_later(structure, numbers, source, device)
+                _save_later(erased, numbers, source, device)
                 return ready(plan, start, "other size", source.program_of(numbers))
     if stored is not None:
-        plan = stored.get(_name(structure, numbers, device, numbers))
+        plan = stored.get(_name(erased, numbers, device, numbers))
         if plan is not None:
             kept.append(_Read(numbers))
             return _from_disk(plan, start, captured)
-    return _made(captured, device, structure, numbers, kept)
+    return _made(captured, device, erased, numbers, kept)
 
 
 def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[Any]] | None:
-    """The structure and the numbers of a program whose plan may serve others, or be kept; else None."""
+    """The shape-erased key and the numbers of a program whose plan may serve others, or be kept; else None."""
     if not backend_of(device).keeps_plans:
         return None
     try:
-        return structure_of(captured.key)
-    except Unknown:
+        return shape_erased_key(captured.key)
+    except NotWritable:
         return None
 
 
@@ -105,57 +105,57 @@ def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
 
 @dataclass(frozen=True)
 class _Read:
-    """Stands for a plan that was read from disk, and for the family that it was filled in from, which this process
+    """Stands for a plan that was read from disk, and for the template that it was filled in from, which this process
     does not have: plans of other sizes may be on disk too."""
 
     numbers: list[Any]
 
 
-def _made(captured: Captured, device: Device, structure: tuple, numbers: list[Any],
-          kept: list[Family | _Read]) -> Compiled:
-    """Compile. A size whose family was tuned for another one, which an earlier process ran first, gets that family
+def _made(captured: Captured, device: Device, erased: tuple, numbers: list[Any],
+          kept: list[PlanTemplate | _Read]) -> Compiled:
+    """Compile. A size whose template was tuned for another one, which an earlier process ran first, gets that template
     again: its results have the same bits whether plans come from disk or not."""
     start = perf_counter()
     for read in [source for source in kept if isinstance(source, _Read)]:
-        family = _family(captured, device, structure, read.numbers)
-        plan = None if family is None else family.plan(numbers)
-        if family is not None and plan is not None:
-            kept[kept.index(read)] = family
-            _save_later(structure, numbers, family, device)
-            return ready(plan, start, "compiled", family.program_of(numbers))
-    family = _family(captured, device, structure, numbers)
-    plan = None if family is None else family.plan(numbers)
-    if family is not None and plan is not None:
-        kept.append(family)
-        found = ready(plan, start, "compiled", family.program_of(numbers))
+        template = _template(captured, device, erased, read.numbers)
+        plan = None if template is None else template.plan(numbers)
+        if template is not None and plan is not None:
+            kept[kept.index(read)] = template
+            _save_later(erased, numbers, template, device)
+            return ready(plan, start, "compiled", template.program_of(numbers))
+    template = _template(captured, device, erased, numbers)
+    plan = None if template is None else template.plan(numbers)
+    if template is not None and plan is not None:
+        kept.append(template)
+        found = ready(plan, start, "compiled", template.program_of(numbers))
     else:
         found = compile_graph(build_graph(captured), device)
-    _save(structure, numbers, found.plan, numbers)
+    _save(erased, numbers, found.plan, numbers)
     return found
 
 
-def _family(captured: Captured, device: Device, structure: tuple, base: list[Any]) -> Family | None:
-    """Compile with the leading size open; None if there is none, or some pass cannot work with it.
+def _template(captured: Captured, device: Device, erased: tuple, base: list[Any]) -> PlanTemplate | None:
+    """Compile with a symbolic batch size; None if there is no batch, or some pass cannot work with it.
 
     Args:
         base: the numbers of the program whose sizes block sizes are to suit.
     """
-    from genesis.engine.symbolic.plan_template import Family
+    from genesis.engine.symbolic.plan_template import PlanTemplate
     fixed = _fixed_inputs(captured)
     try:
-        trace = Trace(B=leading_size(captured.memory_types, fixed))
+        trace = Trace(B=batch_size(captured.memory_types, fixed))
         symbol = trace.symbol("B")
-        program = OpenProgram(captured, symbol, fixed)
-        same, numbers = structure_of(program.key)
-        assert same == structure
-        trace.revalue(B=next(value for x, value in zip(numbers, base, strict=True) if x is symbol))
-        return Family(program.graph, numbers, base, trace, device)
-    except NoLeadingSize:
+        program = SymbolicProgram(captured, symbol, fixed)
+        same, numbers = shape_erased_key(program.key)
+        assert same == erased
+        trace.set_values(B=next(value for x, value in zip(numbers, base, strict=True) if x is symbol))
+        return PlanTemplate(program.graph, numbers, base, trace, device)
+    except NoBatchSize:
         return None
     except Overwritten:
         raise
     except Exception as error:  # a wrong guess, or a pass that needs numbers: the sizes at hand are numbers
-        _log(f"sizes stay closed: {type(error).__name__}: {error}")
+        _log(f"sizes stay numbers: {type(error).__name__}: {error}")
         return None
 
 
@@ -174,32 +174,32 @@ def _fixed_inputs(captured: Captured) -> set[int]:
 
 # The disk
 
-_unsaved: deque[tuple[tuple, list[Any], Family, Device]] = deque(maxlen=MOST_UNSAVED)
+_unsaved: deque[tuple[tuple, list[Any], PlanTemplate, Device]] = deque(maxlen=MOST_UNSAVED)
 
 
-def _save_later(structure: tuple, numbers: list[Any], family: Family, device: Device) -> None:
+def _save_later(erased: tuple, numbers: list[Any], template: PlanTemplate, device: Device) -> None:
     if _stored() is not None:
-        _unsaved.append((structure, numbers, family, device))
+        _unsaved.append((erased, numbers, template, device))
 
 
 @atexit.register
 def _save_all() -> None:
     stored = _stored()
     while _unsaved and stored is not None:
-        structure, numbers, family, device = _unsaved.popleft()
-        if not stored.has(_name(structure, numbers, device, family.numbers)):
-            plan = family.plan(numbers, tight=True)
+        erased, numbers, template, device = _unsaved.popleft()
+        if not stored.has(_name(erased, numbers, device, template.numbers)):
+            plan = template.plan(numbers, tight=True)
             if plan is not None:
-                _save(structure, numbers, plan, family.numbers)
+                _save(erased, numbers, plan, template.numbers)
 
 
-def _save(structure: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> None:
+def _save(erased: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> None:
     """Write a plan if its kernels are on disk."""
     stored = _stored()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
         from genesis.codegen.cuda.plan_writer import write_form
-        stored.put(_name(structure, numbers, plan.device, base), write_form(plan, numbers, None, ())[0])
+        stored.put(_name(erased, numbers, plan.device, base), write_form(plan, numbers, None, ())[0])
 
 
 def _stored() -> PlanCache | None:
@@ -211,9 +211,9 @@ def _cache_in(directory: Path) -> PlanCache:
     return PlanCache(directory)
 
 
-def _name(structure: tuple, numbers: list[Any], device: Device, base: list[Any]) -> str:
-    """All that a plan depends on, as text. `base`: the numbers of the program that its family was compiled for."""
-    return repr((structure, numbers, base, config.key(), backend_of(device).gpu, *_environment()))
+def _name(erased: tuple, numbers: list[Any], device: Device, base: list[Any]) -> str:
+    """All that a plan depends on, as text. `base`: the numbers of the program that its template was compiled for."""
+    return repr((erased, numbers, base, config.key(), backend_of(device).gpu, *_environment()))
 
 
 @cache

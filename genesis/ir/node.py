@@ -20,8 +20,8 @@ from genesis.ir.types import (
     bool_,
     cpu,
     float64,
-    forget_open_types,
-    has_open_size,
+    forget_symbolic_types,
+    has_sym_int,
     int64,
     tensor_type,
 )
@@ -199,10 +199,10 @@ def _forget(entry: Any) -> None:
         _table[entry.key] = found
 
 
-def forget_open() -> None:
-    """Drop what the tables know of types whose sizes are open: the trace that these belong to is over."""
-    forget_open_types()
-    for key in [key for key in list(_result_types) if any(map(has_open_size, key[2:]))]:
+def forget_symbolic() -> None:
+    """Drop what the tables know of types with symbolic sizes: the trace that these belong to is over."""
+    forget_symbolic_types()
+    for key in [key for key in list(_result_types) if any(map(has_sym_int, key[2:]))]:
         del _result_types[key]
 
 

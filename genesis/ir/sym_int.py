@@ -1,6 +1,6 @@
-"""Sizes that are not fixed: a plan for one batch size becomes a plan for all of them.
+"""Symbolic sizes: a plan for one batch size becomes a plan for all of them.
 
-Inside a `Trace` a leading size is a `Size`: a polynomial of symbols that computes like an int and knows its value in
+Inside a `Trace` the batch size is a `SymInt`: a polynomial of symbols that computes like an int and knows its value in
 the run at hand. Passes and code generation work on sizes as they always do. What they ask of one (is it larger than
 1024, does 16 divide it) is answered by that value, and noted as a *guard*: what was made holds for all sizes that
 give the same answers. What they make of it (an offset, a grid, a number of a kernel) stays a formula.
@@ -9,11 +9,11 @@ give the same answers. What they make of it (an offset, a grid, a number of a ke
         rows = trace.symbol("B") * 1024
         rows > 4096             # True; guard B·1024 - 4096 > 0
         rows % 16 == 0          # True for every B: no guard
-        rows + 5                # Size: 5 + 1024·B
+        rows + 5                # SymInt: 5 + 1024·B
 
-A `Size` is no int, so that nothing takes its value by accident: `range(size)`, `int(size)` and C functions ask for
-the number (`__index__`), which *pins* it: the guard says that it must be this number. Wrong is thus never possible,
-only less general. Code that only weighs costs asks for an `estimate`, which is no guard.
+A `SymInt` is no int, so that nothing takes its value by accident: `range(size)`, `int(size)` and C functions ask for
+the number (`__index__`), which *specializes* the plan: a guard says that the size must be this number. So a plan is
+never wrong, only less general. Code that only weighs costs asks for a `hint`, which adds no guard.
 
 Written into text, a size is a word (`size_3_`) that code generation turns into an argument of the kernel.
 """
@@ -31,11 +31,13 @@ Terms = tuple[tuple[tuple[int, ...], Any], ...]
 """A polynomial: (numbers of the atoms that are multiplied, coefficient), sorted. () is the constant's."""
 
 WORD: Final = re.compile(r"\bsize_(\d+)_")
-FAR: Final = 4
-"""Sizes that differ by a larger factor may want other block sizes."""
+"""How a `SymInt` is written in a kernel's text; the group is its number in `Trace.sizes`."""
+
+HINT_RANGE: Final = 4
+"""`guarded_hint` holds for sizes up to this factor away: beyond it other block sizes may be better."""
 
 LEAST: Final = 2
-"""The smallest value of a symbol: 0 and 1 are classes of their own."""
+"""The smallest value of a symbol: sizes 0 and 1 change what an op means (no elements, broadcasting)."""
 
 
 class Trace:
@@ -48,7 +50,7 @@ class Trace:
         atoms: what polynomials are made of: ("symbol", name), or (operator, left, right) of sizes and numbers.
         sizes: every size that was met, by the number in its word.
         guards: (comparison with 0, size), each once.
-        pins: where a plain number was asked for.
+        specializations: "file:line" of the code that asked for a plain number.
         noting: whether answers become guards.
     """
 
@@ -56,18 +58,18 @@ class Trace:
         self.atoms: list[tuple[str, Any, Any]] = []
         self.atom_values: list[Any] = []
         self.atom_least: list[int | None] = []  # None: it may be negative
-        self.sizes: list[Size] = []
-        self.guards: dict[tuple[str, Size], None] = {}
-        self.pins: list[str] = []
+        self.sizes: list[SymInt] = []
+        self.guards: dict[tuple[str, SymInt], None] = {}
+        self.specializations: list[str] = []
         self.noting = True
-        self._made: list[Size | int] = []  # sizes and atoms, each after what it is made of
-        self._known: dict[Terms, Size] = {}
+        self._made: list[SymInt | int] = []  # sizes and atoms, each after what it is made of
+        self._known: dict[Terms, SymInt] = {}
         self._atom_of: dict[tuple, int] = {}
         self._memo: dict[tuple, Any] = {}
         self._symbols = {name: self._atom(("symbol", name, None), value, LEAST) for name, value in values.items()}
         for name, value in values.items():
             if value < LEAST:
-                raise ValueError(f"{name} = {value} is a class of its own")
+                raise ValueError(f"{name} = {value} cannot be symbolic: sizes below {LEAST} are compiled by themselves")
 
     def __enter__(self) -> Trace:
         _active.append(self)
@@ -82,15 +84,15 @@ class Trace:
         """The symbols' values in the run at hand."""
         return {name: self.atom_values[size.terms[0][0][0]] for name, size in self._symbols.items()}
 
-    def symbol(self, name: str) -> Size:
+    def symbol(self, name: str) -> SymInt:
         """The size with this name."""
         return self._symbols[name]
 
-    def revalue(self, **values: int) -> None:
-        """Other values of the symbols give the answers from here on."""
+    def set_values(self, **values: int) -> None:
+        """Change the symbols' values: later answers are about these."""
         self._memo.clear()
         for made in self._made:
-            if isinstance(made, Size):
+            if isinstance(made, SymInt):
                 made.value = self._value(made.terms)
             else:
                 kind, a, b = self.atoms[made]
@@ -112,7 +114,7 @@ class Trace:
             return terms[0][1]
         found = self._known.get(terms)
         if found is None:
-            found = self._known[terms] = Size(self, terms, self._value(terms), len(self.sizes))
+            found = self._known[terms] = SymInt(self, terms, self._value(terms), len(self.sizes))
             self.sizes.append(found)
             self._made.append(found)
         return found
@@ -155,7 +157,7 @@ class Trace:
         """(q, r) with a = q·b + r, as much of a as possible in q; both by their terms."""
         if b == 0:
             raise ZeroDivisionError("a size is divided by 0")
-        if isinstance(b, Size) and len(b.terms) > 1:
+        if isinstance(b, SymInt) and len(b.terms) > 1:
             return self._divide_by_sum(a, b)
         ((below, n),) = _terms(b)
         whole: dict[tuple[int, ...], Any] = {}
@@ -168,8 +170,8 @@ class Trace:
                 whole[left] = k // n
         return self.make(_sorted(whole)), self.make(_sorted(rest))
 
-    def _divide_by_sum(self, a: Any, b: Size) -> tuple[Any, Any]:
-        if isinstance(a, Size):
+    def _divide_by_sum(self, a: Any, b: SymInt) -> tuple[Any, Any]:
+        if isinstance(a, SymInt):
             lead, k = b.terms[-1]
             for atoms, m in a.terms:
                 left = _without(atoms, lead)
@@ -198,12 +200,12 @@ class Trace:
         return self._divided("%", r, b)
 
     def _divided(self, kind: str, a: Any, b: Any) -> Any:
-        known = kind == "%" or (self._sign(a) == 1 if isinstance(a, Size) else a >= 0)
+        known = kind == "%" or (self._sign(a) == 1 if isinstance(a, SymInt) else a >= 0)
         return self._atom((kind, a, b), DIVISIONS[kind](value_of(a), value_of(b)), 0 if known else None)
 
     def _turns(self, r: Any, b: Any) -> int | None:
         """r // b of a constant r where that is 0 or -1, which is noted; None elsewhere."""
-        if isinstance(r, Size):
+        if isinstance(r, SymInt):
             return None
         turns = value_of(r) // value_of(b)
         if turns not in (0, -1):
@@ -236,7 +238,7 @@ class Trace:
 
     def _compare(self, name: str, a: Any, b: Any) -> bool:
         difference = a - b
-        if not isinstance(difference, Size):
+        if not isinstance(difference, SymInt):
             return bool(COMPARISONS[name](difference, 0))
         answer = bool(COMPARISONS[name](difference.value, 0))
         if not self.noting:
@@ -247,7 +249,7 @@ class Trace:
         self.guards[name if answer else _OPPOSITE[name], difference] = None
         return answer
 
-    def _sign(self, size: Size) -> int | None:
+    def _sign(self, size: SymInt) -> int | None:
         """1 or -1 when the size is positive or negative for all values, None when that depends on them."""
         for sign in (1, -1):
             least = 0
@@ -264,16 +266,16 @@ class Trace:
                     return sign
         return None
 
-    def pin(self, size: Size) -> Any:
-        """The size's value, which it must have from now on."""
+    def specialize(self, size: SymInt) -> Any:
+        """The size's value, which a guard demands from now on."""
         if self.noting:
             self.guards["==", size - size.value] = None
         frame = sys._getframe(2)
-        self.pins.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        self.specializations.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         return size.value
 
 
-class Size:
+class SymInt:
     """A size that depends on a trace's symbols. Equal polynomials of a trace are one object."""
 
     __slots__ = ("number", "terms", "trace", "value")
@@ -356,13 +358,13 @@ class Size:
         return self if self >= 0 else -self
 
     def __index__(self) -> int:
-        return self.trace.pin(self)
+        return self.trace.specialize(self)
 
     def __int__(self) -> int:
-        return int(self.trace.pin(self))
+        return int(self.trace.specialize(self))
 
     def __float__(self) -> float:
-        return float(self.trace.pin(self))
+        return float(self.trace.specialize(self))
 
     def bit_length(self) -> int:
         """As of an int: the guards say between which powers of two the size lies."""
@@ -378,40 +380,40 @@ class Size:
         return f"<{formula(self)} = {self.value}>"
 
 
-def near(size: Any) -> Any:
-    """A size as a plain number for a choice that is good for sizes near it: within a factor of four, as guards say."""
-    if isinstance(size, Size):
+def guarded_hint(size: Any) -> Any:
+    """A size as a plain number for a choice of block sizes; guards say that it is right to a factor of `HINT_RANGE`."""
+    if isinstance(size, SymInt):
         value = size.value
-        size.trace.compare("<=", size, FAR * value)
-        size.trace.compare(">=", size * FAR, value)
+        size.trace.compare("<=", size, HINT_RANGE * value)
+        size.trace.compare(">=", size * HINT_RANGE, value)
         return value
     return size
 
 
 def real(count: Any) -> Any:
-    """A count in a formula of floats; one that is open stays a size, which the kernel converts."""
-    return count if isinstance(count, Size) else float(count)
+    """A count in a formula of floats: a float, or a `SymInt`, which the kernel converts."""
+    return count if isinstance(count, SymInt) else float(count)
 
 
 def is_multiple(size: Any, number: int) -> bool:
     """Does the number divide the size?"""
-    if not isinstance(size, Size):
+    if not isinstance(size, SymInt):
         return size % number == 0
     return size.trace.divides(number, size)
 
 
-def is_size(value: object) -> bool:
-    """Is it a size of a tensor: an int, or one that is not fixed?"""
-    return value.__class__ is int or value.__class__ is Size
+def is_int_or_sym(value: object) -> bool:
+    """Whether a value can be a tensor's size: an int or a `SymInt`."""
+    return value.__class__ is int or value.__class__ is SymInt
 
 
 def value_of(size: Any) -> Any:
     """The number that a size is in the run at hand."""
-    return size.value if size.__class__ is Size else size
+    return size.value if size.__class__ is SymInt else size
 
 
-estimate: Final = value_of
-"""A size as a plain number for weighing costs: what is decided by it must be right for every size."""
+hint: Final = value_of
+"""A size as a plain number for weighing costs, without a guard: what it decides must be correct for every size."""
 
 
 def gcd(a: Any, b: Any) -> Any:
@@ -442,7 +444,7 @@ def formula(size: Any) -> str:
     ...     formula(trace.symbol("B") * 1024 // 3 + 5)
     '5 + B*1024//3'
     """
-    if not isinstance(size, Size):
+    if not isinstance(size, SymInt):
         return str(size)
     parts = []
     for atoms, k in size.terms:
@@ -473,15 +475,15 @@ _OPPOSITE: Final = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">"
 
 def _fits(x: object) -> bool:
     kind = x.__class__
-    return kind is int or kind is Size or kind is float or kind is bool
+    return kind is int or kind is SymInt or kind is float or kind is bool
 
 
 def _trace_of(a: Any, b: Any) -> Trace:
-    return a.trace if a.__class__ is Size else b.trace
+    return a.trace if a.__class__ is SymInt else b.trace
 
 
 def _terms(x: Any) -> Terms:
-    if x.__class__ is Size:
+    if x.__class__ is SymInt:
         return x.terms
     return (((), x),) if x else ()
 

@@ -241,16 +241,16 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     return found
 
 
-def has_open_size(type: TensorType | tuple[TensorType, ...]) -> bool:
-    """Whether some size of a type, or of one of several, is not fixed (see `ir/sym_int.py`)."""
+def has_sym_int(type: TensorType | tuple[TensorType, ...]) -> bool:
+    """Whether some size of a type, or of one of several types, is symbolic (see `ir/sym_int.py`)."""
     if isinstance(type, tuple):
-        return any(map(has_open_size, type))
+        return any(map(has_sym_int, type))
     return any(size.__class__ is not int for size in type.shape)
 
 
-def forget_open_types() -> None:
-    """Drop the types whose sizes are open from the table: the trace that these belong to is over."""
-    for key in [key for key, type in list(_types.items()) if has_open_size(type)]:
+def forget_symbolic_types() -> None:
+    """Drop the types with symbolic sizes from the table: the trace that these belong to is over."""
+    for key in [key for key, type in list(_types.items()) if has_sym_int(type)]:
         del _types[key]
 
 

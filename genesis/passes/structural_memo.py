@@ -1,4 +1,4 @@
-"""What equal structures have in common is worked out once.
+"""The structural memo: what pieces of equal structure have in common is worked out once.
 
 A model repeats its layers, and a step repeats them again in the backward. The costly answers about a piece of a
 program (at which elements a chain of views reads, how a product's operand lies in memory, the text of a kernel)
@@ -8,7 +8,7 @@ structure, with places in it instead of nodes, and read off for the next layer's
     reshape(permute(%7))  of layer 1   ─┐
     reshape(permute(%39)) of layer 2   ─┴─▶  one structure, one answer: operand 0 at (i//64)·768 + …
 
-Answers hold while one set of sizes is open (`ir/sym_int.py`): asking a size something is noted there, once.
+An answer about symbolic sizes holds within one `Trace` (`ir/sym_int.py`), which notes each question about a size once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from genesis.ir.sym_int import Trace, tracing
 A = TypeVar("A")
 
 MOST_KEPT = 20_000
-"""Answers that are kept for programs without open sizes, before all are forgotten."""
+"""Answers kept for programs without symbolic sizes; when there are more, all are dropped."""
 
 _of_traces: WeakKeyDictionary[Trace, dict[Hashable, Any]] = WeakKeyDictionary()
 _closed: dict[Hashable, Any] = {}

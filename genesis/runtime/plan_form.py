@@ -1,6 +1,6 @@
-"""A plan as plain data: made once for a program, filled in for each set of its leading sizes, kept on disk.
+"""A plan as plain data: made once for a program, filled in for each batch size, kept on disk.
 
-A form is a JSON object. Numbers of the plan that depend on the leading sizes are entries of a small program that
+A form is a JSON object. Numbers of the plan that depend on the batch size are entries of a small program that
 computes them from these; the *guards* say for which sizes the form holds at all. Filling in runs that program and
 builds the objects of `runtime/plan.py`.
 
@@ -50,7 +50,7 @@ class PlannedMemory:
 
 @dataclass(frozen=True)
 class PlanForm:
-    """A plan with its leading sizes left open.
+    """A plan with a symbolic batch size.
 
     Attributes:
         values: the program that computes the numbers that depend on the sizes.

@@ -12,7 +12,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Position, Random, Store
-from genesis.ir.sym_int import Size, near
+from genesis.ir.sym_int import SymInt, guarded_hint
 from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
@@ -27,7 +27,7 @@ TILE: Final = 8192
 EACH: Final = 2
 """Programs for each multiprocessor that keep a GPU busy."""
 
-LEADING: Final = (1, 16, 128, 256, 1024, 8192)
+BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
 """Blocks for a size that leads."""
 
 RUN_AHEAD: Final = (40, 57)
@@ -61,8 +61,8 @@ class Blocks:
 
 
 def power_of_two(n: int) -> int:
-    """The smallest power of two ≥ n, at least 1; of an open size every other one, so that more sizes share it."""
-    if isinstance(n, Size):
+    """The smallest power of two ≥ n, at least 1; of a symbolic size every other one, so that more sizes share it."""
+    if isinstance(n, SymInt):
         return 2 << next(bits for bits in range(0, 64, 2) if n <= 2 << bits)
     return 1 << max(n - 1, 0).bit_length()
 
@@ -75,12 +75,12 @@ def block_for(n: int, most: int) -> int:
     return block
 
 
-def leading_block(n: int, most: int) -> int:
-    """The smallest block of `LEADING` that holds n elements of a leading size, at most `most`.
+def batch_block(n: int, most: int) -> int:
+    """The smallest block of `BATCH_BLOCKS` that holds n elements of a batch, at most `most`.
 
-    Where the size is open, n elements may need several blocks for other sizes of the class.
+    Where the size is symbolic, other sizes within the guards may need several such blocks.
     """
-    return min(next((block for block in LEADING if block >= near(n)), most), most)
+    return min(next((block for block in BATCH_BLOCKS if block >= guarded_hint(n)), most), most)
 
 
 def _between(low: int, n: int, high: int) -> int:
@@ -91,7 +91,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
-        return _flat(near(kernel.x_size), draws, kernel.bytes_each, gpu)
+        return _flat(guarded_hint(kernel.x_size), draws, kernel.bytes_each, gpu)
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
     fastest = kernel.space[-1][1] if kernel.space else "r"
@@ -99,9 +99,9 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
         return _run_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, stages=3)
-    if isinstance(kernel.r_size, Size):
+    if isinstance(kernel.r_size, SymInt):
         return _any_length(kernel, columns, gpu)
-    r_block = leading_block(kernel.r_size, PERSISTENT) if kernel.r_leads else power_of_two(kernel.r_size)
+    r_block = batch_block(kernel.r_size, PERSISTENT) if kernel.reduces_batch else power_of_two(kernel.r_size)
     return _columns(kernel, r_block, gpu) if columns else _rows(kernel, r_block, gpu)
 
 
@@ -109,7 +109,7 @@ def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
     """A walk, which is right for every length of an r that is open."""
     if columns:
         return _columns(kernel, 2 * TILE, gpu)
-    r_block = leading_block(near(kernel.r_size), PERSISTENT)
+    r_block = batch_block(guarded_hint(kernel.r_size), PERSISTENT)
     return Blocks(1, r_block, True, _between(1, r_block // 512, 16))
 
 
@@ -159,7 +159,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
-    while x_block > 1 and near(kernel.x_size) < x_block * enough_programs(gpu):
+    while x_block > 1 and guarded_hint(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(1, x_block // 4)
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
@@ -169,9 +169,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
-    x_size = near(kernel.x_size)
+    x_size = guarded_hint(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
-    if x_size >= whole_columns(gpu) and near(kernel.r_size) >= 2048:
+    if x_size >= whole_columns(gpu) and guarded_hint(kernel.r_size) >= 2048:
         return Blocks(x_block, 256, True, 8, stages=_stages(kernel, x_block * 256, 1, gpu))
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
@@ -182,7 +182,7 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
-    columns = near(kernel.x_size)
+    columns = guarded_hint(kernel.x_size)
     if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
         x_block = min(64, power_of_two(columns))
     else:

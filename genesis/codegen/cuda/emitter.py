@@ -31,7 +31,7 @@ from genesis.codegen.cuda.kernel_ir import (
     Value,
 )
 from genesis.codegen.cuda.rounded import rounded_values
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
@@ -59,7 +59,7 @@ class Body:
         self.casts = {s.out.name: s.operands[0] for s in kernel.statements
                       if isinstance(s, Apply) and s.node.op.name == "cast"}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
-        self.r_size = "r_size" if kernel.has_r and kernel.r_leads else str(kernel.r_size)
+        self.r_size = "r_size" if kernel.has_r and kernel.reduces_batch else str(kernel.r_size)
         self.ragged_x = True
         self.ragged_r = self.r_size == "r_size" or (
             kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
@@ -234,7 +234,7 @@ class Body:
         over, under = s.operands
         constant = self.constants.get(under.name)
         value = self.use(over, s.compute, over.name not in self.constants)
-        if constant is not None and not isinstance(constant.number, Size):
+        if constant is not None and not isinstance(constant.number, SymInt):
             number = float(constant.number)
             exact = number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and abs(number) < 2.0**100
             if exact or (rounded and number):
@@ -246,7 +246,7 @@ class Body:
     def small_power(self, s: Apply) -> str:
         """x² and x³ as products."""
         power = self.constants.get(s.operands[1].name)
-        if (power is None or isinstance(power.number, Size) or power.number not in (2, 3)
+        if (power is None or isinstance(power.number, SymInt) or power.number not in (2, 3)
                 or s.operands[0].name in self.constants):
             return ""
         return " * ".join([self.use(s.operands[0], s.compute)] * int(power.number))
@@ -391,7 +391,7 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     >>> literal(0.5, float32), literal(0.5, float32, inline=True)
     ('tl.full((), 0.5, tl.float32)', '0.5')
     """
-    if isinstance(number, Size):  # an argument of the kernel
+    if isinstance(number, SymInt):  # an argument of the kernel
         return f"tl.full((), {number}, {table.triton_type(dtype)})"
     if dtype.kind == "float":
         value = float(number)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, int64, promote_types
 from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reduction_space
@@ -224,9 +224,9 @@ class Kernel:
         return prod(size for size, kind in self.space if kind == "r")
 
     @property
-    def r_leads(self) -> bool:
-        """Is what is reduced of a size that leads, which varies from run to run: outermost in memory, or open?"""
-        return self.r_size.__class__ is Size or (bool(self.space) and self.space[0][1] == "r")
+    def reduces_batch(self) -> bool:
+        """Whether the reduction runs over the batch, whose size varies: r is outermost in memory, or symbolic."""
+        return self.r_size.__class__ is SymInt or (bool(self.space) and self.space[0][1] == "r")
 
     def loads(self, vars: str) -> list[Load]:
         """What is read at points that depend on just these coordinates."""

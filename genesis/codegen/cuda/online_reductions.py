@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.codegen.cuda.kernel_ir import END, Apply, Constant, Reduce, Statement, Value
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 
 Made = dict[str, Statement]
 
@@ -49,8 +49,8 @@ def sums_of_squares(statements: Sequence[Statement], size: int) -> dict[str, Red
 
 
 def is_number(value: object, size: int) -> bool:
-    """Is it this number, and no formula of open sizes?"""
-    return isinstance(value, int | float) and not isinstance(size, Size) and value == size
+    """Is it this number, and no symbolic size?"""
+    return isinstance(value, int | float) and not isinstance(size, SymInt) and value == size
 
 
 def _made(statements: Sequence[Statement]) -> Made:

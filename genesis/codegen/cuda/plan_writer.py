@@ -1,4 +1,4 @@
-"""A plan over open sizes → its form (`runtime/plan_form.py`)."""
+"""A plan over symbolic sizes → its form (`runtime/plan_form.py`)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from genesis.ir.sym_int import Size, Trace, value_of
+from genesis.ir.sym_int import SymInt, Trace, value_of
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import KernelImage, Place, Plan
 from genesis.runtime.plan_form import CLASSES, PlanForm
 
 
-def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: Iterable[tuple[str, Size]],
+def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: Iterable[tuple[str, SymInt]],
                moving: Sequence[Place] = (), sizes: Iterable[Any] = ()) -> tuple[PlanForm, list[int], list[Any]]:
     """The form of a plan; which of the `moving` places it has, in the order of its `moving`; and of each of the `sizes`
     the field that stands for it.
 
     Args:
-        numbers: of the program's structure, sizes among them.
-        trace: that the sizes belong to; None when nothing is open.
+        numbers: what the program's shape-erased key leaves out, symbolic sizes among them.
+        trace: that the sizes belong to; None when no size is symbolic.
         guards: for which sizes the plan holds.
         moving: the places whose offset depends on the sizes in a way that no formula says.
         sizes: others that are asked for with each filling.
@@ -33,7 +33,7 @@ def write_form(plan: Plan, numbers: Sequence[Any], trace: Trace | None, guards: 
         position = next(i for i, x in enumerate(numbers) if x is symbol)
         symbols.append([name, position])
     form = PlanForm(
-        open=[[i, writer.value(x)] for i, x in enumerate(numbers) if x.__class__ is Size],
+        open=[[i, writer.value(x)] for i, x in enumerate(numbers) if x.__class__ is SymInt],
         guards=[[kind, writer.value(size)] for kind, size in guards],
         fixed=[value_of(x) for x in numbers], symbols=symbols, values=writer.values, types=writer.types,
         objects=writer.objects, moving=[number for _, number in there if number is not None],
@@ -51,7 +51,7 @@ class _Writer:
         self.kernels: list[KernelImage] = []
         self._known: dict[Any, int] = {}
 
-    def value(self, size: Size) -> int:
+    def value(self, size: SymInt) -> int:
         """The entry that computes a size."""
         found = self._known.get(size)
         if found is None:
@@ -70,7 +70,7 @@ class _Writer:
         if found is None:
             kind, a, b = trace.atoms[atom]
             entry = [kind, a, None] if kind == "symbol" else [
-                kind, *(self.value(x) if isinstance(x, Size) else [x] for x in (a, b))]
+                kind, *(self.value(x) if isinstance(x, SymInt) else [x] for x in (a, b))]
             found = self._known["atom", atom] = self._entry(entry)
         return found
 
@@ -83,7 +83,7 @@ class _Writer:
         kind = x.__class__
         if kind is int or kind is str or kind is bool or x is None or kind is float:
             return x
-        if kind is Size:
+        if kind is SymInt:
             return ["$", self.value(x)]
         if kind is tuple:
             return ["()", *map(self.field, x)]

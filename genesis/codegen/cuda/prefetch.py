@@ -15,7 +15,7 @@ from typing import Final
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load
-from genesis.ir.sym_int import Size, near
+from genesis.ir.sym_int import SymInt, guarded_hint
 
 WARPS: Final = 16
 """Warps of a multiprocessor that ask. Twice as many gain no more (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
@@ -34,12 +34,13 @@ def asked_ahead(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
 
     None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
     """
-    if not (gpu.dependent_launch and gpu.bulk_prefetch) or kernel.splits is not None or isinstance(kernel.r_size, Size):
+    launches_ahead = gpu.dependent_launch and gpu.bulk_prefetch
+    if not launches_ahead or kernel.splits is not None or isinstance(kernel.r_size, SymInt):
         return []
     found: dict[str, str] = {}
     part, of = LEAST_PART
     least = gpu.l2_bytes * part // of
-    large = {argument.name for argument in kernel.arguments if near(argument.node.type.nbytes) >= least}
+    large = {argument.name for argument in kernel.arguments if guarded_hint(argument.node.type.nbytes) >= least}
     for load in kernel.statements:
         if isinstance(load, Load) and not load.bounds and (piece := _piece(kernel, blocks, load)):
             count, own = piece

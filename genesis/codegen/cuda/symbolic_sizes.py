@@ -1,4 +1,4 @@
-"""Sizes that are not fixed become arguments of the kernels that name them."""
+"""Symbolic sizes become arguments of the kernels whose text names them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from genesis.codegen.cuda.loops import integer_type, multiples_of_16
 from genesis.codegen.cuda.source import KernelSource
-from genesis.ir.sym_int import WORD, Size, tracing
+from genesis.ir.sym_int import WORD, SymInt, tracing
 
 
 def with_size_arguments(source: KernelSource) -> KernelSource:
-    """The kernel with an argument for each open size that its text names.
+    """The kernel with an argument for each symbolic size that its text names.
 
         before: def add(in0, XBLOCK: …):           after: def add(in0, size0, XBLOCK: …):
                     … + x % size_17_ …                        … + x % size0 …
 
     Raises:
-        TypeError: one is no whole number for every value of the symbols.
+        TypeError: a size that it names is not a whole number for every value of the symbols.
     """
-    fixed = {name: operator.index(value) if isinstance(value, Size) else value
+    fixed = {name: operator.index(value) if isinstance(value, SymInt) else value
              for name, value in source.constexprs.items()}
     trace = tracing()
     numbers = dict.fromkeys(WORD.findall(source.source)) if trace is not None else {}

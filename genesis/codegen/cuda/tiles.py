@@ -19,7 +19,7 @@ from typing import Final
 from genesis.codegen.cuda.blocks import Blocks, flat_block, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
-from genesis.ir.sym_int import near
+from genesis.ir.sym_int import guarded_hint
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group
 
@@ -50,7 +50,7 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] |
         r_block = _row_block(columns)
         if not r_block:
             return None
-        elements = flat_block(near(kernel.x_size), kernel.bytes_each, gpu)
+        elements = flat_block(guarded_hint(kernel.x_size), kernel.bytes_each, gpu)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     return build(replace(group, space=space)), blocks

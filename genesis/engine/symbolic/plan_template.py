@@ -1,8 +1,8 @@
-"""A program compiled once for all sizes of its batch.
+"""A plan template: a program compiled once for all its batch sizes.
 
-The passes run over open sizes (`ir/sym_int.py`), kernels take them as arguments, and the plan is kept as a form
+The passes run over symbolic sizes (`ir/sym_int.py`), kernels take them as arguments, and the plan is kept as a form
 (`runtime/plan_form.py`). Another batch size then costs filling in the form and planning memory, as long as the
-guards hold: beyond them kernels of another class, or another grouping, would be used.
+guards hold: where they fail, other kernels or another grouping would be better, and the program is compiled again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
-from genesis.engine.symbolic.symbolic_batch import closed
+from genesis.engine.symbolic.symbolic_batch import concrete
 from genesis.ir.graph import Graph
-from genesis.ir.node import forget_open
+from genesis.ir.node import forget_symbolic
 from genesis.ir.sym_int import LEAST, Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from genesis.passes.memory.plan_memory import MemoryPlan
 
 
-class Family:
-    """A program compiled with its leading sizes open: the plans of its other sizes come from here.
+class PlanTemplate:
+    """A program compiled with a symbolic batch size: it gives the plan for each size that its guards admit.
 
     Args:
         graph: the program over sizes of the trace.
-        numbers: of its structure (`structure.py`), sizes among them.
-        base: these numbers in the program that the family is compiled for.
+        numbers: what its shape-erased key leaves out (`shape_erased_key.py`), symbolic sizes among them.
+        base: these numbers in the program that the template is compiled for.
         trace: not active; what the passes ask of sizes becomes its guards.
         device: a GPU.
 
@@ -56,7 +56,7 @@ class Family:
                     plan, numbers, trace, tuple(trace.guards), moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])
         finally:
-            forget_open()
+            forget_symbolic()
         self._made_for = trace.values
         self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
         self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
@@ -69,12 +69,12 @@ class Family:
         sizes = self.form.sizes(numbers)
 
         def program() -> Graph:
-            self._trace.revalue(**sizes)
-            return closed(self.graph)
+            self._trace.set_values(**sizes)
+            return concrete(self.graph)
         return program
 
     def plan(self, numbers: Sequence[int], tight: bool = False) -> Plan | None:
-        """The plan of a program of the same structure with these numbers; None if it needs kernels of another class.
+        """The plan of a program of the same shape-erased key with these numbers; None if the guards do not hold.
 
         Args:
             tight: plan memory for these sizes, also where they fit into the places of larger ones, which takes longer.

@@ -1,4 +1,4 @@
-"""The structure of a program apart from its numbers.
+"""Shape-erased keys: what a program is, apart from its numbers.
 
 A captured program's key says what the program is: ops, attributes, types, positions. Taking the sizes out of it
 leaves what programs of different batch sizes have in common. It is made of plain values only, so its text is the
@@ -12,22 +12,22 @@ from weakref import WeakKeyDictionary
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Op
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
-Structure = tuple[tuple[Any, ...], list[Any]]
-"""(what stays when sizes change, the numbers in order)."""
+ShapeErasedKey = tuple[tuple[Any, ...], list[Any]]
+"""(the key without its numbers, the numbers in order)."""
 
 
-class Unknown(Exception):
-    """An attribute has a value that has no text of its own."""
+class NotWritable(Exception):
+    """An attribute's value has no text of its own."""
 
 
-def structure_of(key: tuple) -> Structure:
+def shape_erased_key(key: tuple) -> ShapeErasedKey:
     """Take the numbers out of a key of `capture`. Positions stay: they are not sizes.
 
     Raises:
-        Unknown: some attribute's value cannot be written down.
+        NotWritable: some attribute's value cannot be written down.
     """
     shape: list[Any] = []
     numbers: list[Any] = []
@@ -52,12 +52,12 @@ _apart: dict[tuple, tuple[Any, tuple[Any, ...]]] = {}
 
 
 def _taken_apart(attrs: tuple) -> tuple[Any, tuple[Any, ...]]:
-    """`_part` of attributes. Programs have few different ones, so it is remembered unless sizes are open in it."""
+    """`_part` of attributes. Programs have few different ones, so it is remembered unless it has symbolic sizes."""
     found = _apart.get(attrs)
     if found is None:
         numbers: list[Any] = []
         found = _part(attrs, numbers), tuple(numbers)
-        if not any(x.__class__ is Size for x in numbers) and _plain(attrs):
+        if not any(x.__class__ is SymInt for x in numbers) and _plain(attrs):
             _apart[attrs] = found
     return found
 
@@ -71,7 +71,7 @@ def _plain(attrs: tuple) -> bool:
 def _part(x: Any, numbers: list[Any]) -> Any:
     """A value without its numbers, which are appended to `numbers`."""
     kind = x.__class__
-    if kind is int or kind is Size:
+    if kind is int or kind is SymInt:
         numbers.append(x)
         return "#"
     if kind is tuple:
@@ -89,14 +89,14 @@ def _part(x: Any, numbers: list[Any]) -> Any:
         part, own = _graph(x)
         numbers += own
         return part
-    raise Unknown(f"{kind.__name__} in an attribute")
+    raise NotWritable(f"{kind.__name__} in an attribute")
 
 
-_graphs: WeakKeyDictionary[Graph, Structure] = WeakKeyDictionary()
+_graphs: WeakKeyDictionary[Graph, ShapeErasedKey] = WeakKeyDictionary()
 
 
-def _graph(graph: Graph) -> Structure:
-    """The structure of a compiled function's graph."""
+def _graph(graph: Graph) -> ShapeErasedKey:
+    """The shape-erased key of a compiled function's graph."""
     found = _graphs.get(graph)
     if found is None:
         numbers: list[Any] = []
@@ -105,6 +105,6 @@ def _graph(graph: Graph) -> Structure:
                      for node in graph.nodes)
         ends = tuple(place[node] for node in graph.outputs)
         found = ("graph", graph.numbers, len(graph.inputs), rows, ends), numbers
-        if not any(x.__class__ is Size for x in numbers):
+        if not any(x.__class__ is SymInt for x in numbers):
             _graphs[graph] = found
     return found

@@ -1,8 +1,8 @@
-"""A captured program with its leading size left open.
+"""A captured program with a symbolic batch size.
 
 The batch size of a program is in many places: in the types of its inputs, in the shapes that reshapes and expands
 name, flattened into B·T. This module guesses which of these numbers follow from which, so that compiling can go on
-with a `Size` (see `ir/sym_int.py`). A wrong guess does no harm: a plan serves another program only if every number of
+with a `SymInt` (see `ir/sym_int.py`). A wrong guess does no harm: a plan serves another program only if every number of
 that program is what the guess's formula gives.
 """
 
@@ -17,55 +17,55 @@ from genesis.engine.capture import Captured, build_nodes, graph_of, input_nodes
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
-from genesis.ir.sym_int import LEAST, Size, gcd, value_of
+from genesis.ir.sym_int import LEAST, SymInt, gcd, value_of
 from genesis.ir.types import TensorType
 
 Types = tuple[Any, ...]
 Shape = tuple[Any, ...]
 
 
-class NoLeadingSize(Exception):
+class NoBatchSize(Exception):
     """Nothing in the program looks like a batch."""
 
 
-def leading_size(types: Sequence[TensorType], fixed: set[int]) -> int:
-    """The size that leads the data: that of the first integer input (token ids), else of the one of highest rank.
+def batch_size(types: Sequence[TensorType], fixed: set[int]) -> int:
+    """The batch size: dimension 0 of the first integer input (token ids), else of the input of highest rank.
 
     Args:
         types: of the program's inputs.
         fixed: positions of parameters, and of memory that the program overwrites.
 
     Raises:
-        NoLeadingSize: there is no data, or its size is 0 or 1, which are classes of their own.
+        NoBatchSize: there is no data, or its size is 0 or 1, which mean something else.
     """
     data = [t for i, t in enumerate(types) if i not in fixed and t.ndim]
     best = next((t for t in data if t.dtype.kind == "int"), None) or max(data, key=lambda t: t.ndim, default=None)
     if best is None or best.shape[0] < LEAST:
-        raise NoLeadingSize
+        raise NoBatchSize
     return best.shape[0]
 
 
-class OpenProgram:
+class SymbolicProgram:
     """A captured program over sizes that a trace has symbols for.
 
     Args:
-        size: the symbol that stands for its value wherever that leads.
+        size: the symbol that replaces its value wherever that is dimension 0.
         fixed: positions of the inputs whose sizes are no data's.
 
     Attributes:
         graph: the program.
-        key: its structure as in `Captured.key`, with sizes among the numbers.
+        key: as `Captured.key`, with symbolic sizes.
 
     Raises:
         RuntimeError, TypeError, ...: whatever ops say of shapes that a wrong guess gave them.
     """
 
-    def __init__(self, captured: Captured, size: Size, fixed: set[int]):
-        self._leads: dict[Any, Any] = {size.value: size}
+    def __init__(self, captured: Captured, size: SymInt, fixed: set[int]):
+        self._symbol_of: dict[Any, Any] = {size.value: size}
         self._bodies: dict[tuple[Graph, Types], Graph] = {}
-        types = [type if i in fixed else self._led(type) for i, type in enumerate(captured.memory_types)]
+        types = [type if i in fixed else self._symbolic(type) for i, type in enumerate(captured.memory_types)]
         inputs = input_nodes(types)
-        built = build_nodes(captured, inputs, self._opened)
+        built = build_nodes(captured, inputs, self._symbolic_attrs)
         self.graph = graph_of(captured, inputs, built)
         self.key = self._key(captured, types, built)
 
@@ -80,7 +80,7 @@ class OpenProgram:
                     key[at + 2] = made.type
         return tuple(key)
 
-    def _opened(self, node: Node, operands: tuple[Node, ...]) -> tuple:
+    def _symbolic_attrs(self, node: Node, operands: tuple[Node, ...]) -> tuple:
         """The attributes of a node for these operands."""
         types = tuple([x.type for x in operands])
         for type in types:
@@ -92,27 +92,27 @@ class OpenProgram:
                      for rule, value in zip(rules, node.attrs, strict=True))
 
     def _note(self, type: Any) -> None:
-        """Remember a size that leads, so that other shapes that name its value are understood."""
+        """Remember a symbolic dimension 0, so that other shapes that name its value are understood."""
         for part in type if type.__class__ is tuple else (type,):
-            if part.ndim and part.shape[0].__class__ is Size:
-                self._leads.setdefault(part.shape[0].value, part.shape[0])
+            if part.ndim and part.shape[0].__class__ is SymInt:
+                self._symbol_of.setdefault(part.shape[0].value, part.shape[0])
 
     # Attributes that have sizes in them
 
-    def _led(self, type: TensorType) -> TensorType:
-        """A type with its first size open, if that is one that leads."""
-        return type.with_shape(self._led_shape(type.shape))
+    def _symbolic(self, type: TensorType) -> TensorType:
+        """A type whose dimension 0 is symbolic, if its value is one of a symbolic size."""
+        return type.with_shape(self._symbolic_shape(type.shape))
 
-    def _led_shape(self, shape: Shape) -> Shape:
-        return (self._leads.get(shape[0], shape[0]), *shape[1:]) if shape else shape
+    def _symbolic_shape(self, shape: Shape) -> Shape:
+        return (self._symbol_of.get(shape[0], shape[0]), *shape[1:]) if shape else shape
 
     def _type(self, node: Node, type: TensorType, operands: Types) -> TensorType:
-        return type if type.weak else self._led(type)
+        return type if type.weak else self._symbolic(type)
 
     def _shape(self, node: Node, shape: Shape, operands: Types) -> Shape:
         if not operands:
-            return self._led_shape(shape)
-        return (_spread if node.op is movement.expand else _regrouped)(self._led_shape(shape), operands[0].shape)
+            return self._symbolic_shape(shape)
+        return (_spread if node.op is movement.expand else _regrouped)(self._symbolic_shape(shape), operands[0].shape)
 
     def _stops(self, node: Node, stops: Shape, operands: Types) -> Shape:
         """Where a slice ends: at the end, if it did."""
@@ -132,12 +132,13 @@ class OpenProgram:
         for node in body.nodes:
             given = tuple([made[x] for x in node.inputs])
             made[node] = inputs[node["index"]] if node.op is leaves.input else (
-                make(node.op, given, self._opened(node, given), node.source))
+                make(node.op, given, self._symbolic_attrs(node, given), node.source))
         return Graph(tuple(inputs), tuple(made[node] for node in body.outputs), (), body.numbers)
 
 
-_RULES: Final[dict[str, Callable[[OpenProgram, Node, Any, Types], Any]]] = {
-    "type": OpenProgram._type, "shape": OpenProgram._shape, "stops": OpenProgram._stops, "graph": OpenProgram._graph}
+_RULES: Final[dict[str, Callable[[SymbolicProgram, Node, Any, Types], Any]]] = {
+    "type": SymbolicProgram._type, "shape": SymbolicProgram._shape, "stops": SymbolicProgram._stops,
+    "graph": SymbolicProgram._graph}
 """Attributes that name sizes, by the names that ops give them."""
 
 
@@ -149,7 +150,7 @@ def _spread(shape: Shape, operand: Shape) -> Shape:
 
 
 def _regrouped(shape: Shape, operand: Shape) -> Shape:
-    """A reshape's shape: neighbouring sizes of equal product correspond, and the first of them is open.
+    """A reshape's shape: neighbouring sizes of equal product correspond, and one of them is symbolic.
 
     >>> from genesis.ir.sym_int import Trace
     >>> with Trace(B=8) as trace:
@@ -171,14 +172,14 @@ def _regrouped(shape: Shape, operand: Shape) -> Shape:
             else:
                 return shape
         sizes = list(map(value_of, shape[first:j]))
-        if isinstance(before, Size):
+        if isinstance(before, SymInt):
             at, size = _share(before, sizes)
             sizes[at] = size
         found += sizes
     return tuple(found)
 
 
-def _share(whole: Size, sizes: list[int]) -> tuple[int, Any]:
+def _share(whole: SymInt, sizes: list[int]) -> tuple[int, Any]:
     """Which of the sizes depends on the whole, their product, and how: the first that does without a remainder."""
     for at in range(len(sizes)):
         others = prod(sizes[:at]) * prod(sizes[at + 1:])
@@ -187,14 +188,14 @@ def _share(whole: Size, sizes: list[int]) -> tuple[int, Any]:
     return 0, whole // prod(sizes[1:])
 
 
-def closed(graph: Graph) -> Graph:
-    """The graph with every open size replaced by its value in the run at hand."""
+def concrete(graph: Graph) -> Graph:
+    """The graph with every symbolic size replaced by its value in the run at hand."""
     def value(x: Any) -> Any:
         if x.__class__ is tuple:
             return tuple(map(value, x))
         if isinstance(x, TensorType):
             return x.with_shape(value(x.shape)) if not x.weak else x
-        return closed(x) if isinstance(x, Graph) else value_of(x)
+        return concrete(x) if isinstance(x, Graph) else value_of(x)
 
     made: dict[Node, Node] = {}
     for node in graph.nodes:

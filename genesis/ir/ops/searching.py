@@ -11,7 +11,7 @@ from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import bitwise_and, bitwise_not, cast, ge, gt, le, lt, maximum, minimum, ne, where_
 from genesis.ir.ops.samples import ANY, NUMERIC, Array, Values, ascending, case, cases, chosen, np, reals
 from genesis.ir.ops.scan import cumsum
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
 
 
@@ -36,7 +36,7 @@ def _places(rows: Any, values: Any, right: bool, dtype: DType) -> Any:
 def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
     """The part that may hold the place is halved until it is one element; all values at once.
 
-    Of an open size the halves are not known: then the place is found bit by bit, the highest first.
+    For a symbolic size the halves are not known: then the place is found bit by bit, the highest first.
     """
     count: Any = rows.type.shape[-1]
     floating = rows.type.dtype.kind == "float"
@@ -52,14 +52,14 @@ def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
             return bitwise_not((gt if right else ge)(element, values))
         return (le if right else lt)(element, values)
 
-    if not isinstance(count, Size):
+    if not isinstance(count, SymInt):
         while count > 1:
             half = count // 2
             place = where_(before(place + (half - 1)), place + half, place)
             count -= half
         place = where_(before(place), place + 1, place)
         return place if dtype is integer else cast(place, dtype=dtype)
-    bound = literal(count)  # type: ignore[arg-type]  # an open size is a number of the plan
+    bound = literal(count)  # type: ignore[arg-type]  # a symbolic size is a number of the plan
     for bit in reversed(range(_bits(count))):
         further = place + (1 << bit)
         fits = bitwise_and(le(further, bound), before(minimum(further, bound) - 1))
@@ -67,7 +67,7 @@ def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
     return place if dtype is integer else cast(place, dtype=dtype)
 
 
-def _bits(count: Size) -> int:
+def _bits(count: SymInt) -> int:
     """Bits of a place among `count` elements, and up to five more, so that many sizes have one program."""
     bits = 5
     while count >= 1 << bits:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
 from genesis.ir.ops import contraction
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
 from genesis.passes.fusion.loop_reads import coordinates
 
@@ -62,7 +62,7 @@ def _refusal(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> s
         return f"the product's tile would wait for {first.weight + second.weight} weighted ops"
     known = {*first.levels, *second.levels}
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
-    if sum(2 * estimate(x.type.numel) >= estimate(second.size) for x in read) > MOST_READS:
+    if sum(2 * hint(x.type.numel) >= hint(second.size) for x in read) > MOST_READS:
         return "the product's tile would be held while several other values are loaded"
     at = coordinates(((second.size, "x"),)).whole
     if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):

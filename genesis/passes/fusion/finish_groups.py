@@ -11,7 +11,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, weight
 from genesis.passes.fusion.views import stored_as
@@ -76,8 +76,8 @@ def _bytes_across(nodes: list[Node], values: MemoryValues) -> list[int]:
     change = [0] * (len(nodes) + 1)
     for node, i in index.items():
         if last[node] > i:
-            change[i + 1] += estimate(node.type.nbytes)
-            change[last[node] + 1] -= estimate(node.type.nbytes)
+            change[i + 1] += hint(node.type.nbytes)
+            change[last[node] + 1] -= hint(node.type.nbytes)
     across, total = [], 0
     for step in change:
         total += step

@@ -32,7 +32,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph
 from genesis.passes.fusion.epilogues import merge_epilogues
 from genesis.passes.fusion.finish_groups import make_groups
@@ -155,7 +155,7 @@ class _Fuser:
         of the logits out of the kernel that reads them.) Then values that are computed where a view reads them.
         """
         edges = [(producer, consumer) for consumer in self.values.anchors
-                 for producer in sorted(self.reads[consumer], key=lambda node: -estimate(node.type.nbytes))]
+                 for producer in sorted(self.reads[consumer], key=lambda node: -hint(node.type.nbytes))]
         for producer, consumer in sorted(edges, key=lambda edge: -_magnitude(edge[0])):
             self.along(producer, consumer, pull=False)
         for producer, consumer in edges:
@@ -207,7 +207,7 @@ class _Fuser:
             for one, other in pairwise(nodes):
                 a, b = self.dag.of[one], self.dag.of[other]
                 first, second = self.clusters[a], self.clusters[b]
-                large = 2 * estimate(value.type.numel) >= estimate(max(first.size, second.size, key=estimate))
+                large = 2 * hint(value.type.numel) >= hint(max(first.size, second.size, key=hint))
                 if a != b and first.kind == second.kind == "loop" and large:
                     self.join(a, b, first, second)
         parts: dict[int, list[Node]] = {}
@@ -333,7 +333,7 @@ class _Fuser:
                     return "it reads the reduction's result of another row"
                 if level == "whole" and not _same_row(e, space, at.kept):
                     self.wandering = True
-                    elsewhere += estimate(producer.type.nbytes)
+                    elsewhere += hint(producer.type.nbytes)
                 points = prod(n for n, kind in space if kind == "x") if where == "kept" else prod(n for n, _ in space)
                 repeats += points / max(producer.type.numel, 1)
                 shared = min(shared, _neighbours_with(e))
@@ -348,7 +348,7 @@ class _Fuser:
     def bytes_read(self, cluster: Cluster) -> int:
         """How much a cluster reads of what others make."""
         read = {x for node in cluster.levels for x in self.values.reads[node] if x not in cluster.levels}
-        return sum(estimate(x.type.nbytes) for x in read)
+        return sum(hint(x.type.nbytes) for x in read)
 
     def may_pull(self, a: int, b: int, first: Cluster) -> str:
         """May a cluster lose its own loop and be computed where the other reads it?"""
@@ -370,7 +370,7 @@ class _Fuser:
 
 def _magnitude(node: Node) -> int:
     """Size class of a value: one for each power of 16."""
-    return estimate(node.type.nbytes).bit_length() // 4
+    return hint(node.type.nbytes).bit_length() // 4
 
 
 def level_is_extra(level: str) -> bool:

@@ -24,7 +24,7 @@ from genesis.ir.ops.convolution_last import (
 )
 from genesis.ir.ops.precision import downcast
 from genesis.ir.ops.reduction import sum
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.ir.types import TensorType
 from genesis.passes.gpu import Gpu
 
@@ -79,7 +79,7 @@ def weight_last(node: Node, gpu: Gpu) -> tuple[Node, ...]:
     taps = prod(node["window"])
     columns = -(-channels // 128) * taps if channels >= FEW_CHANNELS else -(-channels * taps // 128)
     tiles = -(-out // node["groups"] // 128) * columns * node["groups"]
-    places = estimate(g.type.shape[0]) * prod(g.type.shape[2:])
+    places = hint(g.type.shape[0]) * prod(g.type.shape[2:])
     splits = max(1, min(EACH * gpu.multiprocessors // tiles, places // SHARE))
     parts = convolution_weight_last(channels_last(g), channels_last(x), splits=splits, **node.attributes)
     return (channels_first(downcast(sum(parts, axes=(0,)), g)),)

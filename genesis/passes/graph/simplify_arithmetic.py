@@ -10,7 +10,7 @@ from genesis.ir.node import Node, Op, literal, make
 from genesis.ir.numbers import Number, fold_numbers
 from genesis.ir.numbers import cast as cast_number
 from genesis.ir.ops import leaves, pointwise, reduction
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, float32
 
 Rule = Callable[[Node], "Node | None"]
@@ -34,7 +34,7 @@ def fold(node: Node) -> Node | None:
 
 def _open(constants: Iterable[Node]) -> bool:
     """Is one of the constants a size that is not fixed? A kernel computes with it when it knows it."""
-    return any(isinstance(x["value"], Size) for x in constants)
+    return any(isinstance(x["value"], SymInt) for x in constants)
 
 
 _PLAIN: Final = {"bool": bool, "int": int, "float": float}

@@ -17,7 +17,7 @@ from genesis.ir.ops.contraction import matmul_split_k
 from genesis.ir.ops.movement import reshape, slice
 from genesis.ir.ops.pointwise import add, cast
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
 from genesis.passes.gpu import Gpu
 
@@ -63,7 +63,7 @@ def _split(node: Node, gpu: Gpu) -> Node | None:
         return None
     a, b = node.inputs
     depth = a.type.shape[1]
-    splits = _split_count(estimate(node.type.numel), estimate(depth), gpu)
+    splits = _split_count(hint(node.type.numel), hint(depth), gpu)
     if splits == 1 or (splits - 1) * split_length(depth, splits, BLOCK) >= depth:  # the last one would be empty
         return None
     parts = matmul_split_k(a, b, splits=splits, multiple=BLOCK)
@@ -74,7 +74,7 @@ def _split(node: Node, gpu: Gpu) -> Node | None:
 
 
 def _split_count(results: int, depth: int, gpu: Gpu) -> int:
-    """The fewest splits whose estimate is as good as the best; 1 where splitting gains too little."""
+    """The fewest splits whose hint is as good as the best; 1 where splitting gains too little."""
     times = {splits: _microseconds(results, depth, splits, gpu)
              for splits in range(1, min(MOST_SPLITS, depth // SHORTEST_SPLIT) + 1)}
     best = min(times.values(), default=0.0)

@@ -11,7 +11,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.movement import reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.splits import reduce_splits
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.gpu import Gpu
 
 ROW_SPLITS: Final = ((4, 1024), (2, 2048), (1, 16384))
@@ -67,7 +67,7 @@ def _whole_columns(graph: Graph, gpu: Gpu) -> set[Node]:
     readers = Counter(x for node in graph.nodes for x in set(node.inputs) if node.op.kind != "leaf")
     found, many = set(), whole_columns(gpu)
     for node in graph.nodes:
-        if node.op.associative and estimate(node.type.numel) >= many and node.type.ndim:
+        if node.op.associative and hint(node.type.numel) >= many and node.type.ndim:
             behind = [*node.inputs]
             while behind and readers[behind[-1]] == 1 and behind[-1].op.kind in ("movement", "pointwise", "leaf"):
                 behind += behind.pop().inputs
@@ -91,7 +91,7 @@ def _split_count(node: Node, gpu: Gpu) -> tuple[int, int]:
     The number of splits has few possible values, so that most batch sizes share their kernels.
     """
     x, axes = node.inputs[0], [axis for axis in node["axes"] if node.inputs[0].shape[axis] != 1]
-    results, extent = estimate(node.type.numel), estimate(prod(x.shape[axis] for axis in axes))
+    results, extent = hint(node.type.numel), hint(prod(x.shape[axis] for axis in axes))
     last = max((axis for axis, size in enumerate(x.shape) if size != 1), default=0)
     if not results or results * extent < SMALLEST:
         return 0, 1

@@ -5,8 +5,8 @@ update straight into the memory it overwrites if nobody needs the old content an
 else into one arena: best fit among the blocks that are free at that point, in place where a
 group may write over an operand that dies in it.
 
-Where sizes are open (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided here
-is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
+Where sizes are symbolic (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided
+here is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
 offsets.
 """
 
@@ -202,7 +202,7 @@ class _Planner:
                        taken: set[Node]) -> Node | None:
         """An operand of the output's size that nobody needs after this group, and that it may overwrite.
 
-        Two open sizes must be one formula: those that are equal by chance may part at another batch. One that the
+        Two symbolic sizes must be one formula: those that are equal by chance may part at another batch. One that the
         group reads through a view as well (`y + y.T`) is read at other elements than it is written at, so it stays.
         """
         for x in group.inputs:

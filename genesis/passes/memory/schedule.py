@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from genesis.ir.node import Node
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import aligned
 
@@ -89,7 +89,7 @@ class Lives:
                 if group.kind == "view":
                     base[node] = base.get(group.inputs[0], group.inputs[0])
                 else:
-                    self.size[node] = 0 if node in outside else aligned(estimate(node.type.nbytes))
+                    self.size[node] = 0 if node in outside else aligned(hint(node.type.nbytes))
             self.made.append([node for node in group.outputs if node not in base])
             self.read.append([x for x in dict.fromkeys(base.get(x, x) for x in group.inputs) if x not in self.made[i]])
             for x in self.read[i]:

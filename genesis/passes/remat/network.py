@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.fusion.materialize import memory_values, weight
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
@@ -92,7 +92,7 @@ class Step:
 
 def size(node: Node) -> int:
     """Bytes of a value."""
-    return estimate(node.type.nbytes)
+    return hint(node.type.nbytes)
 
 
 def network(step: Step, group: Group, wanted: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[Value, ...]]:
@@ -138,7 +138,7 @@ def _own_cost(step: Step, node: Node, wanted: bool, reach: set[int]) -> Cost:
     """
     nbytes, near, far = size(node), step.near(node), step.far(node)
     barred = node.op.kind not in MADE_AGAIN or node in step.outside or step.read_by_loops(node)
-    again = round(weight(node) * estimate(node.type.numel) * OP_BYTES) * len(reach)
+    again = round(weight(node) * hint(node.type.numel) * OP_BYTES) * len(reach)
     loads = len(reach)
     if wanted and any(step.groups[at].kind not in FUSED for at in far):  # made again, it must be in memory again
         again += nbytes + (LAUNCH_BYTES if NEW in reach else 0)

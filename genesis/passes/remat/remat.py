@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
@@ -62,7 +62,7 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = L
 
 def moved_bytes(schedule: Schedule) -> int:
     """Bytes that the groups read and write, each value once a group."""
-    return sum(estimate(x.type.nbytes) for group in schedule.groups if group.kind != "view"
+    return sum(hint(x.type.nbytes) for group in schedule.groups if group.kind != "view"
                for x in (*group.inputs, *group.outputs))
 
 

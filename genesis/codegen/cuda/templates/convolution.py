@@ -22,7 +22,7 @@ from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION, Tile, with_room
-from genesis.ir.sym_int import estimate
+from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, float32
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.channels_last import FEW_CHANNELS
@@ -106,7 +106,7 @@ class Convolution:
 
     def tile(self, rows: int, columns: int, terms: int, products: int) -> Tile:
         """The largest tile that leaves work for all multiprocessors; `products` like this one run side by side."""
-        rows = estimate(rows)
+        rows = hint(rows)
         tiles = [t for t in _TILES[self.dtype.itemsize] if t.j <= max(power_of_two(columns), 64)]
         tile = next((t for t in tiles if -(-rows // t.i) * -(-columns // t.j) * products >= self.gpu.multiprocessors),
                     tiles[-1])

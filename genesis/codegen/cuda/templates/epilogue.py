@@ -50,7 +50,7 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
     read = (product, *(x for x in group.inputs if x is not product))
     kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
     body = _Body(kernel, tile, wide, stored=product in group.outputs)
-    body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever open sizes are
+    body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
     arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used]

@@ -12,7 +12,7 @@ from genesis.codegen.cuda.templates.rows import result
 from genesis.codegen.cuda.templates.sort import Words, helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.sorting import BLOCK, DIGIT, MOST_RUNS
-from genesis.ir.sym_int import Size
+from genesis.ir.sym_int import SymInt
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
@@ -41,7 +41,7 @@ def _merge(group: Group, node: Node) -> KernelSource:
     """
     words = node.inputs[0]
     length, size = words.shape[1], words.type.numel
-    runs = MOST_RUNS if isinstance(length, Size) else power_of_two(-(-length // node["run"]))
+    runs = MOST_RUNS if isinstance(length, SymInt) else power_of_two(-(-length // node["run"]))
     form = Words(node["dtype"], node["descending"], wide=True)
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}

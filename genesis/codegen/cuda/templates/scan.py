@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from genesis.codegen.cuda.blocks import leading_block, power_of_two
+from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
@@ -303,7 +303,7 @@ def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
     if rows.inner == 1:
         step = size if size <= PERSISTENT // numbers else STEP // numbers
         warps = step // 1024 if step > 4096 else step // 512
-        return _Blocks(leading_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
+        return _Blocks(batch_block(rows.rows, max(1, 1024 // step)), step, max(1, min(warps, 16)))
     x = min(power_of_two(rows.inner), COLUMNS)
     step = min(size, TILE // numbers // x)
     return _Blocks(x, step, max(4, min(x * step // 1024, 16)))

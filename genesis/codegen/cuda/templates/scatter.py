@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import prod
 
-from genesis.codegen.cuda.blocks import leading_block, power_of_two
+from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.emitter import literal
 from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
@@ -71,7 +71,7 @@ def _rows(group: Group, node: Node) -> KernelSource:
         f"tl.store(out + at, {_stored('total', node)}, mask=inside)",
     ]
     grid = (blocks * outer, -(-inner // columns), 1)
-    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": leading_block(count, SEARCHED)}
+    blocks_of = {"BLOCK": block, "COLUMNS": columns, "SEARCHED": batch_block(count, SEARCHED)}
     return _kernel(group, node, lines, sizes, blocks_of, grid, 8 if block * columns >= 4096 else 4)
 
 
@@ -81,7 +81,7 @@ def _elements(group: Group, node: Node) -> KernelSource:
     wide, total = _kind(node, source)
     integer = ".to(tl.int64)" if wide else ""
     size = node.type.numel
-    block = leading_block(size, 1024)
+    block = batch_block(size, 1024)
     inner, length = prod(shape[axis + 1:]), index.shape[axis]
     combine = "total + value" if node.op.name == "scatter_add" else "value"
     lines = [

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.codegen.cuda.blocks import block_for, leading_block, power_of_two
+from genesis.codegen.cuda.blocks import batch_block, block_for, power_of_two
 from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
-from genesis.ir.sym_int import near
+from genesis.ir.sym_int import guarded_hint
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
 
@@ -241,7 +241,7 @@ def _tile(group: Group, node: Node) -> KernelSource:
     kept = node["k"] if several else rows.length
     tile = power_of_two(rows.length)
     few = min(power_of_two(kept), tile)
-    per_program = leading_block(rows.rows, max(1, 1024 // tile))
+    per_program = batch_block(rows.rows, max(1, 1024 // tile))
     warps = _warps(per_program * tile, words.narrow)
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
@@ -274,8 +274,8 @@ def _runs(group: Group, node: Node) -> KernelSource:
 def _unsort(group: Group, node: Node) -> KernelSource:
     """unsort: every element goes where its index says."""
     rows = Rows(group, node.inputs, node["axis"])
-    r_block = block_for(near(rows.length), 1024 if rows.inner == 1 else 16)
-    x_block = leading_block(rows.rows, max(1, 1024 // r_block))
+    r_block = block_for(guarded_hint(rows.length), 1024 if rows.inner == 1 else 16)
+    x_block = batch_block(rows.rows, max(1, 1024 // r_block))
     parts = -(-rows.length // r_block)
     index = "tl.int64" if rows.wide else "tl.int32"
     stored = rows.names[0] if node.dtype is bool_ else f"{rows.names[0]}.to({triton_type(node.dtype)})"
