@@ -44,6 +44,7 @@ from genesis.ir.types import (
     uint8,
 )
 from genesis.ir.types import bool_ as bool
+from genesis.ops.activation import relu
 from genesis.ops.arithmetic import (
     abs,
     absolute,
@@ -326,7 +327,6 @@ from genesis.ops.special import (
     logit,
     mvlgamma,
     polygamma,
-    relu,
     sigmoid,
 )
 from genesis.ops.statistics import cumulative_trapezoid, diff, std, std_mean, trapezoid, trapz, var, var_mean

@@ -1,4 +1,4 @@
-"""Special functions, and the activations that torch has at its top level."""
+"""Special functions."""
 
 from __future__ import annotations
 
@@ -91,11 +91,6 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     return into(out, lgamma(input.unsqueeze(-1) + halves).sum(-1) + p * (p - 1) / 4 * math.log(math.pi))
 
 
-def relu(input: Tensor) -> Tensor:
-    """max(x, 0), element by element."""
-    return pointwise_op(p.relu, input)
-
-
 class SpecialMethods(TensorBase):
     """Special functions as methods."""
 
@@ -110,7 +105,6 @@ class SpecialMethods(TensorBase):
     i0 = i0
     logit = logit
     mvlgamma = mvlgamma
-    relu = relu
 
     def sigmoid_(self: Any) -> Tensor:
         """`sigmoid` in place."""
@@ -155,7 +149,3 @@ class SpecialMethods(TensorBase):
     def mvlgamma_(self: Any, p: int) -> Tensor:
         """`mvlgamma` in place."""
         return write_back("mvlgamma_", self, lambda: read(mvlgamma(self, p)))
-
-    def relu_(self: Any) -> Tensor:
-        """`relu` in place."""
-        return write(self, p.relu)

@@ -4,42 +4,6 @@ import sys
 
 from genesis.frontend.patches import WatchedModule
 from genesis.ir.suggest import suggesting
-from genesis.nn.functional.activations import (
-    celu,
-    celu_,
-    elu,
-    elu_,
-    gelu,
-    glu,
-    gumbel_softmax,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    hardtanh_,
-    leaky_relu,
-    leaky_relu_,
-    log_softmax,
-    logsigmoid,
-    mish,
-    relu,
-    relu6,
-    relu_,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    sigmoid,
-    silu,
-    softmax,
-    softmin,
-    softplus,
-    softshrink,
-    softsign,
-    tanh,
-    tanhshrink,
-    threshold,
-    threshold_,
-)
 from genesis.nn.functional.attention import scaled_dot_product_attention
 from genesis.nn.functional.bags import embedding_bag
 from genesis.nn.functional.channel_norms import batch_norm, group_norm, instance_norm, local_response_norm
@@ -121,7 +85,41 @@ from genesis.nn.functional.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
-from genesis.ops.activation import hardshrink, prelu
+from genesis.nn.functional.softmax import gumbel_softmax, log_softmax, softmax, softmin
+from genesis.ops.activation import (
+    celu,
+    celu_,
+    elu,
+    elu_,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    hardtanh_,
+    leaky_relu,
+    leaky_relu_,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    relu_,
+    rrelu,
+    rrelu_,
+    selu,
+    selu_,
+    silu,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+    threshold_,
+)
+from genesis.ops.special import sigmoid
+from genesis.ops.trigonometry import tanh
 
 __all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
            "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool2d_with_indices",

@@ -10,8 +10,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes
 from genesis.ir.ops import composite
-from genesis.nn.functional.activations import softmax
 from genesis.nn.functional.noise import dropout
+from genesis.nn.functional.softmax import softmax
 from genesis.ops.ranges import arange
 
 

@@ -11,8 +11,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
 from genesis.ir.types import float32
-from genesis.nn.functional.activations import log_softmax
 from genesis.nn.functional.losses import check_reduction
+from genesis.nn.functional.softmax import log_softmax
 
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,

@@ -10,7 +10,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import pointwise, probability, regression
-from genesis.nn.functional.activations import logsigmoid
+from genesis.ops.activation import logsigmoid
 from genesis.ops.common import broadcast, operands, promote
 from genesis.ops.comparison import where
 from genesis.ops.creation import full_like

@@ -5,8 +5,8 @@ from __future__ import annotations
 from genesis.frontend.autocast_policy import in_float32
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.nn.functional.activations import logsigmoid
 from genesis.nn.functional.losses import check_reduction, reduced
+from genesis.ops.activation import logsigmoid
 from genesis.ops.ranges import arange
 
 

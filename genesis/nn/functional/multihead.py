@@ -7,11 +7,11 @@ from typing import Any
 
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.nn.functional.activations import softmax
 from genesis.nn.functional.attention import scaled_dot_product_attention
 from genesis.nn.functional.dense import linear
 from genesis.nn.functional.noise import dropout
 from genesis.nn.functional.padding import pad
+from genesis.nn.functional.softmax import softmax
 from genesis.ops.comparison import where
 from genesis.ops.shape import cat, chunk
 

@@ -12,8 +12,9 @@ from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
+from genesis.ops.activation import relu
 from genesis.ops.creation import empty
-from genesis.ops.special import relu, sigmoid
+from genesis.ops.special import sigmoid
 from genesis.ops.trigonometry import tanh
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
