@@ -55,7 +55,8 @@ class Detached:
             if history is None:
                 session.rebound()
             self.history = written
-            state.histories[weakref.ref(self)] = None
+            reference = weakref.ref(self)
+            state.histories[id(reference)] = reference
             state.tracked_writes += 1
         if storage.replace(value, content, writes, later):
             return True
@@ -72,10 +73,10 @@ def _refuse() -> None:
 def live_histories() -> list[Node]:
     """The histories of detached tensors that somebody still holds; forgets the others."""
     found = []
-    for reference in list(state.histories):
+    for key, reference in list(state.histories.items()):
         detached = reference()
         if detached is None or detached.history is None:
-            state.histories.pop(reference, None)
+            state.histories.pop(key, None)
         else:
             found.append(detached.history)
     return found

@@ -29,9 +29,10 @@ class FrontendState:
     """What the frontend remembers. Of the counts only matters whether they moved.
 
     Attributes:
-        pending: storages whose content may be ahead of their memory, in the order in which they got so.
-        histories: detached tensors that have a history of their own, which a backward may go through.
-        differentiable: storages with computed content that a backward may go through.
+        pending: storages whose content may be ahead of their memory, in the order in which they got so. The key is the
+            `id` of the reference: references to storages made at one address, one after the other, hash alike.
+        histories: detached tensors that have a history of their own, which a backward may go through, as in `pending`.
+        differentiable: storages with computed content that a backward may go through, as in `pending`.
         volatile: leaves over memory that may change as soon as the user's call returns.
         watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
         crossings: (boundary, number of its output) by the number in the `watch` node of that output
@@ -51,9 +52,9 @@ class FrontendState:
                  "touched", "tracked_writes", "volatile", "watched")
 
     def __init__(self) -> None:
-        self.pending: dict[weakref.ref[Storage], None] = {}
-        self.differentiable: dict[weakref.ref[Storage], None] = {}
-        self.histories: dict[weakref.ref[Detached], None] = {}
+        self.pending: dict[int, weakref.ref[Storage]] = {}
+        self.differentiable: dict[int, weakref.ref[Storage]] = {}
+        self.histories: dict[int, weakref.ref[Detached]] = {}
         self.volatile: list[Node] = []
         self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}

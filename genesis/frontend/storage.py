@@ -67,7 +67,7 @@ class Storage:
         self._queued = node is not None
         self._reference = weakref.ref(self)
         if node is not None:
-            state.pending[self._reference] = None
+            state.pending[id(self._reference)] = self._reference
 
     @property
     def node(self) -> Node:
@@ -183,8 +183,8 @@ class Storage:
             running.writes[self] = running.writes.get(self, 0) + 1
         if not self._queued:
             self._queued = True
-            state.pending.pop(self._reference, None)  # from an earlier time: its last write counts
-            state.pending[self._reference] = None
+            state.pending.pop(id(self._reference), None)  # from an earlier time: its last write counts
+            state.pending[id(self._reference)] = self._reference
         if (outside is not None and self.exported) or (state.volatile and node.op is not control.item):
             if later is None:
                 compute_now(self)
@@ -206,7 +206,7 @@ class Storage:
         cell.owner = self._reference
         del held
         if keep is not None:
-            state.differentiable[self._reference] = None
+            state.differentiable[id(self._reference)] = self._reference
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
@@ -309,14 +309,14 @@ def compute_now(*storages: Storage) -> None:
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds; forgets the others."""
     found = []
-    for reference in list(state.pending):
+    for key, reference in list(state.pending.items()):
         storage = reference()
         if storage is not None and storage._queued:
             found.append(storage)
             continue
-        state.pending.pop(reference, None)
+        state.pending.pop(key, None)
         if storage is not None and storage._queued:  # another thread wrote to it meanwhile
-            state.pending[reference] = None
+            state.pending[key] = reference
             found.append(storage)
     return found
 
@@ -324,10 +324,10 @@ def live_pending() -> list[Storage]:
 def live_differentiable() -> list[Storage]:
     """The storages of `state.differentiable` that somebody still holds; forgets the others."""
     found = []
-    for reference in list(state.differentiable):
+    for key, reference in list(state.differentiable.items()):
         storage = reference()
         if storage is None:
-            state.differentiable.pop(reference, None)
+            state.differentiable.pop(key, None)
         else:
             found.append(storage)
     return found
