@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from genesis.cli.record import Bars, MetricsFile, Outcome, Settings, TrainingStep
+from genesis.ir.types import device_types, is_device
 
 HELP = "train a small language model and write a report"
 
@@ -29,7 +30,8 @@ SAMPLE_BYTES = 300
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags; each is a field of `Settings`, with its default."""
     default = Settings()
-    parser.add_argument("--device", default=default.device, help="cpu or cuda (default: %(default)s)")
+    parser.add_argument("--device", default=default.device,
+                        help="cpu, cuda or another registered device (default: %(default)s)")
     for name, what in (("steps", "training steps"), ("layers", "transformer blocks"), ("dim", "width"),
                        ("heads", "attention heads"), ("batch", "windows a step"), ("context", "bytes a window"),
                        ("seed", "of the weights, the batches and the sample")):
@@ -60,8 +62,8 @@ def _problem(settings: Settings) -> str:
             return f"--{name} must be at least 1"
     if settings.dim % settings.heads:
         return f"--dim {settings.dim} is not a multiple of --heads {settings.heads}"
-    if settings.device.split(":")[0] not in ("cpu", "cuda"):
-        return f"--device {settings.device} is neither cpu nor cuda"
+    if not is_device(settings.device):
+        return f"--device {settings.device} is none of {', '.join(device_types())}"
     if settings.device.startswith("cuda"):
         import genesis
         if not genesis.cuda.is_available():
@@ -120,11 +122,16 @@ def _train(settings: Settings) -> tuple[Outcome, Any]:
 def _show(outcome: Outcome, compiled: Any) -> None:
     """Sample, kernels and verdict on stdout; the report in its file."""
     from genesis.cli import inspect, report
+    from genesis.cli.beside import beside
+    also = beside(compiled)
     kernels = inspect.kernel_rows(compiled.schedule.groups)
     path = Path(outcome.settings.out) / "report.html"
-    path.write_text(report.render(outcome, kernels, inspect.step_boxes(compiled.schedule)), encoding="utf-8")
+    path.write_text(report.render(outcome, kernels, inspect.step_boxes(compiled.schedule), also), encoding="utf-8")
     print(f"\n--- sample, temperature 0.8 ---\n{outcome.prompt}|{outcome.sample}\n---\n")
     _print_kernels(kernels)
+    if also is not None and also.program is not None:
+        count = sum(row.count for row in inspect.kernel_rows(also.program.schedule.groups))
+        print(f"compiled for cuda ({also.gpu}) the same step is {count} kernels: the report has them")
     seconds = dict(outcome.timings)
     print(f"\n{seconds['total']:.1f} s in all, {seconds['training']:.1f} s of it training")
     print(f"a bigram model of the training text: {outcome.bars.fitted:.4f} nats per byte")

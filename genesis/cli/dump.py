@@ -16,19 +16,30 @@ import json
 import runpy
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from genesis.codegen.cuda.gpu_model import MODELS
+from genesis.ir.suggest import did_you_mean
 
 HELP = "run a script and print a stage of its compilation"
 
-TARGETS = ("cpu", "cuda", *MODELS)
-"""What programs can be compiled for."""
 
-ABOUT_TARGETS = "cuda is the GPU at hand, or an H200 where there is none; no GPU has to be there"
+
+def targets() -> tuple[str, ...]:
+    """What programs can be compiled for: registered device types, and GPUs by name."""
+    from genesis.codegen.cuda.gpu_model import MODELS
+    from genesis.engine import backends  # noqa: F401  # registers what Genesis has
+    from genesis.ir.types import device_types
+    return (*device_types(), *MODELS)
+
+
+def about_targets() -> str:
+    """What `--target` may be, for its help."""
+    return (f"{', '.join(targets())}, or a backend that the script registers; cuda is the GPU at hand, or an H200 "
+            "where there is none, and no GPU has to be there")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stage", choices=[stage.name for stage in STAGES], default="groups",
                         help="; ".join(f"{stage.name}: {stage.doc}" for stage in STAGES) + " (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a plan")
-    parser.add_argument("--target", choices=TARGETS, help=f"compile for this instead of what ran it; {ABOUT_TARGETS}")
+    add_target(parser)
     parser.add_argument("--kernel", metavar="NAME", help="of the groups and kernels only those with this in their name")
+    add_which_plans(parser)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """The flag that says what to compile for."""
+    parser.add_argument("--target", help=f"compile for this instead of what ran it: {about_targets()}")
+
+
+def add_which_plans(parser: argparse.ArgumentParser) -> None:
+    """The flags that say which plans to show."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="every plan, in the order in which they were made")
     which.add_argument("--plan", type=int, metavar="N", help="the N-th plan")
@@ -49,33 +70,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the script, print. 0: printed; 1: the script failed (what it had compiled is shown); 2: nothing to show."""
     from genesis.cli.stages import StageError, stage_named
+    stage = stage_named(arguments.stage)
+    try:
+        plans, numbers, status = chosen_plans(arguments)
+        shown = [_shown(plans[number - 1], number, len(plans), stage, arguments) for number in numbers]
+    except (Nothing, StageError) as error:
+        return refuse("dump", error)
+    print(json.dumps([data for _, data in shown], indent=1) if arguments.json
+          else "\n".join(text for text, _ in shown))
+    return status
+
+
+def _shown(compiled: Any, number: int, count: int, stage: Any, arguments: argparse.Namespace) -> tuple[str, Any]:
+    """A plan's stage as text, or as data; beside a plan of calls, the one that CUDA would get."""
+    from genesis.cli.beside import beside, beside_data, beside_text
+    found = program(compiled, arguments.target)
+    also = beside(found) if stage.name == "groups" and arguments.target is None else None
+    if arguments.kernel is not None:
+        found = with_kernels(found, arguments.kernel)
+    target = arguments.target or found.target
+    if arguments.json:
+        data = {"plan": number, "of": count, "target": target, "stage": stage.name, "value": stage.data(found)}
+        return "", data if also is None else {**data, "beside": beside_data(also)}
+    text = f"# plan {number} of {count}, for {target}: {stage.name}, {stage.doc}\n{stage.text(found)}"
+    return text if also is None else f"{text}\n\n{beside_text(also)}", None
+
+
+class Nothing(Exception):
+    """There is nothing to show; the message says why. `status` is the command's."""
+
+    def __init__(self, problem: str, status: int = 2):
+        super().__init__(problem)
+        self.status = status
+
+
+def chosen_plans(arguments: argparse.Namespace) -> tuple[list[Any], Sequence[int], int]:
+    """(all plans that the script made, the numbers of those to show, 1 if the script failed else 0).
+
+    Raises:
+        Nothing: no such script, plan or target.
+    """
     if not Path(arguments.script).is_file():
-        return _refuse(f"there is no file {arguments.script}")
+        raise Nothing(f"there is no file {arguments.script}")
     plans, status = plans_of(arguments.script, arguments.rest)
     if not plans:
-        return status or _refuse("the script computed nothing with Genesis, so there is no plan to show")
+        raise Nothing("" if status else "the script computed nothing with Genesis, so there is no plan to show",
+                      status or 2)
+    if arguments.target not in (None, *targets()):
+        raise Nothing(f"--target {arguments.target} is no backend"
+                      f"{did_you_mean(arguments.target, targets()) or ';'} there are {', '.join(targets())}")
     if arguments.plan is not None and not 1 <= arguments.plan <= len(plans):
-        return _refuse(f"there are {len(plans)} plans, numbered from 1; --plan {arguments.plan} is none of them")
-    numbers = range(1, len(plans) + 1) if arguments.all else [arguments.plan or len(plans)]
-    stage = stage_named(arguments.stage)
-    target = arguments.target
-    shown: list[dict[str, Any]] = []
-    for number in numbers:
-        try:
-            found = program(plans[number - 1], target)
-            if arguments.kernel is not None:
-                found = with_kernels(found, arguments.kernel)
-            if arguments.json:
-                shown.append({"plan": number, "of": len(plans), "target": target or found.target, "stage": stage.name,
-                              "value": stage.data(found)})
-            else:
-                print(f"# plan {number} of {len(plans)}, for {target or found.target}: {stage.name}, {stage.doc}")
-                print(stage.text(found))
-        except StageError as error:
-            return _refuse(str(error))
-    if arguments.json:
-        print(json.dumps(shown, indent=1))
-    return status
+        raise Nothing(f"there are {len(plans)} plans, numbered from 1; --plan {arguments.plan} is none of them")
+    return plans, range(1, len(plans) + 1) if arguments.all else [arguments.plan or len(plans)], status
+
+
+def refuse(command: str, problem: Exception) -> int:
+    """Say on stderr why a command shows nothing; returns its exit status."""
+    if str(problem):
+        print(f"genesis {command}: {problem}", file=sys.stderr)
+    return problem.status if isinstance(problem, Nothing) else 2
 
 
 def plans_of(script: str, arguments: list[str]) -> tuple[list[Any], int]:
@@ -118,8 +171,3 @@ def with_kernels(found: Any, part: str) -> Any:
         names = ", ".join(dict.fromkeys(map(name_of, found.schedule.groups)))
         raise StageError(f"no kernel has {part!r} in its name; there are {names}")
     return replace(found, schedule=replace(found.schedule, groups=groups))
-
-
-def _refuse(problem: str) -> int:
-    print(f"genesis dump: {problem}", file=sys.stderr)
-    return 2

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.graph import Graph, rewrite_nodes, topological
 from genesis.ir.node import make
 from genesis.ir.types import Device, TensorType, tensor_type
+
+if TYPE_CHECKING:
+    from genesis.codegen.base import Backend
+    from genesis.passes.groups import Schedule
+    from genesis.passes.memory.plan_memory import MemoryPlan
+    from genesis.passes.pipeline import Passed, PassReport, Work
 
 _NOT_WORK = frozenset({"leaf", "movement", "control"})  # op kinds that cost a kernel nothing
 
@@ -58,18 +64,35 @@ class Program:
     """A compiled program, for a backend that it need not have run on.
 
     Attributes:
-        target: "cpu" or "cuda".
-        gpu: the model of the GPU that its kernels are for, None on the CPU.
-        graphs: the program after each pass, by the name of the stage.
-        schedule: `passes.groups.Schedule`.
-        memory: `passes.plan_memory.MemoryPlan`.
+        backend: what its plan is for.
+        works: the program after each pass, by the name of the stage (`passes.pipeline.Work`).
+        reports: what each pass did, in order.
+        schedule: its groups, or those of them that are asked for.
+        memory: where its values are.
+        ran: whether this is how it ran.
     """
 
-    target: str
-    gpu: Any
-    graphs: Mapping[str, Graph]
-    schedule: Any
-    memory: Any
+    backend: Backend
+    works: Mapping[str, Work]
+    reports: tuple[PassReport, ...]
+    schedule: Schedule
+    memory: MemoryPlan
+    ran: bool
+
+    @property
+    def target(self) -> str:
+        """The device type that it is for."""
+        return self.backend.name
+
+    @property
+    def captured(self) -> Graph:
+        """The program as it was recorded."""
+        return self.works["capture"].graph
+
+    @property
+    def is_calls(self) -> bool:
+        """Whether every group is one op: nothing was fused, so there is little to see."""
+        return all(group.kind in ("call", "view") for group in self.schedule.groups)
 
 
 def last_step() -> Program:
@@ -80,25 +103,32 @@ def last_step() -> Program:
 
 def program_of(compiled: Any) -> Program:
     """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
-    return _program(compiled.backend, compiled.stages)
+    return _program(compiled.backend, compiled.passed, ran=True)
 
 
 def program_for(compiled: Any, target: str) -> Program:
     """The same program for another backend: its passes run again, nothing is launched.
 
     Args:
-        target: as `compiler.backend_of` takes it.
+        target: as `backends.backend_named` takes it.
+    """
+    return compiled_for(compiled.stages["capture"], target)
+
+
+def compiled_for(captured: Graph, target: str) -> Program:
+    """A captured program as a backend would get it, up to its code.
+
+    Raises:
+        RuntimeError: the backend has no lowering for some op.
     """
     from genesis.engine.backends import backend_named
     from genesis.passes.pipeline import run_passes
     backend = backend_named(target)
-    stages, *_ = run_passes(on_device(compiled.stages["capture"], Device(backend.name)), backend)
-    return _program(backend, stages)
+    return _program(backend, run_passes(on_device(captured, Device(backend.name)), backend), ran=False)
 
 
-def _program(backend: Any, stages: Mapping[str, Any]) -> Program:
-    graphs = {name: stage for name, stage in stages.items() if isinstance(stage, Graph)}
-    return Program(backend.name, backend.gpu, graphs, stages["groups"], stages["memory"])
+def _program(backend: Backend, passed: Passed, ran: bool) -> Program:
+    return Program(backend, passed.works, passed.reports, passed.schedule, passed.memory, ran)
 
 
 def on_device(graph: Graph, device: Device) -> Graph:
@@ -116,12 +146,9 @@ def on_device(graph: Graph, device: Device) -> Graph:
 
 
 def kernels_of(program: Program) -> list[tuple[Any, Any]]:
-    """(group, its `codegen.source.KernelSource`) for all groups but views; None for it on the CPU."""
+    """(group, its `codegen.source.KernelSource`) for all groups but views; None for it where groups are calls."""
     groups = [group for group in program.schedule.groups if group.kind != "view"]
-    if program.target == "cpu":
-        return [(group, None) for group in groups]
-    from genesis.codegen.cuda.emit import emit
-    return [(group, emit(group, program.gpu)) for group in groups]
+    return [(group, program.backend.kernel_source(group)) for group in groups]
 
 
 def name_of(group: Any) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from genesis.cli.beside import Beside
 from genesis.cli.chart import Level, Line, line_chart, smoothed
-from genesis.cli.inspect import KernelRow, StepBox, counted
+from genesis.cli.inspect import KernelRow, StepBox, counted, kernel_rows
 from genesis.cli.kernel_diagram import draw_step
 from genesis.cli.record import Outcome
+from genesis.cli.stages import memory_line, plan_data
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -53,8 +55,9 @@ line.bar { stroke: var(--bar); stroke-width: 1.5; stroke-dasharray: 6 4; } svg t
 """
 
 
-def render(outcome: Outcome, kernels: Sequence[KernelRow], boxes: Sequence[StepBox]) -> str:
-    """The page's HTML."""
+def render(outcome: Outcome, kernels: Sequence[KernelRow], boxes: Sequence[StepBox],
+           also: Beside | None = None) -> str:
+    """The page's HTML. `also`: the plan that CUDA would get, where the step ran op by op."""
     settings = outcome.settings
     body = [
         "<h1>Genesis demo</h1>",
@@ -70,6 +73,7 @@ def render(outcome: Outcome, kernels: Sequence[KernelRow], boxes: Sequence[StepB
         f"<p>{sum(row.count for row in kernels)} kernels run forward, backward and update. "
         "Equal ones share a row.</p>",
         _kernel_table(kernels),
+        *_on_a_gpu(also),
         "<h2>The step as a graph</h2>",
         "<p>A box holds the kernels that run one after the other for one line of the program; rest the pointer on it "
         "for why they are kernels. Lines across are values that backward keeps of forward, and gradients on their way "
@@ -121,6 +125,23 @@ def _kernel_table(kernels: Sequence[KernelRow]) -> str:
         for row in kernels)
     return ('<div class="panel tall"><table><thead><tr><th class="number">count</th><th>kind</th>'
             f"<th>what was fused</th><th>from</th><th>why</th></tr></thead><tbody>{rows}</tbody></table></div>")
+
+
+def _on_a_gpu(also: Beside | None) -> list[str]:
+    """What CUDA would run for the same step: kernels with reasons, memory, one of them as text."""
+    if also is None:
+        return []
+    if also.program is None:
+        return [f'<p class="soft">CUDA has no plan for this step: {escape(also.refused)}</p>']
+    kernels = kernel_rows(also.program.schedule.groups)
+    parts = ["<h2>The same step on a GPU</h2>",
+             f"<p>Above every op is a call of its own. Compiled for CUDA ({escape(also.gpu)}), which takes no GPU, "
+             f"the step is {sum(row.count for row in kernels)} kernels:</p>", _kernel_table(kernels),
+             f"<p>Memory: {escape(memory_line(plan_data(also.program)))}.</p>"]
+    if also.kernel is not None:
+        parts += [f"<p>The kernel that computes the most, <code>{escape(also.kernel.name)}</code>:</p>",
+                  f'<div class="panel tall"><pre>{escape(also.kernel.source)}</pre></div>']
+    return parts
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:

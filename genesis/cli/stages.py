@@ -11,6 +11,8 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.place import Place
 from genesis.ir.printer import is_literal, names_of, node_text, print_graph, type_text, value_text
+from genesis.passes.groups import Schedule
+from genesis.passes.pipeline import PASSES
 
 
 class StageError(Exception):
@@ -31,8 +33,8 @@ class Stage:
 
 def graph_stage(name: str, doc: str) -> Stage:
     """A stage that is a graph: the program after one of the passes."""
-    return Stage(name, doc, lambda program: print_graph(program.graphs[name]),
-                 lambda program: graph_data(program.graphs[name]))
+    return Stage(name, doc, lambda program: print_graph(program.works[name].graph),
+                 lambda program: graph_data(program.works[name].graph))
 
 
 def graph_data(graph: Graph) -> dict[str, Any]:
@@ -60,11 +62,33 @@ def _source(node: Node) -> str | None:
 
 # Groups
 
+def groups_stage(name: str, doc: str) -> Stage:
+    """A stage that is groups: the program after one of the passes over schedules."""
+    return Stage(name, doc, lambda program: schedule_text(_scheduled(program, name)),
+                 lambda program: schedule_data(_scheduled(program, name)))
+
+
+def _scheduled(program: Program, stage: str) -> Schedule:
+    schedule = program.works[stage].schedule
+    assert schedule is not None
+    return schedule
+
+
 def groups_text(program: Program) -> str:
+    """The groups of the plan."""
+    return schedule_text(program.schedule)
+
+
+def groups_data(program: Program) -> list[dict[str, Any]]:
+    """The groups of the plan as plain data."""
+    return schedule_data(program.schedule)
+
+
+def schedule_text(schedule: Schedule) -> str:
     """Each group: what it reads, its nodes, what it writes, and why it is one."""
-    names = names_of(program.schedule.graph)
+    names = names_of(schedule.graph)
     parts = []
-    for position, group in enumerate(program.schedule.groups):
+    for position, group in enumerate(schedule.groups):
         lines = [f"group {position}: {group.kind} {name_of(group)}", f"  why    {group.reason}"]
         if group.inputs:
             lines.append("  reads  " + ", ".join(f"{names[x]}: {type_text(x.type)}" for x in group.inputs))
@@ -77,13 +101,13 @@ def groups_text(program: Program) -> str:
     return "\n\n".join(parts)
 
 
-def groups_data(program: Program) -> list[dict[str, Any]]:
+def schedule_data(schedule: Schedule) -> list[dict[str, Any]]:
     """The groups as plain data; values have the names of the graph that was grouped."""
-    names = names_of(program.schedule.graph)
+    names = names_of(schedule.graph)
     return [{"kind": group.kind, "name": name_of(group), "reason": group.reason, "lines": list(lines_of(group)),
              "inputs": [names[x] for x in group.inputs], "outputs": [names[x] for x in group.outputs],
              "nodes": [node_text(node, names) for node in group.nodes if node in names and node.op.name != "input"]}
-            for group in program.schedule.groups]
+            for group in schedule.groups]
 
 
 # Kernels and their memory
@@ -114,11 +138,16 @@ def _launch(row: dict[str, Any]) -> str:
 def plan_text(program: Program) -> str:
     """Where every value is while the program runs."""
     data = plan_data(program)
-    head = (f"arena {data['arena_bytes']:,} bytes, {data['peak_over_max_live']:.3f} × the {data['max_live_bytes']:,} "
+    return "\n".join([memory_line(data), *(
+        f"{position:4d}  {step['name']}({', '.join(step['reads'])}) → {', '.join(step['writes'])}"
+        for position, step in enumerate(data["steps"]))])
+
+
+def memory_line(data: dict[str, Any]) -> str:
+    """How much memory a plan takes, in a sentence (`data`: of `plan_data`)."""
+    return (f"arena {data['arena_bytes']:,} bytes, {data['peak_over_max_live']:.3f} × the {data['max_live_bytes']:,} "
             f"that are alive at one time; with {data['input_bytes']:,} of inputs and {data['output_bytes']:,} of "
             f"outputs the program takes {data['peak_bytes']:,}")
-    return "\n".join([head, *(f"{position:4d}  {step['name']}({', '.join(step['reads'])}) → {', '.join(step['writes'])}"
-                              for position, step in enumerate(data["steps"]))])
 
 
 def plan_data(program: Program) -> dict[str, Any]:
@@ -149,8 +178,9 @@ def triton_text(program: Program) -> str:
 
 def triton_data(program: Program) -> list[dict[str, Any]]:
     """The distinct kernels, with how many groups run each."""
-    if program.target != "cuda":
-        raise StageError("this plan ran on the CPU, as torch calls; --target cuda shows the Triton that it would be")
+    if program.backend.gpu is None:
+        where = "the CPU, as torch calls" if program.target == "cpu" else f"{program.target}, as calls"
+        raise StageError(f"this plan ran on {where}; --target cuda shows the Triton that it would be")
     rows: dict[str, dict[str, Any]] = {}
     for _, kernel in kernels_of(program):
         if kernel is not None:
@@ -159,19 +189,44 @@ def triton_data(program: Program) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+# Code
+
+def code_text(program: Program) -> str:
+    """What runs: the kernels' source, or the calls in order, over places in memory."""
+    if program.backend.gpu is not None:
+        return triton_text(program)
+    return "\n".join(f"{position:4d}  {row['name']}({', '.join(row['reads'])}) → {', '.join(row['writes'])}"
+                     for position, row in enumerate(code_data(program)))
+
+
+def code_data(program: Program) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    if program.backend.gpu is not None:
+        return triton_data(program)
+    calls, registers = program.backend.lower(program.schedule, program.memory)
+
+    def shown(index: int) -> str:
+        start = registers[index]
+        return f"#{index}" if start is None else _place(start) if isinstance(start, Place) else repr(start)
+    return [{"name": call.label.partition("  #")[0] or "copy", "kind": call.kind, "reads": [*map(shown, call.args)],
+             "writes": [*map(shown, call.outs)]} for call in calls]
+
+
+# The table
+
+_MADE = {"group": groups_stage, "schedule": groups_stage,
+         "plan_memory": lambda name, doc: Stage(name, doc, plan_text, plan_data),
+         "lower": lambda name, doc: Stage(name, doc, code_text, code_data)}
+"""Passes after which the program is more than a graph → how that is shown."""
+
 STAGES = (
-    graph_stage("capture", "what the script recorded"),
-    graph_stage("grad", "with its derivatives"),
-    graph_stage("canonical", "simplified"),
-    graph_stage("matched", "with the forms that the backend has kernels for"),
-    graph_stage("legal", "in ops that the backend can run"),
-    graph_stage("prepared", "with what the backend changes before it groups: reductions split, copies of weights kept"),
-    graph_stage("recomputed", "with what is computed again instead of being kept"),
+    *(_MADE.get(row.name, graph_stage)(row.stage, row.doc) for row in PASSES),
     Stage("groups", "what becomes one kernel, and why", groups_text, groups_data),
     Stage("kernels", "the kernels in order", kernels_text, kernels_data),
     Stage("plan", "where each value is in memory", plan_text, plan_data),
     Stage("triton", "source of the generated kernels", triton_text, triton_data),
 )
+"""A stage for each row of the pass list, then what the finished program is made of."""
 
 
 def stage_named(name: str) -> Stage:

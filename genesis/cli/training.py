@@ -12,13 +12,15 @@ import numpy as np
 import genesis
 from genesis.cli.corpus import Bytes
 from genesis.cli.record import Settings, TrainingStep
+from genesis.engine.backends import backend_of
 
 WARMUP_STEPS = 20
 FINAL_LR_SHARE = 0.1
 CLIP_NORM = 1.0
 WEIGHT_DECAY = 0.1
 BETAS = (0.9, 0.99)
-READ_LOSS_EVERY = {"cpu": 1, "cuda": 10}  # reading a loss waits for the GPU, so there it is done rarely
+READ_LOSS_EVERY = 10
+"""Steps between two reads of the loss where reading waits for the device; elsewhere each is read."""
 
 
 def build_model(settings: Settings) -> Any:
@@ -66,6 +68,7 @@ def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[Tra
     if settings.compile:
         one_step = genesis.compile(one_step)
     pending: list[tuple[int, float, Any]] = []
+    at_once = READ_LOSS_EVERY if backend_of(genesis.device(settings.device)).asynchronous else 1
     began = last = time.perf_counter()
     for step in range(1, settings.steps + 1):
         lr = learning_rate(step, settings)
@@ -73,7 +76,7 @@ def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[Tra
             group["lr"] = lr
         starts = random.integers(0, len(data) - settings.context, settings.batch)
         pending.append((step, lr, one_step(*windows(data, starts, settings))))
-        if len(pending) == READ_LOSS_EVERY[settings.device.split(":")[0]] or step == settings.steps or step == 1:
+        if len(pending) == at_once or step == settings.steps or step == 1:
             losses = [loss.item() for _, _, loss in pending]
             now = time.perf_counter()
             speed = len(pending) * settings.batch * settings.context / (now - last)

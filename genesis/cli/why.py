@@ -10,13 +10,11 @@ script on both sides. By default for CUDA, which needs no GPU: the CPU fuses not
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from genesis.cli.dump import ABOUT_TARGETS, TARGETS, plans_of, program
+from genesis.cli.dump import Nothing, about_targets, chosen_plans, program, refuse
 from genesis.cli.inspect import Program, name_of
 from genesis.ir.node import Node
 
@@ -30,22 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
-    parser.add_argument("--target", choices=TARGETS, default="cuda",
-                        help=f"what to compile for; {ABOUT_TARGETS} (default: %(default)s)")
+    parser.add_argument("--target", default="cuda",
+                        help=f"what to compile for: {about_targets()} (default: %(default)s)")
     parser.add_argument("--op", help="only kernels and refusals that this op takes part in")
     parser.add_argument("--plan", type=int, metavar="N", help="the N-th plan that the script made (default: the last)")
+    parser.set_defaults(all=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the script, print. 0: printed; 1: the script failed; 2: nothing to show."""
-    if not Path(arguments.script).is_file():
-        print(f"genesis why: there is no file {arguments.script}", file=sys.stderr)
-        return 2
-    plans, status = plans_of(arguments.script, arguments.rest)
-    number = arguments.plan or len(plans)
-    if not 1 <= number <= len(plans):
-        print(f"genesis why: the script made {len(plans)} plans; there is no plan {number}", file=sys.stderr)
-        return status or 2
+    try:
+        plans, (number,), status = chosen_plans(arguments)
+    except Nothing as error:
+        return refuse("why", error)
     found = program(plans[number - 1], arguments.target)
     print(f"# plan {number} of {len(plans)}, for {arguments.target}")
     asked, note = _asked(found, arguments.op)
@@ -62,7 +57,7 @@ def _asked(found: Program, op: str | None) -> tuple[Asked, list[str]]:
         return (lambda node: True), []
     if any(node.op.name == op for group in found.schedule.groups for node in group.nodes):
         return (lambda node: node.op.name == op), []
-    lines = {node.source for graph in found.graphs.values() for node in graph.nodes if node.op.name == op} - {None}
+    lines = {node.source for work in found.works.values() for node in work.graph.nodes if node.op.name == op} - {None}
     if not lines:
         return (lambda node: False), [f"the program has no op named {op}"]
     return (lambda node: node.source in lines), [f"{op} is computed as other ops; these kernels come from its lines"]

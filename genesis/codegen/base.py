@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from genesis.codegen.cuda.source import KernelSource
     from genesis.ir.graph import Graph
     from genesis.ir.node import Node
     from genesis.ir.types import Device
@@ -90,6 +91,10 @@ class Backend(ABC):
     @abstractmethod
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         """The steps that run a schedule over planned memory, and the registers that they work on (none on CUDA)."""
+
+    def kernel_source(self, group: Group) -> KernelSource | None:
+        """The kernel that it generates for a group, as text; None where a group is a call."""
+        return None
 
     # Running
 

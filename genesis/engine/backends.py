@@ -18,6 +18,7 @@ from genesis.ir.types import Device, DeviceKind, add_device_kind
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.gpu_model import GpuModel
+    from genesis.codegen.cuda.source import KernelSource
     from genesis.ir.graph import Graph
     from genesis.ir.node import Node
     from genesis.passes.groups import Group, Schedule
@@ -136,6 +137,10 @@ class CUDABackend(Backend):
         from genesis.codegen.cuda.lower import lower
         from genesis.runtime.cuda.kernel_cache import KernelCache
         return lower(schedule, memory, KernelCache(), gpu=self.gpu), ()
+
+    def kernel_source(self, group: Group) -> KernelSource | None:
+        from genesis.codegen.cuda.emit import emit
+        return emit(group, self.gpu)
 
     def executor(self, plan: Plan) -> Executor:
         if plan.kept:

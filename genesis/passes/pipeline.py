@@ -87,6 +87,11 @@ class Work:
             return len(self.code[0])
         return len(self.graph.nodes) if self.schedule is None else len(self.schedule.groups)
 
+    @property
+    def unit(self) -> str:
+        """What `size` counts."""
+        return "steps" if self.code is not None else "nodes" if self.schedule is None else "groups"
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -95,16 +100,21 @@ class Pass:
     Attributes:
         name: the pass.
         stage: what `genesis dump` calls the program after it.
+        doc: what the program is then.
         run: the pass as a function.
         optional: runs only for backends that have its name among their `passes`.
         wanted: the settings that turn it on.
+        again_from: when it changed the graph, the rows from the one of this name on run again: what it made shows it
+            more to do once that is simplified.
     """
 
     name: str
     stage: str
+    doc: str
     run: Callable[[Work, Target], Work]
     optional: bool = False
     wanted: Callable[[], bool] = lambda: True
+    again_from: str = ""
 
     def runs_for(self, target: Target) -> bool:
         """Does it run for this backend, as the settings are?"""
@@ -145,6 +155,10 @@ def _group(work: Work, target: Target) -> Work:
     return replace(work, schedule=target.group(work.graph))
 
 
+def _order(schedule: Schedule, target: Target) -> Schedule:
+    return lower_peak(schedule)
+
+
 def _remat(schedule: Schedule, target: Target) -> Schedule:
     return remat(schedule, target.group, sparing=config.spare_memory)
 
@@ -161,26 +175,29 @@ def _lower(work: Work, target: Target) -> Work:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("inline", "capture", on_graph(inline)),
-    Pass("autodiff", "grad", on_graph(autodiff)),
-    Pass("canonicalize", "simplified", on_graph(canonicalize)),
-    Pass("reroll", "canonical", on_graph(lambda graph: reroll(graph, canonicalize))),
-    Pass("patterns", "matched", _patterns),
-    Pass("legalize", "decomposed", _legalize),
-    Pass("canonicalize_again", "legal", on_graph(canonicalize)),
-    Pass("make_contiguous", "contiguous", on_graph(make_contiguous), optional=True),
-    Pass("split_k", "products_split", _for_gpu(split_k), optional=True),
-    Pass("split_scans", "scans_split", _for_gpu(split_scans), optional=True),
-    Pass("split_reductions", "reductions_split", _for_gpu(split_reductions), optional=True),
-    Pass("snapshots", "snapshots", on_graph(copy_while_updating), optional=True),
-    Pass("shadow_weights", "prepared", on_graph(keep_copies), optional=True,
-         wanted=lambda: config.fuse and config.keep_copies),
-    Pass("group", "grouped", _group),
-    Pass("schedule", "ordered", on_schedule(lambda schedule, target: lower_peak(schedule))),
-    Pass("remat", "recomputed", on_schedule(_remat), optional=True,
-         wanted=lambda: config.fuse and config.recompute),
-    Pass("plan_memory", "memory", _plan_memory),
-    Pass("lower", "code", _lower),
+    Pass("inline", "capture", "what the script recorded", on_graph(inline)),
+    Pass("autodiff", "grad", "with its derivatives", on_graph(autodiff)),
+    Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
+    Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
+    Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
+    Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),
+    Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
+    Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),
+         optional=True),
+    Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
+    Pass("split_scans", "scans_split", "with long scans split", _for_gpu(split_scans), optional=True),
+    Pass("split_reductions", "reductions_split", "with large reductions split", _for_gpu(split_reductions),
+         optional=True),
+    Pass("snapshots", "snapshots", "with copies of what is returned and overwritten", on_graph(copy_while_updating),
+         optional=True),
+    Pass("shadow_weights", "prepared", "as it is grouped: with low-precision copies of weights", on_graph(keep_copies),
+         optional=True, wanted=lambda: config.fuse and config.keep_copies),
+    Pass("group", "grouped", "what becomes one kernel, as found", _group),
+    Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
+    Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),
+         optional=True, wanted=lambda: config.fuse and config.recompute),
+    Pass("plan_memory", "memory", "where each value is in memory", _plan_memory),
+    Pass("lower", "code", "what runs: calls, or the kernels' source", _lower),
 )
 
 LAST_WITHOUT_CODE = "plan_memory"
@@ -194,6 +211,7 @@ class PassReport(NamedTuple):
         name, stage: its row's.
         seconds: how long it took.
         before, after: nodes, or groups, or steps, that went in and came out (`Work.size`).
+        unit: what was counted after it.
     """
 
     name: str
@@ -201,6 +219,7 @@ class PassReport(NamedTuple):
     seconds: float
     before: int
     after: int
+    unit: str
 
 
 class Passed(NamedTuple):
@@ -209,36 +228,40 @@ class Passed(NamedTuple):
     Attributes:
         stages: what came out of each, by the name of its stage: a graph, and also "groups", "memory" and "code".
         schedule, memory: its groups and the places of its values.
-        reports: a row for each pass that ran.
+        reports: a row for each pass that ran, as often as it ran.
+        works: all that is known of the program after each pass, by the name of its stage.
     """
 
     stages: dict[str, Any]
     schedule: Schedule
     memory: MemoryPlan
     reports: tuple[PassReport, ...]
+    works: dict[str, Work]
 
 
 def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE) -> Passed:
     """The passes up to and with the one called `last`."""
     verify = _verifier()
-    stages: dict[str, Any] = {"input": graph}
+    works: dict[str, Work] = {}
     reports = []
-    work = Work(graph)
-    for row in PASSES:
+    work, position = Work(graph), {row.name: at for at, row in enumerate(PASSES)}
+    at = 0
+    while at <= position[last]:
+        row, before = PASSES[at], work
         if row.runs_for(target):
-            start, before, graph = perf_counter(), work.size, work.graph
+            start = perf_counter()
             work = row.run(work, target)
-            reports.append(PassReport(row.name, row.stage, perf_counter() - start, before, work.size))
-            if work.graph is not graph:
+            reports.append(PassReport(row.name, row.stage, perf_counter() - start, before.size, work.size, work.unit))
+            if work.graph is not before.graph:
                 verify(work.graph, row.name)
-        stages[row.stage] = work.graph
-        if row.name == last:
-            break
+        works[row.stage] = work
+        at = position[row.again_from] if row.again_from and work.graph is not before.graph else at + 1
     assert work.schedule is not None and work.memory is not None
+    stages: dict[str, Any] = {"input": graph, **{stage: each.graph for stage, each in works.items()}}
     stages.update(groups=work.schedule, memory=work.memory)
     if work.code is not None:
         stages["code"] = work.code
-    return Passed(stages, work.schedule, work.memory, tuple(reports))
+    return Passed(stages, work.schedule, work.memory, tuple(reports), works)
 
 
 def _verifier() -> Callable[[Graph, str], None]:

@@ -158,7 +158,7 @@ class NumpyBackend(Backend):
         return node.op.name in LOWERINGS or (type(node.type) is not tuple and node.type.weak)
 
     def group(self, graph: Graph) -> Schedule:
-        return group_per_op(graph, lambda node: False)
+        return group_per_op(graph, lambda node: False, self.name)
 
     def may_overwrite(self, group: Group, output: Node, operand: Node) -> bool:
         return False
@@ -182,7 +182,7 @@ class NumpyBackend(Backend):
                     args = tuple(map(number, node.inputs))
                     numbers[node] = register(None)
                     calls.append(Call(partial(fold_numbers, node.op), args, (numbers[node],), "number",
-                                      node.attributes))
+                                      node.attributes, node.op.name))
             return numbers[node]
 
         def copy(source: Place, target: Place) -> None:
@@ -193,7 +193,8 @@ class NumpyBackend(Backend):
         for at, group in enumerate(schedule.groups):
             node = group.nodes[0]
             args = tuple(number(x) if x.type.weak else register(memory.places[x]) for x in node.inputs)
-            calls.append(Call(LOWERINGS[node.op.name], args, (register(memory.places[node]),), "out", node.attributes))
+            calls.append(Call(LOWERINGS[node.op.name], args, (register(memory.places[node]),), "out", node.attributes,
+                              node.op.name))
             for when, value, place in memory.copies:
                 if when == at:
                     copy(memory.places[value], place)

@@ -57,7 +57,7 @@ def test_compiled_run_has_the_same_losses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words, problem", [
     (["--dim", "10", "--heads", "4"], "not a multiple"), (["--steps", "0"], "at least 1"),
-    (["--device", "tpu"], "neither cpu nor cuda"),
+    (["--device", "tpu"], "none of cpu, cuda"),
 ])
 def test_impossible_settings_are_refused(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *words]) == 2

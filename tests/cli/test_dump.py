@@ -9,6 +9,7 @@ import pytest
 
 from genesis import engine
 from genesis.cli.main import main
+from genesis.passes.pipeline import PASSES, Pass
 
 SCRIPT = """\
 import sys
@@ -111,6 +112,60 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path, text: str | None, words: t
         path.write_text(text)
     assert status_of(str(path), *words) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_beside_the_cpus_groups_stands_what_cuda_would_run(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU every op is a call of its own: the groups say nothing. It needs no GPU."""
+    text = dump(capsys, script, "--stage", "groups", "--plan", "1")
+    own, beside = text.split("# the same program for cuda (NVIDIA H200), whose kernels compute several ops each")
+    assert "on the CPU every op is a call of its own" in own and "@cuda" not in own
+    assert "reductions and" in beside and "memory: arena" in beside and beside.count("@triton.jit\ndef softmax") == 1
+    row, = json.loads(dump(capsys, script, "--stage", "groups", "--plan", "1", "--json"))
+    assert {group["kind"] for group in row["value"]} == {"call"}
+    assert {group["kind"] for group in row["beside"]["groups"]} == {"loop"}
+    assert row["beside"]["plan"]["steps"] and "def softmax" in row["beside"]["kernel"]["source"]
+    for target in ("cpu", "cuda"):  # who names a target gets that
+        assert "# the same program" not in dump(capsys, script, "--stage", "groups", "--target", target)
+
+
+def test_a_program_that_cuda_cannot_run_says_so_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "inverse.py"
+    path.write_text("import genesis\ngenesis.linalg.inv(genesis.eye(2) * 2).sum().item()\n")
+    text = dump(capsys, str(path))
+    assert "# cuda has no plan for this program: the backend has no lowering for inv" in text
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("row", PASSES, ids=lambda row: row.name)
+def test_every_row_of_the_pass_list_is_a_stage(script: str, row: Pass, target: str,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    words = (script, "--stage", row.stage, "--target", target, "--plan", "1")
+    assert dump(capsys, *words).startswith(f"# plan 1 of 2, for {target}: {row.stage}, {row.doc}\n")
+    found, = json.loads(dump(capsys, *words, "--json"))
+    assert found["value"]
+
+
+def test_the_code_of_the_cpu_is_calls_over_places(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "softmax(arena+0)" in dump(capsys, script, "--stage", "code", "--plan", "1")
+
+
+def test_an_unknown_target_is_told_what_there_is(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(script, "--target", "h300") == 2
+    assert "--target h300 is no backend; did you mean 'h200'? there are cpu, cuda, " in capsys.readouterr().err
+
+
+def test_a_backend_that_the_script_registers_is_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.py"
+    path.write_text("from tests.backends.numpy_backend import NumpyBackend\n"
+                    "from genesis.engine.backends import register\nimport genesis\n"
+                    "own = NumpyBackend('ownarrays')\nregister('ownarrays', lambda index: own)\n"
+                    "genesis.ones(4).softmax(0).sum().item()\n")
+    words = (str(path), "--target", "ownarrays", "--stage")
+    assert "on ownarrays every op is a call of its own" in dump(capsys, *words, "groups")
+    legal, code = dump(capsys, *words, "legal"), dump(capsys, *words, "code")
+    assert "softmax" not in legal.replace("own.py", "") and "@ownarrays = exp(" in legal and "exp(arena+" in code
+    assert status_of(*words, "triton") == 2
+    assert "this plan ran on ownarrays, as calls" in capsys.readouterr().err
 
 
 def test_one_kernel(script: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,19 @@ def test_page_says_what_happened() -> None:
     assert "failed" in render(outcome([4.0, 3.0], validation=2.4), KERNELS, BOXES)
 
 
+def test_beside_calls_stand_the_kernels_of_cuda() -> None:
+    import genesis
+    from genesis.cli.beside import beside
+    from genesis.cli.inspect import last_step
+    x = genesis.ones(4, 8)
+    (x.softmax(-1) * 2).sum().item()
+    page = render(outcome([4.0, 3.0]), KERNELS, BOXES, beside(last_step()))
+    check(page)
+    assert "The same step on a GPU" in page and "NVIDIA H200" in page and "Memory: arena" in page
+    assert "reductions and" in page and "@triton.jit" in page and "def softmax" in page
+    assert "The same step on a GPU" not in render(outcome([4.0, 3.0]), KERNELS, BOXES)
+
+
 def test_a_loss_that_is_no_number_fails_and_still_draws() -> None:
     lost = outcome([4.0, math.nan, math.inf], validation=math.nan)
     assert not lost.passed

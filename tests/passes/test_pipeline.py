@@ -81,16 +81,18 @@ def test_every_pass_keeps_the_rules_of_the_ir(graph: Graph) -> None:
 def test_stages() -> None:
     graph = parse("graph(%x: f32[4]) { %y: f32[4] = silu(%x) %l: f32[] = sum(%y, axes=(0,)) %g: (f32[4],) = grad(%l, "
                   "1.0, %x, outputs=1, create_graph=False) %r: f32[4] = item(%g, index=0) return %r }")
-    stages, schedule, memory, _ = run_passes(graph, backend_named("cpu"))
+    stages, schedule, memory, _, works = run_passes(graph, backend_named("cpu"))
     assert list(stages) == ["input", *(row.stage for row in PASSES[:-1]), "groups"]
     assert stages["input"] is graph and stages["groups"] is schedule and stages["memory"] is memory
     assert " grad(" in str(stages["capture"]) and " grad(" not in str(stages["grad"])
     assert schedule.graph is stages["prepared"]
+    assert list(works) == [row.stage for row in PASSES[:-1]]
+    assert works["prepared"].schedule is None is works["recomputed"].memory and works["memory"].memory is memory
 
 
 def test_a_pass_that_breaks_a_rule_is_named_under_genesis_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     x = leaves.input(index=0, type=tensor_type((4,), float32))
-    broken = Pass("breaks", "broken", on_graph(lambda graph: Graph((), graph.outputs)))
+    broken = Pass("breaks", "broken", "broken", on_graph(lambda graph: Graph((), graph.outputs)))
     monkeypatch.setattr(pipeline, "PASSES", (*PASSES[:3], broken, *PASSES[3:]))
     graph = Graph((x,), (OPS["exp"](x),))
     monkeypatch.setenv("GENESIS_VERIFY", "1")
@@ -117,7 +119,24 @@ def test_each_pass_that_ran_says_what_it_did() -> None:
     assert [report.name for report in reports][:2] == ["inline", "autodiff"] and reports[-1].name == "plan_memory"
     legalized = next(report for report in reports if report.name == "legalize")
     assert legalized.before == 2 < legalized.after and legalized.seconds > 0
-    assert next(report for report in reports if report.name == "group").after == 1
+    grouped = next(report for report in reports if report.name == "group")
+    assert (grouped.before, grouped.after, grouped.unit) == (legalized.after, 1, "groups")
+
+
+def test_a_row_that_shows_itself_more_to_do_runs_again() -> None:
+    """Rows of rows: the inner loop's assignments are one value, and then the outer loop's rows are alike."""
+    text, base = "graph(%x: f32[4,4]) {", "%x"
+    for at in range(4):
+        for to in range(4):
+            place = f"starts=({at},{to}), stops=({at + 1},{to + 1}), steps=(1,1)"
+            text += f" %s{at}{to}: f32[1,1] = slice(%x, {place}) %e{at}{to}: f32[1,1] = exp(%s{at}{to})"
+            text += f" %a{at}{to}: f32[4,4] = assign({base}, %e{at}{to}, {place})"
+            base = f"%a{at}{to}"
+    passed = run_passes(parse(f"{text} return {base} }}"), backend_named("cpu"))
+    names = [report.name for report in passed.reports]
+    assert names.count("reroll") == names.count("canonicalize") == 3  # the inner rows, the outer rows, nothing more
+    ops = [node.op.name for node in passed.stages["canonical"].nodes]
+    assert ops.count("exp") == 1 and "assign" not in ops
 
 
 # Special programs

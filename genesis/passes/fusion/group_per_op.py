@@ -13,7 +13,7 @@ from genesis.passes.groups import Group, Schedule
 IsView = Callable[[Node], bool]
 
 
-def group_per_op(graph: Graph, is_view: IsView) -> Schedule:
+def group_per_op(graph: Graph, is_view: IsView, place: str = "the CPU") -> Schedule:
     """A group for every node that is computed, in the graph's order.
 
     Numbers (weakly typed values) are operands of groups, not values in memory, so they make none.
@@ -28,7 +28,7 @@ def group_per_op(graph: Graph, is_view: IsView) -> Schedule:
         view = node.op.kind == "movement" and is_view(node)
         nodes = (node, *outputs) if outputs != (node,) else (node,)
         groups.append(Group("view" if view else "call", nodes, inputs, outputs,
-                            "on the CPU every op is a call of its own"))
+                            f"on {place} every op is a call of its own"))
     return Schedule(graph, tuple(groups))
 
 

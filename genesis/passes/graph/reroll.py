@@ -47,7 +47,7 @@ RULES: Final[dict[Op, Batched]] = {
 """Ops that can be done for all rows at once; pointwise ones can too."""
 
 
-def reroll(graph: Graph, tidy: Callable[[Graph], Graph] = lambda graph: graph) -> Graph:
+def reroll(graph: Graph) -> Graph:
     """Assignments of neighbouring rows, each computed alike from its own row of one value → one of all rows.
 
         before: %1: f32[1,8] = slice(%0, starts=(0,0), ...)    after: %1: f32[4,8] = slice(%0, starts=(0,0), ...)
@@ -56,20 +56,19 @@ def reroll(graph: Graph, tidy: Callable[[Graph], Graph] = lambda graph: graph) -
                 %4: f32[1,8] = slice(%0, starts=(1,0), ...)
                 ...
 
-    `tidy` is applied after each round: rows of rows show when the inner ones are together.
+    Rows of rows show when the inner ones are together and simplified, so it runs again after that.
     """
-    while True:
-        runs = _runs(graph)
-        if not runs:
-            return graph
-        replaced: dict[Node, Node] = {}
-        for node in graph.nodes:
-            with located(node.source):
-                if node in runs:
-                    replaced[node] = _together(runs[node], replaced)
-                else:
-                    replaced[node] = make(node.op, tuple([replaced[x] for x in node.inputs]), node.attrs, node.source)
-        graph = tidy(substitute(graph, replaced))
+    runs = _runs(graph)
+    if not runs:
+        return graph
+    replaced: dict[Node, Node] = {}
+    for node in graph.nodes:
+        with located(node.source):
+            if node in runs:
+                replaced[node] = _together(runs[node], replaced)
+            else:
+                replaced[node] = make(node.op, tuple([replaced[x] for x in node.inputs]), node.attrs, node.source)
+    return substitute(graph, replaced)
 
 
 LARGEST = 128

@@ -35,8 +35,10 @@ def loop(rows: list[int], ops: list[str] | None = None, places: list[int] | None
 
 
 def together(graph: Graph) -> Graph:
-    """The pass's result, which has the same bits."""
-    found = reroll(graph, canonicalize)
+    """What the rows of the pass list make of it, which has the same bits."""
+    found = graph
+    while (rolled := reroll(found)) is not found:
+        found = canonicalize(rolled)
     verify(found)
     for one, other in zip(values_of(graph), values_of(found), strict=True):
         assert_same_bits(one, other)
