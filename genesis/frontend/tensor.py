@@ -307,7 +307,7 @@ def install(methods: type) -> type:
         if part not in TensorBase.__mro__:
             for name, value in vars(part).items():
                 if name not in _OWN:
-                    setattr(Tensor, name, value)
+                    type.__setattr__(Tensor, name, value)  # past `WatchedClass`: nothing is replaced
     return methods
 
 
@@ -331,7 +331,7 @@ class Later:
 def install_later(module: str, methods: str, names: Iterable[str]) -> None:
     """Give tensors these methods of a class in a module that is not imported yet."""
     for name in names:
-        setattr(Tensor, name, Later((module, methods), name))
+        type.__setattr__(Tensor, name, Later((module, methods), name))
 
 
 set_tensor_class(Tensor)

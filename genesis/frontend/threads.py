@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from _signal import getsignal  # signal.getsignal makes an enum of each answer, which takes ten times as long
 from _thread import _count as others  # type: ignore[attr-defined]  # how many threads there are besides the main one
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -20,7 +21,7 @@ _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of"
                              "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
 """Functions that wait for a value and hold no other content meanwhile."""
 
-_SIGNALS: Final = [s for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
+_SIGNALS: Final = [int(s) for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
 def others_record() -> bool:
@@ -45,8 +46,12 @@ def handled() -> bool:
     """May a signal handler of the user's interrupt this thread?"""
     if threading.get_ident() != threading.main_thread().ident:
         return False
-    return any(callable(handler) and handler is not signal.default_int_handler
-               for handler in map(signal.getsignal, _SIGNALS))
+    return any(map(_calls, map(getsignal, _SIGNALS)))
+
+
+def _calls(handler: Any) -> bool:
+    """Is it a function of the user's, not a number that stands for one of the system's?"""
+    return handler.__class__ is not int and handler is not None and handler is not signal.default_int_handler
 
 
 class Job:
