@@ -60,10 +60,10 @@ class Moved(Boundary):
 
 
 class Hooks(dict[int, Callable[[Any], Any]]):
-    """The user's functions that a gradient goes through, in the order in which they were registered."""
+    """The user's functions that a gradient goes through, in the order of their registration."""
 
     def run(self, gradient: Any) -> Any:
-        """The gradient that they leave; one that returns None keeps it.
+        """The gradient that the hooks make of this one; a hook that returns None leaves it as it is.
 
         Raises:
             TypeError, RuntimeError: one returns something else than a tensor, or one of another shape, dtype or device.
@@ -99,7 +99,7 @@ def read_through(boundary: Boundary, output: int, value: Node) -> Node:
 def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:
     """Make the tensor's content be read through the boundary from now on."""
     storage = tensor.storage
-    if tensor.part is not None:  # a copy: others look at the rest of that storage
+    if tensor.part is not None:  # the part is copied: other tensors show the rest of that storage
         fresh = wrap(tensor.part.read(storage.node))
         tensor.storage, tensor.part = fresh.storage, None
         storage = tensor.storage
@@ -113,7 +113,7 @@ def insert_boundary(tensor: Any, boundary: Boundary, output: int = 0) -> None:
 
 
 class RemovableHandle:
-    """What registering a hook returns: `remove()` takes it away; as a context it does so at the end."""
+    """The handle of a registered hook: `remove()` takes the hook away, and a context of it does so at its end."""
 
     def __init__(self, hooks: dict[int, Any], hook: Any):
         self._hooks, self.id = hooks, next(leaf_numbers)

@@ -1,4 +1,4 @@
-"""The dtypes of data that is given without one."""
+"""Default dtypes: those of Python data that is given without a dtype."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ defaults: Final[dict[str, DType]] = {"bool": bool_, "int": int64, "float": float
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """The dtype of floating-point data given without one. Initially float32."""
+    """Set the dtype of floating-point data that is given without one; at first it is float32."""
     if not dtype.is_floating_point:
         raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
     defaults["float"] = dtype

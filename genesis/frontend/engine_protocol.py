@@ -1,4 +1,4 @@
-"""What the frontend asks of the engine, which hands itself in when it is imported (`genesis/engine/engine.py`).
+"""The protocol between frontend and engine, which hands itself in when it is imported (`engine/engine.py`).
 
 So tensors, ops and autograd can have values computed without importing what computes them.
 """
@@ -18,11 +18,11 @@ class Engine:
     """The engine as the frontend sees it.
 
     Attributes:
-        flush: compute these storages and every pending write, in one plan a device.
-        materialize: compute these tensors, and all in lists of them.
-        end_step: a training step ends: run what is pending, without waiting for a GPU.
-        allocate: memory of so many bytes on a device.
-        memory_of: the computed memory of a tensor's storage.
+        flush: computes these storages and every pending write, in one plan for each device.
+        materialize: computes these tensors, and those in lists of tensors.
+        end_step: ends a training step: runs all pending work without waiting for a GPU.
+        allocate: returns memory of so many bytes on a device.
+        memory_of: returns the computed memory of a tensor's storage.
         backend_of: what a device's programs run on.
     """
 
@@ -39,6 +39,6 @@ engine = Engine()
 
 
 def connect(**functions: Callable[..., Any]) -> None:
-    """The engine hands in its functions, by the names of `Engine`'s attributes."""
+    """Take the engine's functions, by the names of `Engine`'s attributes; the engine calls this."""
     for name, function in functions.items():
         setattr(engine, name, function)

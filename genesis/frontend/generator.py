@@ -1,7 +1,6 @@
-"""Random state: seeds and the numbers of draws.
+"""Random state: generators of random numbers, each a seed and a count of draws.
 
-A generator is a seed and a count of draws. Each op that draws takes the next number when it is
-recorded, so what it gives does not depend on when, where or how it runs.
+Each op that draws takes the next count when it is recorded, so its numbers do not depend on when, where or how it runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
 _DEFAULT_SEED = 67280421310721
+"""The seed of a generator that was given none; torch's."""
+
 _STATE_BYTES = 16
+"""Bytes of a state: the seed and the number of draws, 8 bytes each."""
 
 
 class Generator:
@@ -67,7 +69,7 @@ class Generator:
         return self._seed
 
     def get_state(self) -> Tensor:
-        """Seed and number of draws so far, as 16 bytes: a uint8 tensor on the CPU, for `set_state`."""
+        """The seed and the number of draws so far as 16 bytes: a uint8 tensor on the CPU, for `set_state`."""
         _refuse("a generator's state was read")
         import numpy as np
 
@@ -112,7 +114,7 @@ class Generator:
         return copy
 
     def next_draw(self) -> tuple[int, int]:
-        """(seed, draw number) for one op, the seed as a signed integer; the next call gets the next number."""
+        """The (seed, draw number) of one op, the seed as a signed integer; the next call returns the next number."""
         with self._lock:
             draw = self._draws
             self._draws = draw + 1
@@ -129,22 +131,22 @@ def _restored(device: str, seed: int, draws: int) -> Generator:
 
 
 def _refuse(reason: str) -> None:
-    """A compiled function that does this is recorded at each call."""
+    """Refuse to compile a function that does this: it is recorded at each call."""
     if state.session is not None and (running := session.active()) is not None:
         running.refuse(reason)
 
 
 default_generator = Generator()
-"""What draws without a `generator=` use, on every device."""
+"""The generator of draws without a `generator=`, on every device."""
 
 
 def draw_numbers(generator: Generator | None = None) -> list[Node]:
-    """Operands (seed, draw number) of one op that draws; a compiled function draws anew at each call."""
+    """The operands (seed, draw number) of one op that draws; a compiled function gets new ones at each call."""
     return live_numbers((default_generator if generator is None else generator).next_draw)
 
 
 def next_draw(generator: Generator | None = None) -> tuple[int, int]:
-    """(seed, draw number) from the generator, the default one for None."""
+    """The next (seed, draw number) of the generator, or of the default one for None."""
     return (default_generator if generator is None else generator).next_draw()
 
 
@@ -183,8 +185,8 @@ def set_rng_state(new_state: Tensor) -> None:
 
 @contextmanager
 def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True) -> Iterator[None]:
-    """Draws inside leave the default generator as it was before. One generator serves all devices, so `devices` is
-    not looked at; `enabled=False` does nothing.
+    """A context after which the default generator is as it was before. One generator serves all devices, so `devices`
+    is ignored; `enabled=False` does nothing.
 
     >>> import genesis
     >>> state = genesis.get_rng_state()

@@ -1,4 +1,4 @@
-"""Whether recording tracks gradients: per thread, as contexts and decorators."""
+"""Grad mode: whether recording tracks gradients, for each thread, set by contexts and decorators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Switch:
         mode.enabled, mode.inference = self._before.pop()
 
     def __call__(self, function: Function) -> Function:
-        """The function with tracking set for the duration of each call, a generator's for each step."""
+        """The function with tracking set during each of its calls; for a generator, during each of its steps."""
         again = self._again
         if inspect.isgeneratorfunction(function):
             @functools.wraps(function)
@@ -53,12 +53,12 @@ class _Switch:
         mode.enabled = self._enabled
 
     def _again(self) -> Any:
-        """Another one like this."""
+        """A new switch that sets the same mode."""
         return type(self)()
 
 
 def _each_step(generator: Any, switch: Callable[[], Any]) -> Any:
-    """The generator's values. The mode is set while it runs, and is the caller's while the caller does."""
+    """The generator's values. The mode is set while the generator runs; while its caller runs, it is the caller's."""
     step: Callable[..., Any] = generator.__next__
     given: tuple[Any, ...] = ()
     while True:
@@ -105,7 +105,7 @@ class set_grad_enabled(_Switch):
 
 
 class _Bare(_Switch):
-    """A switch that decorates without being called, too."""
+    """A switch that also decorates without being called: `@no_grad` as well as `@no_grad()`."""
 
     def __new__(cls, function: Callable[..., Any] | bool | None = None) -> Any:
         self = super().__new__(cls)
@@ -116,7 +116,7 @@ class _Bare(_Switch):
 
 
 class no_grad(_Bare):
-    """Inside, results do not require grad.
+    """A context and decorator: inside, results do not require grad.
 
     >>> import genesis
     >>> x = genesis.ones(2, requires_grad=True)
@@ -129,11 +129,11 @@ class no_grad(_Bare):
 
 
 class enable_grad(_Bare):
-    """Inside, gradients are tracked again."""
+    """A context and decorator: inside, gradients are tracked again."""
 
 
 class inference_mode(_Bare):
-    """As `no_grad`, and outside what was made inside is not written to.
+    """A context and decorator like `no_grad`; in addition, tensors made inside cannot be written to outside.
 
     >>> import genesis
     >>> with genesis.inference_mode():

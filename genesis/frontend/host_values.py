@@ -13,7 +13,7 @@ from genesis.ir.types import Device, dtype_of_numpy, tensor_type
 
 
 def host_copy(tensor: Any) -> Any:
-    """The tensor's elements as a new numpy array. Waits for the GPU."""
+    """The tensor's elements as a new numpy array. A tensor on a GPU is waited for."""
     with lock:
         return _host_copy(tensor)
 
@@ -22,7 +22,7 @@ def _host_copy(tensor: Any) -> Any:
     import numpy as np
     if tensor.part is not None and not (is_row_major(tensor.type, tensor.part) and tensor.storage_offset() == 0
                                         and tensor.type.numel == tensor.storage.type.numel):
-        if isinstance(tensor.part, Layout):  # all of the memory, turned
+        if isinstance(tensor.part, Layout):  # all of the memory, with its dimensions in another order
             order, = tensor.part.steps[0][1]
             return np.ascontiguousarray(host_copy(over(tensor.storage, tensor.storage.type, None)).transpose(order))
         tensor = wrap_laid_out(read(tensor.detach()), None)
@@ -37,7 +37,7 @@ def export_numpy(tensor: Any) -> Any:
     """A numpy array over a CPU tensor's memory; the storage counts as exported while it lives."""
     with lock:
         array = _export_numpy(tensor)
-        if not tensor.storage.settled:  # written to by another thread meanwhile
+        if not tensor.storage.settled:  # another thread wrote to it meanwhile
             engine.flush([tensor.storage])
     return array
 

@@ -2,7 +2,7 @@
 
 Nodes have no strides. A result whose elements lie in another order than row-major is a storage with the node of that
 order, and a tensor that shows it through the inverse permutation (`genesis.storage.Layout`). Pointwise ops and those in
-`RULES` follow torch's rules; all others give row-major results. None of this runs unless an operand was read whose
+`RULES` follow torch's rules; all others have row-major results. None of this runs unless an operand was read whose
 elements lie in another order (`noted`).
 """
 
@@ -38,18 +38,18 @@ Strides = tuple[int, ...]
 remembered = lru_cache(maxsize=8192)
 
 CHANNELS_LAST: Final = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-"""Dimensions from the outermost to the innermost, by how many there are."""
+"""Number of dimensions → the order of channels-last, from the outermost dimension to the innermost."""
 
 noted: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
-"""By thread: nodes that were read from tensors in another order since the last result, by their identity."""
+"""Thread → the nodes that were read since its last result from tensors in another order, by their identity."""
 
 
 _THREADS: Final = 64
-"""Threads with notes before those are looked for that have ended."""
+"""Threads that may have notes before notes of threads that have ended are looked for and dropped."""
 
 
 def note(node: Node, part: View) -> Node:
-    """Remember in which order the elements lie that the node was read from. Returns the node."""
+    """Note in which order the elements lie that the node was read from; returns the node."""
     if len(noted) > _THREADS:
         for thread in set(noted) - {thread.ident for thread in threading.enumerate()}:
             noted.pop(thread, None)
@@ -58,13 +58,13 @@ def note(node: Node, part: View) -> Node:
 
 
 def forget() -> None:
-    """What was read is no operand of the next result."""
+    """Forget this thread's notes: what was read so far is no operand of the next result."""
     noted.pop(get_ident(), None)
 
 
 def result_layout(node: Node) -> tuple[Node, Layout | None]:
     """The content of the result's storage and how the result shows it, by the rule of the node's op."""
-    if node.op is control.item:  # others of the same op follow
+    if node.op is control.item:  # the op's other results follow, and need the notes
         reads, op = noted.get(get_ident()), node.inputs[0].op
     else:
         reads, op = noted.pop(get_ident(), None), node.op
@@ -76,7 +76,7 @@ def result_layout(node: Node) -> tuple[Node, Layout | None]:
 
 
 def _strides_of(node: Node, reads: dict[int, tuple[weakref.ref[Node], View]]) -> Strides:
-    """Strides of the tensor that an operand was read from: zero where it was broadcast since."""
+    """The strides of the tensor that an operand was read from: zero where it was broadcast since."""
     found = reads.get(id(node))
     if found is not None and found[0]() is node:
         return found[1].strides
@@ -96,7 +96,7 @@ def laid_out(node: Node, strides: Strides | None) -> tuple[Node, Layout | None]:
     if order is None:
         if not is_channels_last(node.type.shape, strides):
             return node, None
-        order = tuple(range(node.type.ndim))  # of one channel, or of one place: what only strides tell
+        order = tuple(range(node.type.ndim))  # one channel, or one position: only the strides differ
         return node, Layout(strides, 0, ((movement.permute, (order,)),))
     return turned(node, order), Layout(strides, 0, ((movement.permute, (movement.inverse(order),)),))  # type: ignore
 
@@ -114,10 +114,10 @@ def turned(node: Node, order: tuple[int, ...]) -> Node:
 
 
 def _operand(node: Node, order: tuple[int, ...]) -> Node:
-    """permute(node, order): what was permuted before, where both cancel."""
+    """permute(node, order), or the node that was permuted before, where the two permutations cancel."""
     if node.type.weak or not node.type.ndim:
         return node
-    if node.needs_grad:  # what a gradient may be asked for stays on the way
+    if node.needs_grad:  # a gradient may be asked for with respect to a node on the way
         return make(movement.permute, (node,), (order,))
     if node.op is pointwise.cast and node.buffer is None:
         return make(node.op, (_operand(node.inputs[0], order),), node.attrs, node.source)
@@ -137,11 +137,11 @@ def computed_as(shown: Node) -> Node:
     return content
 
 
-# What strides say
+# Questions about strides
 
 @remembered
 def order_of(shape: tuple[int, ...], strides: Strides) -> tuple[int, ...] | None:
-    """Dimensions from the outermost to the innermost; None where that is their own order.
+    """The dimensions from the outermost to the innermost; None where that is their own order.
 
     >>> order_of((2, 3), (1, 2)), order_of((2, 1), (1, 2))
     ((1, 0), None)
@@ -169,11 +169,11 @@ def is_dense(shape: tuple[int, ...], strides: Strides) -> bool:
     return True
 
 
-def spread(shape: tuple[int, ...], strides: Strides, wide: tuple[int, ...]) -> Strides:
-    """Strides after broadcasting to another shape: 0 along what is repeated."""
-    lead = len(wide) - len(shape)
+def spread(shape: tuple[int, ...], strides: Strides, larger: tuple[int, ...]) -> Strides:
+    """The strides after broadcasting to another shape: 0 along dimensions that are repeated."""
+    lead = len(larger) - len(shape)
     return (0,) * lead + tuple([0 if size == 1 and there != 1 else stride
-                                for size, stride, there in zip(shape, strides, wide[lead:], strict=True)])
+                                for size, stride, there in zip(shape, strides, larger[lead:], strict=True)])
 
 
 def formatted(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
@@ -190,7 +190,7 @@ def formatted(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
 
 
 def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
-    """True if torch would suggest channels-last for results of what lies so (c10's `is_channels_last_strides`)."""
+    """Whether torch suggests channels-last for results of such an operand (c10's `is_channels_last_strides`)."""
     order = CHANNELS_LAST.get(len(shape))
     if order is None or strides[1] == 0:
         return False
@@ -208,7 +208,7 @@ Rule = Callable[[tuple[int, ...], list[tuple[tuple[int, ...], Strides]]], Stride
 
 
 def pointwise_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...], Strides]]) -> Strides | None:
-    """TensorIterator's: the operands' own strides where they agree, else dimensions sorted by the first that tells."""
+    """TensorIterator's rule: the operands' strides where they agree, else dimensions sorted by the first to decide."""
     if all(s == shape for s, _ in operands):
         if all(strides == row_major(shape) for _, strides in operands):
             return None
@@ -231,7 +231,7 @@ def _agree(shape: tuple[int, ...], a: Strides, b: Strides) -> bool:
 def sorted_strides(shape: tuple[int, ...], operands: tuple[Strides, ...]) -> Strides:
     """Dense strides with dimensions in the order of the operands' strides, as TensorIterator sorts them.
 
-    It is an insertion sort with a comparison that may not know (0), so which of several orders comes out depends on it.
+    It is an insertion sort whose comparison may be undecided (0), so which of several orders comes out depends on it.
 
     >>> sorted_strides((2, 3), ((1, 4),)), sorted_strides((2, 3), ((0, 1), (1, 2)))
     ((1, 2), (1, 2))
@@ -256,20 +256,20 @@ def sorted_strides(shape: tuple[int, ...], operands: tuple[Strides, ...]) -> Str
 
 
 def like_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...], Strides]]) -> Strides | None:
-    """`empty_like`'s: the first operand's strides, those of the same order where it has gaps or repeats."""
+    """The rule of `empty_like`: the first operand's strides, or dense ones of its order where it is not dense."""
     _, strides = operands[0]
     return strides if is_dense(shape, strides) else sorted_strides(shape, (strides,))
 
 
 def suggested_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...], Strides]]) -> Strides | None:
-    """Channels-last if the first operand is."""
+    """The rule of ops whose result is channels-last if their first operand is."""
     given, strides = operands[0]
     last = len(given) == len(shape) and is_channels_last(given, strides)
     return formatted(shape, CHANNELS_LAST[len(shape)]) if last else None
 
 
 def convolution_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...], Strides]]) -> Strides | None:
-    """Channels-last if the input or the weight is."""
+    """The rule of convolutions, whose result is channels-last if the input or the weight is."""
     return suggested_rule(shape, operands[:1]) or suggested_rule(shape, operands[1:2])
 
 
@@ -291,7 +291,7 @@ def _rule_of(op: Op) -> Rule | None:
 
 
 def like(kind: TensorType, part: View | None, order: tuple[int, ...] | None = None) -> Strides | None:
-    """Strides of what is made like a tensor of this type and part, or in the order of a memory format."""
+    """Strides of a result that is made like a tensor of this type and part, or in the order of a memory format."""
     if order is not None:
         return formatted(kind.shape, order) if order else None
     return None if part is None else like_rule(kind.shape, [(kind.shape, part.strides)])

@@ -1,7 +1,7 @@
-"""Which of Genesis' own names the program replaced: `genesis.Tensor.relu = …`, `nn.functional.linear = …`.
+"""Names of Genesis' own that the program replaced: `genesis.Tensor.relu = …`, `nn.functional.linear = …`.
 
-Genesis looks these up itself, in code that no guard looks into. So the class and the module say when one of their names
-is set, and what is replaced at a time is part of a compiled call's signature.
+Genesis looks these up itself, in code that no guard looks into. So the class and the module note when one of their
+names is set, and the set of replaced names is part of a compiled call's signature.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _MISSING: Any = object()
 _first: dict[tuple[Any, str], Any] = {}
 _now: dict[tuple[Any, str], Held] = {}
 replaced: tuple[Any, ...] = ()
-"""((owner, name), value) of what is not as Genesis made it; it compares by identity of the values."""
+"""((owner, name), value) for each name that is not as Genesis made it; values compare by identity."""
 
 
 class Held:
-    """Keeps an object that a key names by its identity."""
+    """An object in a key, which compares it by identity and keeps it alive."""
 
     __slots__ = ("value",)
 
@@ -32,7 +32,7 @@ class Held:
 
 
 class WatchedClass(type):
-    """A class that tells when one of its names is set."""
+    """A class that notes when one of its names is set."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         _note(cls, name, value)
@@ -44,7 +44,7 @@ class WatchedClass(type):
 
 
 class WatchedModule(types.ModuleType):
-    """A module that tells when one of its names is set."""
+    """A module that notes when one of its names is set."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         _note(self, name, value)
@@ -57,7 +57,7 @@ class WatchedModule(types.ModuleType):
 
 def _note(owner: Any, name: str, value: Any) -> None:
     global replaced
-    if isinstance(value, types.ModuleType):  # an import puts a module into its package
+    if isinstance(value, types.ModuleType):  # an import sets a module in its package
         return
     key = (owner, name)
     if value is _first.setdefault(key, vars(owner).get(name, _MISSING)):

@@ -1,4 +1,4 @@
-"""How a tensor prints: as PyTorch prints it, with the options of `set_printoptions`.
+"""Printing tensors: as PyTorch prints them, with the options of `set_printoptions`.
 
 All elements of a tensor that are shown have one format: whole numbers, digits behind the point, or exponents where
 the largest and the smallest are far apart. A tensor of more than `threshold` elements shows the first and the last of
@@ -18,14 +18,21 @@ from genesis.ir.errors import failure
 from genesis.ir.types import cpu
 
 PREFIX: Final = "tensor("
-FAR_APART: Final = 1000.0  # ratios of sizes beyond which exponents are printed
-LARGE: Final = 1e8  # a size beyond which they are
-SMALL: Final = 1e-4  # and one below which, if not all numbers are whole
+"""The text before the elements; lines below the first are indented by its length."""
+
+FAR_APART: Final = 1000.0
+"""Ratio of the largest to the smallest absolute value beyond which numbers print with exponents, as in torch."""
+
+LARGE: Final = 1e8
+"""Absolute value beyond which numbers print with exponents, as in torch."""
+
+SMALL: Final = 1e-4
+"""Absolute value below which numbers print with exponents, unless all are whole, as in torch."""
 
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """See `set_printoptions`."""
+    """The options that `set_printoptions` sets."""
 
     precision: int = 4
     threshold: float = 1000
@@ -42,14 +49,14 @@ _options = [PROFILES["default"]]
 
 def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
                      linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
-    """How tensors print from now on; what is None stays as it is.
+    """Set how tensors print from now on; an option that is None stays as it is.
 
     Args:
-        precision: digits behind the point.
-        threshold: elements beyond which only the edges are shown.
-        edgeitems: how many at each end of a dimension.
+        precision: digits after the decimal point.
+        threshold: number of elements beyond which only the edges are shown.
+        edgeitems: how many elements are shown at each end of a dimension then.
         linewidth: characters of a line.
-        profile: "default", "short" or "full": all of the above at once, before the others.
+        profile: "default", "short" or "full": sets all of the above at once, before the others are set.
         sci_mode: True for exponents, False for none; None (also where it is not given) as the numbers demand.
 
     Raises:
@@ -71,14 +78,14 @@ def set_printoptions(precision: int | None = None, threshold: float | None = Non
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options by name."""
+    """The options that are set now, by name."""
     options = _options[0]
     return {name: getattr(options, name) for name in PrintOptions.__dataclass_fields__}
 
 
 @contextmanager
 def printoptions(**options: Any) -> Iterator[None]:
-    """`set_printoptions` for the time of the context.
+    """A context inside which these options of `set_printoptions` are set.
 
     >>> import genesis
     >>> with genesis.printoptions(sci_mode=True):
@@ -94,7 +101,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 
 def tensor_text(tensor: Any) -> str:
-    """The text of `repr(tensor)`. Computes the tensor."""
+    """The text of `repr(tensor)`, for which the tensor is computed."""
     from genesis.frontend.host_values import host_copy
     array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
     notes = [f"device='{tensor.device}'"] if tensor.device is not cpu else []
@@ -114,7 +121,7 @@ def tensor_text(tensor: Any) -> str:
 
 
 def _with_notes(text: str, notes: list[str], options: PrintOptions) -> str:
-    """The notes behind the elements, on a new line where the last one is full."""
+    """The text with notes after the elements, on a new line where the last one is full."""
     used = len(text) - text.rfind("\n") + 1
     for note in notes:
         fits = used + len(note) + 2 <= options.linewidth
@@ -124,7 +131,7 @@ def _with_notes(text: str, notes: list[str], options: PrintOptions) -> str:
 
 
 def _body(array: Any, kind: str, options: PrintOptions) -> str:
-    """The elements in brackets."""
+    """The text of the elements in brackets."""
     import numpy as np
     summarized = array.size > options.threshold
     if kind == "float":
@@ -136,7 +143,7 @@ def _body(array: Any, kind: str, options: PrintOptions) -> str:
 
 def _nested(array: Any, indent: int, summarized: bool, text: Callable[[Any], str], width: int,
             options: PrintOptions) -> str:
-    """Rows in brackets, each dimension on lines of its own; `indent`: where its bracket is."""
+    """The text of rows in brackets, each dimension on lines of its own; `indent` is the column of its bracket."""
     edge = options.edgeitems
     if not array.ndim:
         return text(array.item())
@@ -162,7 +169,7 @@ def _edges(array: Any, edge: int) -> Any:
 
 
 def _float_format(shown: Any, options: PrintOptions) -> tuple[Callable[[float], str], int]:
-    """The one format of all numbers, and how wide the widest that is finite and not 0 is in it."""
+    """The one format of all numbers, and the width in it of the widest number that is finite and not 0."""
     import numpy as np
     values = shown[np.isfinite(shown) & (shown != 0)]
     sizes = np.abs(values)

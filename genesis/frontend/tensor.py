@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from genesis.ops.methods import OpMethods
 
     class _Methods(OpMethods, AutogradMethods, MatrixMethods):  # type: ignore[misc]
-        """What `install` adds, for type checkers."""
+        """The methods that `install` adds, for type checkers."""
 else:
     _Methods = TensorBase
 
@@ -41,11 +41,11 @@ class Tensor(_Methods, metaclass=WatchedClass):
     __slots__ = ("__dict__",)
 
     _hooks: Any = None
-    """Of a leaf: what its gradient goes through (`genesis.autograd.hooks`)."""
+    """Hooks of a leaf, which its gradient goes through (`genesis.autograd.hooks`)."""
     _hooked: Any = None
-    """Of a computed tensor: the node that its hooks belong to."""
+    """The node that a computed tensor's hooks belong to."""
     _after_hooks: Any = None
-    """Of a leaf: what is called after its gradient was accumulated."""
+    """Hooks of a leaf that are called after its gradient was accumulated."""
 
     def __init__(self, *data: Any, **options: Any):
         pass
@@ -54,17 +54,17 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes."""
+        """The sizes of the dimensions."""
         return Size(self.type.shape)
 
     @property
     def dtype(self) -> DType:
-        """Element type."""
+        """The type of the elements."""
         return self.type.dtype
 
     @property
     def device(self) -> Device:
-        """Where the elements are."""
+        """The device that the elements are on."""
         return self.type.device
 
     @property
@@ -74,12 +74,12 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements to skip for the next one along each dimension."""
+        """The number of elements to skip for the next one along each dimension."""
         return strides_in(self.type, self.part)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """The bytes of all elements."""
         return self.type.nbytes
 
     @property
@@ -100,12 +100,12 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return self.type.dtype.itemsize
 
     def stride(self, dim: int | None = None) -> Any:
-        """Strides in elements, or one of them."""
+        """The strides in elements, or the stride of one dimension."""
         strides = strides_in(self.type, self.part)
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
-        """Elements before the first one in the storage."""
+        """The number of elements before the first one in the storage."""
         return 0 if self.part is None else self.part.offset
 
     # Gradients
@@ -124,7 +124,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
-        """Make this leaf tensor want gradients (or no more). Returns itself."""
+        """Make this leaf tensor want gradients, or want none; returns the tensor."""
         if requires_grad == self.requires_grad and (self.leaf is None or self.leaf >= 0 or not requires_grad):
             return self
         if not requires_grad:
@@ -192,7 +192,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return "_retains" in self.__dict__
 
     def is_inference(self) -> Any:
-        """True if it was made under `inference_mode`: outside it is not written to."""
+        """True if the tensor was made under `inference_mode`: outside it cannot be written to."""
         return self.storage.inference
 
     def detach(self) -> Any:
@@ -202,7 +202,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return result
 
     def detach_(self) -> Any:
-        """Stop gradients through this tensor from now on. Returns itself.
+        """Stop gradients through this tensor from now on; returns the tensor.
 
         Raises:
             RuntimeError: it is a view.
@@ -228,14 +228,14 @@ class Tensor(_Methods, metaclass=WatchedClass):
     # Reading
 
     def item(self) -> Any:
-        """The one element as a Python number. Computes the tensor."""
+        """The one element as a Python number, for which the tensor is computed."""
         if self.type.numel != 1:
             raise failure("item", f"a tensor with {self.type.numel} elements cannot be converted to a number",
                           [("tensor", self)], hint="use tolist(), or index one element")
         return host_copy(self).item()
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers. Computes the tensor."""
+        """The elements as nested lists of Python numbers, for which the tensor is computed."""
         return host_copy(self).tolist()
 
     def __bool__(self) -> Any:
@@ -280,7 +280,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
 
 class Size(tuple):
-    """A shape, printed as torch prints it."""
+    """A shape, which prints as torch's does."""
 
     __slots__ = ()
 
@@ -299,7 +299,7 @@ _OWN = frozenset(vars(Tensor))
 
 
 def install(methods: type) -> type:
-    """Give tensors the methods of a class, and of those that it is made of. A class decorator.
+    """A class decorator: give tensors the methods of the class and of its bases.
 
     The rooms that know ops, gradients and matrices bring the methods of tensors; this one knows none of them.
     """
@@ -312,11 +312,11 @@ def install(methods: type) -> type:
 
 
 class Later:
-    """A method whose module is imported when somebody first asks for it: `Tensor.det` is linalg's.
+    """A method whose module is imported when somebody first asks for it: `Tensor.det` comes from linalg.
 
     Attributes:
-        place: the module, and in it the class that has the method.
-        name: the method's.
+        place: the name of the module, and of the class in it that has the method.
+        name: the name of the method.
     """
 
     def __init__(self, place: tuple[str, str], name: str):

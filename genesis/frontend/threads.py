@@ -1,4 +1,4 @@
-"""What else runs in the process while a program is computed: other threads, signal handlers.
+"""Other threads and signal handlers that run in the process while a program is computed.
 
 Recording an op takes no lock. So when the engine is about to overwrite a memory, another thread may be in the middle of
 an op that has looked at the old content and is not a tensor yet. No tensor shows that; its Python frames do.
@@ -19,13 +19,13 @@ from typing import Any, Final
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of", "export_numpy", "numpy",
                              "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
-"""Functions that wait for a value and hold no other content meanwhile."""
+"""Names of functions that wait for a value and hold no other content meanwhile."""
 
 _SIGNALS: Final = [int(s) for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
 def others_record() -> bool:
-    """Is another thread in the middle of an op?"""
+    """Whether another thread is in the middle of recording an op."""
     if not others():
         return False
     me = threading.get_ident()
@@ -33,7 +33,7 @@ def others_record() -> bool:
 
 
 def _records(frame: Any) -> bool:
-    """Is there a function of Genesis below this frame that may hold a content?"""
+    """Whether a function of Genesis that may hold a content is among the frame and its callers."""
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(_HOME) and code.co_name not in _READING:
@@ -43,7 +43,7 @@ def _records(frame: Any) -> bool:
 
 
 def handled() -> bool:
-    """May a signal handler of the user's interrupt this thread?"""
+    """Whether a signal handler of the user's may interrupt this thread."""
     if threading.get_ident() != threading.main_thread().ident:
         return False
     return any(map(_calls, map(getsignal, _SIGNALS)))
@@ -58,7 +58,7 @@ class Job:
     """A function that runs in a thread of its own, which no signal handler interrupts.
 
     Attributes:
-        result, error: what it returned or raised.
+        result, error: what the function returned or raised.
     """
 
     def __init__(self, function: Callable[[], Any]):
@@ -69,7 +69,7 @@ class Job:
         _jobs().put(self)
 
     def wait(self) -> None:
-        """Until it has run. What a signal handler raises meanwhile is raised then."""
+        """Wait until the function has run; an exception of a signal handler meanwhile is raised then."""
         raised: BaseException | None = None
         while not self._done.is_set():
             try:
@@ -80,7 +80,7 @@ class Job:
             raise raised
 
     def run(self) -> None:
-        """Run it, in the thread for jobs."""
+        """Run the function; the thread for jobs calls this."""
         try:
             self.result = self._function()
         except BaseException as error:
@@ -89,7 +89,7 @@ class Job:
 
 
 _queues: dict[int, SimpleQueue[Job]] = {}
-"""The queue of the thread for jobs, by the process that made it: a forked one has none of its parent's threads."""
+"""Process → the queue of its thread for jobs: a forked process has none of its parent's threads."""
 
 
 def _jobs() -> SimpleQueue[Job]:

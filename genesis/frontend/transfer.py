@@ -1,9 +1,9 @@
 """Moving tensors between devices.
 
-A CPU tensor that was not computed yet and comes from constants and random draws alone moves by being
-recorded again on the GPU: a seed gives the same draws on each, so a model that is made and then moved is
-never computed where it was made. Anything else is computed where it is and copied. So what comes back from
-a GPU is the very content of the tensor there, and a GPU's work is not done again on the CPU.
+A CPU tensor that was not computed yet and comes from constants and random draws alone is recorded again on the GPU: a
+seed gives the same draws on each, so a model that is made and then moved is never computed where it was made. Any other
+tensor is computed where it is and copied. So a tensor that comes back from a GPU has the very content of the one there,
+and a GPU's work is not done again on the CPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def transfer(tensor: Any, device: Device) -> Any:
 
 
 def _connected(moved: Any, origin: Any) -> Any:
-    """The copy, watched like a leaf: backward goes on from its gradient at the tensor that was moved."""
+    """The copy, read through a boundary: backward goes on from its gradient at the tensor that was moved."""
     insert_boundary(moved, Moved(origin))
     return moved
 

@@ -1,4 +1,4 @@
-"""What views show: from a tensor's type and part, and checked arguments, to the type and part of the view.
+"""View geometry: the type and part of a view, from its tensor's type and part and checked arguments.
 
 Types are interned and parts never change, and a program takes the same views again and again. So each rule remembers
 what it found: a view that was taken before costs a look-up.
@@ -20,13 +20,13 @@ Shown = tuple[TensorType, View]
 """The type of a view, and the part of the storage that it shows."""
 
 REMEMBERED: Final = 8192
-"""Answers that a rule keeps: types and numbers, no memory."""
+"""Answers that a rule keeps; an answer is types and numbers and holds no memory."""
 
 remembered = lru_cache(maxsize=REMEMBERED)
 
 
 def strides_in(kind: TensorType, part: View | None) -> tuple[int, ...]:
-    """Strides in elements of what a part of a storage shows, None being all of it.
+    """The strides, in elements, of a part of a storage; None is all of it.
 
     >>> from genesis.ir.types import float32
     >>> strides_in(tensor_type((2, 3), float32), None)
@@ -55,7 +55,7 @@ def is_row_major(kind: TensorType, part: View | None, order: Sequence[int] = ())
 
 def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: tuple[int, ...],
           steps: tuple[ViewStep, ...], offset: int = 0) -> Shown:
-    """What the steps select of the part; the offset counts from its first element."""
+    """The view that these steps select of the part; the offset counts from the part's first element."""
     if part is None:
         found = View(strides, offset, steps)
     else:
@@ -65,7 +65,7 @@ def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: 
 
 @remembered
 def filled(op: str, kind: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with -1 replaced by what is left, or RuntimeError where the elements are not as many.
+    """The shape with -1 replaced by the size that is left, or RuntimeError where the elements are not as many.
 
     >>> from genesis.ir.types import float32
     >>> filled("view", tensor_type((6,), float32), (2, -1))
@@ -87,7 +87,7 @@ def filled(op: str, kind: TensorType, shape: tuple[int, ...]) -> tuple[int, ...]
 
 @remembered
 def reshaped(kind: TensorType, part: View | None, shape: tuple[int, ...]) -> Shown | None:
-    """The elements in another shape of as many; None where only a copy can be."""
+    """The view of the elements in another shape of as many; None where only a copy has that shape."""
     strides = row_major(shape) if part is None else viewed_strides(kind.shape, part.strides, shape)
     return None if strides is None else _then(kind, part, shape, strides, ((m.reshape, (shape,)),))
 
@@ -100,30 +100,30 @@ def viewed_strides(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[
     """
     if 0 in new:
         return row_major(new)
-    runs: list[tuple[int, int]] = []  # (elements, step) of each run of dimensions that are contiguous among themselves
+    spans: list[tuple[int, int]] = []  # (elements, step) of each span of dimensions that are contiguous together
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
-        if runs and runs[-1][1] == size * stride:
-            runs[-1] = (runs[-1][0] * size, stride)
+        if spans and spans[-1][1] == size * stride:
+            spans[-1] = (spans[-1][0] * size, stride)
         else:
-            runs.append((size, stride))
+            spans.append((size, stride))
     result: list[int] = []
-    left, step = runs.pop() if runs else (1, 1)
+    left, step = spans.pop() if spans else (1, 1)
     for size in reversed(new):
-        if left == 1 and size != 1 and runs:
-            left, step = runs.pop()
+        if left == 1 and size != 1 and spans:
+            left, step = spans.pop()
         if size != 1 and left % size:
             return None
         result.append(step)
         left //= size
         step *= size
-    return tuple(reversed(result)) if left == 1 and not runs else None
+    return tuple(reversed(result)) if left == 1 and not spans else None
 
 
 @remembered
 def permuted(kind: TensorType, part: View | None, axes: tuple[int, ...]) -> Shown:
-    """Dimension i is dimension axes[i]."""
+    """The view whose dimension i is dimension axes[i] of the part."""
     shape, strides = kind.shape, strides_in(kind, part)
     return _then(kind, part, tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes]),
                  ((m.permute, (axes,)),))
@@ -131,7 +131,7 @@ def permuted(kind: TensorType, part: View | None, axes: tuple[int, ...]) -> Show
 
 @remembered
 def swapped(kind: TensorType, part: View | None, a: int, b: int) -> Shown:
-    """Two dimensions changed places."""
+    """The view with two dimensions exchanged."""
     order = list(range(kind.ndim))
     if order:
         order[a], order[b] = b, a
@@ -152,7 +152,7 @@ def moved(ndim: int, sources: tuple[int, ...], places: tuple[int, ...]) -> tuple
 
 @remembered
 def expanded(kind: TensorType, part: View | None, given: tuple[int, ...]) -> Shown | None:
-    """Repeated along dimensions of size 1 and new leading ones, -1 keeping a size; None where that does not fit."""
+    """The view repeated along dimensions of size 1 and new leading ones, -1 keeping a size; None if that cannot be."""
     old, strides = kind.shape, strides_in(kind, part)
     lead = len(given) - len(old)
     fits = lead >= 0 and all(size in (-1, have) or have == 1 for size, have in zip(given[lead:], old, strict=True))
@@ -166,7 +166,7 @@ def expanded(kind: TensorType, part: View | None, given: tuple[int, ...]) -> Sho
 
 @remembered
 def repeated(shape: tuple[int, ...], times: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """To repeat what has this shape: the shape with a 1 before each size, the same expanded, and the result's.
+    """The three shapes of `repeat`: this shape with a 1 before each size, that one expanded, and the result's.
 
     >>> repeated((3,), (2, 4))
     ((1, 1, 1, 3), (2, 1, 4, 3), (2, 12))
@@ -179,7 +179,7 @@ def repeated(shape: tuple[int, ...], times: tuple[int, ...]) -> tuple[tuple[int,
 
 @remembered
 def with_one(kind: TensorType, part: View | None, at: int) -> Shown:
-    """A dimension of size 1 put in."""
+    """The view with a new dimension of size 1."""
     shape, strides = kind.shape, strides_in(kind, part)
     new = (*shape[:at], 1, *shape[at:])
     step = shape[at] * strides[at] if at < len(shape) else 1
@@ -188,7 +188,7 @@ def with_one(kind: TensorType, part: View | None, at: int) -> Shown:
 
 @remembered
 def without(kind: TensorType, part: View | None, chosen: frozenset[int]) -> Shown:
-    """Without those of the chosen dimensions that are of size 1."""
+    """The view without those of the chosen dimensions that have size 1."""
     shape, strides = kind.shape, strides_in(kind, part)
     kept = [i for i, size in enumerate(shape) if not (i in chosen and size == 1)]
     new = tuple([shape[i] for i in kept])
@@ -197,14 +197,14 @@ def without(kind: TensorType, part: View | None, chosen: frozenset[int]) -> Show
 
 @remembered
 def same(kind: TensorType, part: View | None) -> Shown:
-    """All of it, as a view."""
+    """The view of all of the part."""
     return _then(kind, part, kind.shape, strides_in(kind, part), ((m.reshape, (kind.shape,)),))
 
 
 @remembered
 def sliced(kind: TensorType, part: View | None, starts: tuple[int, ...], stops: tuple[int, ...],
            steps: tuple[int, ...]) -> Shown:
-    """x[start:stop:step, ...], all in range."""
+    """The view x[start:stop:step, ...]; all numbers are in range."""
     strides = strides_in(kind, part)
     shape = tuple([-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True)])
     offset = sum([a * stride for a, stride in zip(starts, strides, strict=True)])
@@ -214,7 +214,7 @@ def sliced(kind: TensorType, part: View | None, starts: tuple[int, ...], stops: 
 
 @remembered
 def cut(kind: TensorType, part: View | None, axis: int, start: int, stop: int, step: int) -> Shown:
-    """start:stop:step of one dimension."""
+    """The view of start:stop:step along one dimension."""
     starts, stops, steps = [0] * kind.ndim, list(kind.shape), [1] * kind.ndim
     starts[axis], stops[axis], steps[axis] = start, stop, step
     return sliced(kind, part, tuple(starts), tuple(stops), tuple(steps))
@@ -222,7 +222,7 @@ def cut(kind: TensorType, part: View | None, axis: int, start: int, stop: int, s
 
 @remembered
 def selected(kind: TensorType, part: View | None, axis: int, at: int) -> Shown:
-    """One position of a dimension, without that dimension."""
+    """The view of one position of a dimension, without that dimension."""
     shape, strides = kind.shape, strides_in(kind, part)
     starts, stops = [0] * len(shape), list(shape)
     starts[axis], stops[axis] = at, at + 1
@@ -233,7 +233,7 @@ def selected(kind: TensorType, part: View | None, axis: int, at: int) -> Shown:
 
 @remembered
 def diagonal(kind: TensorType, part: View | None, offset: int) -> Shown:
-    """A diagonal of the last two dimensions: of their elements in a row, those that are a row and one apart."""
+    """The view of a diagonal of the last two dimensions: elements that are a row and one element apart."""
     *around, height, width = kind.shape
     *outer, down_step, right_step = strides_in(kind, part)
     down, right = max(-offset, 0), max(offset, 0)
