@@ -1,4 +1,4 @@
-"""Finding where a NaN comes from: `detect_anomaly`."""
+"""Anomaly mode, which finds where a NaN comes from: `detect_anomaly`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from genesis.ir.graph import topological
 from genesis.ir.node import Node
 
 enabled = False
-"""Whether backward looks for NaNs."""
+"""Whether backward looks for NaNs; `detect_anomaly` sets it."""
 
 
 class detect_anomaly:

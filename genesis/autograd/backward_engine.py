@@ -31,6 +31,7 @@ Pairs = list[tuple[Node, Node]]
 """(value, the gradient that arrives there)."""
 
 Stop = Boundary | Node
+"""A place where a phase ends: a boundary, or a value with hooks."""
 
 retaining: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Computed tensors that keep their gradient (`retain_grad`), by the order of the calls."""
@@ -41,14 +42,14 @@ at_end: list[Callable[[], None]] = []
 
 @dataclass
 class FoundGradients:
-    """Gradients by the number of the leaf tensor, and by the node of another value."""
+    """The gradients found so far: by the number of a leaf tensor, and by the node of another value."""
 
     leaves: dict[int, Node] = field(default_factory=dict)
     nodes: dict[Node, Node] = field(default_factory=dict)
 
 
 def content(tensor: Any) -> Node:
-    """The value that a tensor's gradient is the gradient of, as what was made of the tensor reads it."""
+    """The node that a tensor's gradient belongs to: the one that values made of the tensor have read."""
     with enable_grad():
         detached = tensor.detached
         node = tensor.storage.node if detached is None or detached.history is None else detached.history
@@ -56,18 +57,18 @@ def content(tensor: Any) -> Node:
             return read(tensor)
         if tensor.leaf is not None or (detached is None and node.op is not control.overwritten):
             return read(tensor)
-        while node.op is control.overwritten:  # written to without gradients: its history is that of before
+        while node.op is control.overwritten:  # written to without gradients, it keeps its history
             node = node.inputs[0]
         return node if tensor.part is None else tensor.part.read(node)
 
 
 def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None = None,
               others: Sequence[Node] = ()) -> FoundGradients:
-    """Gradients of leaf tensors and of other values, through all stops on the way to them.
+    """The gradients of leaf tensors and of other values, through all stops on the way to them.
 
     Args:
-        wanted: says of a leaf's number whether it is asked for; None asks for every leaf, and passes every stop.
-        others: values that are not leaves.
+        wanted: whether the leaf with a number is asked for; None asks for every leaf, and passes every stop.
+        others: values that are asked for and are not leaves.
     """
     outer = len(at_end)
     try:
@@ -95,7 +96,7 @@ def _refuse() -> None:
 
 
 class _Backward:
-    """One backward.
+    """One run of the backward engine.
 
     Attributes:
         found: the gradients that were asked for.
@@ -149,7 +150,7 @@ class _Backward:
                 keeper._grad = gradient if keeper._grad is None else keeper._grad + gradient
         with enable_grad():
             node = read(gradient)
-            if stop in self._others:  # as in torch: what the hooks leave, unless gradients go on from here
+            if stop in self._others:  # as in torch: after its hooks, unless gradients go on from here
                 goes_on = not self._useful.isdisjoint(made_of(stop))
                 self.found.nodes[stop] = read(given[0]) if goes_on else node
         if stop.op is control.watch and stop.attrs[0] in state.crossings:
@@ -173,7 +174,7 @@ class _Backward:
         return node.hooks is not None or node in self._keepers
 
     def _phase(self, roots: Pairs, starts: Sequence[Node]) -> None:
-        """Gradients inside one recorded program, walked from `starts`: of leaves, of other nodes and at its stops."""
+        """Record the gradients inside one program, from `starts` on: of leaves, of other nodes and at its stops."""
         watches, stops, reached = self._below(starts)
         if FREED in watches:
             raise failure("backward", "Trying to backward through the graph a second time",
@@ -212,7 +213,7 @@ class _Backward:
         slots[output] = gradient if before is None else before + gradient
 
     def _below(self, starts: Sequence[Node]) -> tuple[dict[int, list[Node]], list[Node], set[Node]]:
-        """What gradients reach: `watch` nodes by leaf number in order, values with hooks, and all nodes on the way.
+        """The nodes that gradients reach: `watch` nodes by leaf number in order, values with hooks, all on the way.
 
         A leaf has several `watch` nodes when it was written to (under no_grad) between reads. Capture makes those
         over one memory one node, so only one of them counts.
@@ -241,7 +242,7 @@ class _Backward:
 
 
 def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Node]:
-    """Which of the asked nodes gradients of derivatives reach: what a derivative is made of, not what it was asked of.
+    """Those of the asked nodes that gradients of derivatives reach: operands of a derivative, not what it is taken of.
 
     The derivative of a sum does not depend on what was summed: its gradient calls no hook there.
     """
@@ -258,7 +259,7 @@ def _derivatives_reach(starts: Sequence[Node], asked: Sequence[Node]) -> set[Nod
 
 
 def reaches_outside(node: Node, own: Collection[int]) -> bool:
-    """Do gradients of a node go to anything but the leaf tensors with these numbers and those that are gone?"""
+    """Whether gradients of a node go to more than the leaf tensors with these numbers and those that are gone."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -281,7 +282,7 @@ def _add(totals: dict[Any, Node], key: Any, more: Node) -> None:
 
 
 def _upstream(roots: Iterable[Node]) -> dict[Stop, None]:
-    """All nodes and boundaries that the roots' gradients pass, through boundaries too, what was made first before."""
+    """All nodes and boundaries that the roots' gradients pass, in the order in which they were made."""
     order: dict[Stop, None] = {}
     for root in roots:
         stack: list[Stop] = [root]
@@ -305,7 +306,7 @@ def made_of(stop: Stop) -> list[Stop]:
 
 
 def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool, ends: int) -> list[Node]:
-    """A gradient for each list of nodes: the sum of those with respect to each. It stops at the last `ends`."""
+    """Record a gradient for each list of nodes, the sum of those with respect to each; it stops at the last `ends`."""
     nodes = list(chain.from_iterable(wrt))
     found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes),
                  (len(roots), create_graph, ends))

@@ -15,7 +15,7 @@ from genesis.ir.errors import failure
 
 
 class FunctionCtx:
-    """What a function's forward leaves for its backward; attributes of the user's own may be set, too.
+    """The context in which a function's forward leaves values for its backward; users may set attributes of their own.
 
     Attributes:
         needs_input_grad: for each argument of forward, whether its gradient is asked for.
@@ -37,7 +37,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept. Under `create_graph` gradients flow through inputs and outputs among them.
+        """The tensors that `save_for_backward` kept. Under `create_graph` gradients flow through inputs and outputs.
 
         Raises:
             RuntimeError: one was written to since.
@@ -45,15 +45,15 @@ class FunctionCtx:
         return tuple(saved.unpack() if isinstance(saved, _Saved) else saved for saved in self._saved)
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """These inputs were written to by forward, which returns them."""
+        """Declare that forward wrote to these inputs, and returns them."""
         self._dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """These outputs have no gradient."""
+        """Declare that these outputs have no gradient."""
         self._constant = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether backward gets zeros (the default) or None for outputs that nothing arrived at."""
+        """Set whether backward gets zeros (the default) or None for outputs that no gradient arrived at."""
         self._materialize = value
 
 
@@ -65,7 +65,7 @@ class _Saved:
         self._storage = weakref.ref(tensor.storage)
 
     def unpack(self) -> Any:
-        """The tensor, unless it was written to."""
+        """The saved tensor; an error if it was written to."""
         storage = self._storage()
         if storage is not None and storage.version != self._version:
             raise failure("backward", "one of the variables needed for gradient computation has been modified by an "
@@ -75,9 +75,9 @@ class _Saved:
 
 
 class _SavedOutput(_Saved):
-    """An output: its value, and how to find it behind the boundary when backward asks for it.
+    """A saved output: its value, and how to find it behind the boundary when backward asks for it.
 
-    The output itself leads to the boundary, which leads to the saved values: to hold it would keep all of it forever.
+    The output itself refers to the boundary, which refers to the saved values: holding it would keep all of it forever.
     """
 
     def __init__(self, output: Any, value: Any, boundary: Boundary, position: int):
@@ -86,7 +86,7 @@ class _SavedOutput(_Saved):
         self._node = weakref.ref(output.storage.node)
 
     def unpack(self) -> Any:
-        """The output, as what was made of it read it, or the same value behind the boundary again."""
+        """The output as later values have read it, or its value read through the boundary again."""
         value = super().unpack()
         node, boundary = self._node(), self._boundary()
         if boundary is None or not mode.enabled:
@@ -116,19 +116,19 @@ class Function:
     """
 
     generate_vmap_rule = False
-    """Accepted: `genesis.func.vmap` rewrites what forward and backward record, so no function needs a rule."""
+    """Accepted for torch's sake: `genesis.func.vmap` rewrites what forward and backward record, and needs no rule."""
 
     setup_context: Callable[..., Any] | None = None
     vmap: Callable[..., Any] | None = None
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """The result or results; the first argument is `ctx` unless there is a setup_context."""
+        """Compute the result or results; the first argument is `ctx` unless there is a setup_context."""
         raise NotImplementedError("a genesis.autograd.Function needs a forward")
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """A gradient for each argument of forward."""
+        """Compute a gradient for each argument of forward."""
         raise NotImplementedError("this genesis.autograd.Function has no backward")
 
     @classmethod
@@ -137,7 +137,7 @@ class Function:
 
         Raises:
             RuntimeError: forward marked as dirty what it does not return, or a leaf that requires grad.
-            TypeError: forward saved something else than tensors.
+            TypeError: forward saved something other than tensors.
         """
         from genesis.frontend import session
         if state.session is not None and (running := session.active()) is not None:
@@ -170,7 +170,7 @@ class Function:
 
 
 def _check(name: str, ctx: FunctionCtx, outputs: Sequence[Any], differentiable: bool) -> None:
-    """Did forward use its ctx as it should?"""
+    """Raise unless forward used its ctx as it should."""
     for position, x in enumerate(ctx._saved):
         if x is not None and not isinstance(x, TensorBase):
             raise failure(name, f"save_for_backward can only save variables, but argument {position} is of type "
@@ -195,7 +195,7 @@ def _saved(x: Any, outputs: Sequence[Any], results: Sequence[Any], values: dict[
 
 
 def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, boundary: Boundary, position: int) -> Any:
-    """An output, read through the boundary."""
+    """An output of forward, read through the boundary."""
     if not isinstance(x, TensorBase):
         return x
     given = any(x is y for y in args) and not any(x is y for y in ctx._dirty)
@@ -209,7 +209,7 @@ def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, boundary: Boundary, p
 
 
 class _Call(Boundary):
-    """One call of a function."""
+    """The boundary of one call of a function."""
 
     def __init__(self, function: type[Function], ctx: FunctionCtx, args: Sequence[Any], origins: list[Any],
                  outputs: Sequence[Any]):
@@ -220,11 +220,11 @@ class _Call(Boundary):
 
     @property
     def holds_values(self) -> bool:
-        """Did forward save anything?"""
+        """Whether forward saved anything."""
         return any(x is not None for x in self.ctx._saved)
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
-        """What the function's backward makes of the gradients."""
+        """The gradients that the function's backward makes of the outputs'."""
         from genesis.ops.creation import zeros
         given = [zeros(kind.shape, dtype=kind.dtype, device=kind.device)
                  if g is None and kind is not None and self.ctx._materialize else g
@@ -259,20 +259,20 @@ class _Call(Boundary):
 
 
 def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
-    """Does one shape broadcast to the other?"""
+    """Whether the small shape broadcasts to the large one."""
     return len(small) <= len(large) and all(a in (1, b) for a, b in zip(reversed(small), reversed(large), strict=False))
 
 
 class _Once(Boundary):
-    """A gradient that was computed without a graph."""
+    """The boundary of a gradient that was computed without a graph."""
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
-        """An error: there is no way on."""
+        """Raise: the gradient cannot be differentiated."""
         raise failure("backward", "trying to differentiate twice a function that was marked with @once_differentiable")
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For a backward whose gradients are not differentiable themselves: to differentiate them raises.
+    """A decorator for a backward whose gradients are not differentiable: differentiating them raises.
 
     >>> import genesis
     >>> class Cube(genesis.autograd.Function):

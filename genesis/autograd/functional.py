@@ -16,13 +16,13 @@ from genesis.ir.errors import failure
 Function = Callable[..., Any]
 
 
-class _Run:
+class _LeafCall:
     """One call of a function on leaves of its own.
 
     Attributes:
         inputs: the leaves.
-        outputs: what came out.
-        single_input, single_output: these were a tensor, not a tuple.
+        outputs: the function's results.
+        single_input, single_output: whether each was a tensor, not a tuple.
     """
 
     def __init__(self, name: str, func: Function, inputs: Any, create_graph: bool, strict: bool):
@@ -83,7 +83,7 @@ def _zeros(x: Any) -> Any:
 
 
 def _vectors(name: str, v: Any, beside: Sequence[Any], whose: str) -> list[Any]:
-    """The vector, with a part for each of the tensors."""
+    """The vector as a list with one tensor for each of the tensors beside it."""
     if v is None:
         if len(beside) != 1 or beside[0].type.numel != 1:
             raise failure(name, f"The vector v can only be None if {whose} a single Tensor with a single element")
@@ -104,7 +104,7 @@ def vjp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, 
     >>> genesis.autograd.functional.vjp(lambda x: x**2, genesis.tensor([1.0, 2.0]), genesis.tensor([1.0, 1.0]))
     (tensor([1., 4.]), tensor([2., 4.]))
     """
-    run = _Run("vjp", func, inputs, create_graph, strict)
+    run = _LeafCall("vjp", func, inputs, create_graph, strict)
     weights = _vectors("vjp", v, run.outputs, "the user-provided function returns")
     return run.shown(run.outputs, run.single_output), run.shown(run.pulled(weights), run.single_input)
 
@@ -116,7 +116,7 @@ def jvp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, 
     >>> genesis.autograd.functional.jvp(lambda x: x**2, genesis.tensor([1.0, 2.0]), genesis.tensor([1.0, 1.0]))
     (tensor([1., 4.]), tensor([2., 4.]))
     """
-    run = _Run("jvp", func, inputs, create_graph, strict)
+    run = _LeafCall("jvp", func, inputs, create_graph, strict)
     moves = _vectors("jvp", v, run.inputs, "the input to the user-provided function is")
     weights = [_zeros(y).requires_grad_() for y in run.outputs]
     back = run.pulled(weights, create_graph=True)  # linear in the weights, so its derivative by them is what is wanted
@@ -150,12 +150,12 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     tensor([[2., 0.],
             [0., 4.]])
     """
-    run = _Run("jacobian", func, inputs, create_graph, strict)
+    run = _LeafCall("jacobian", func, inputs, create_graph, strict)
     rows = [run.shown(_rows(run, i), run.single_input) for i in range(len(run.outputs))]
     return rows[0] if run.single_output else tuple(rows)
 
 
-def _rows(run: _Run, i: int) -> list[Any]:
+def _rows(run: _LeafCall, i: int) -> list[Any]:
     from genesis.ops.ranges import eye
     y = run.outputs[i]
     count, shape = y.type.numel, y.type.shape
@@ -178,13 +178,13 @@ def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: boo
             [ 0., 12.]])
     """
     def gradients(*xs: Any) -> Any:
-        return _gradient("hessian", _Run("hessian", func, xs, True, strict))
+        return _gradient("hessian", _LeafCall("hessian", func, xs, True, strict))
     given = (inputs,) if isinstance(inputs, TensorBase) else inputs
     found = jacobian(gradients, given, create_graph, strict)
     return found[0][0] if isinstance(inputs, TensorBase) else found
 
 
-def _gradient(name: str, run: _Run) -> tuple[Any, ...]:
+def _gradient(name: str, run: _LeafCall) -> tuple[Any, ...]:
     """The gradient of the one element that the function returned."""
     if not run.single_output:
         raise failure(name, f"The function given to {name} should return a single Tensor")
@@ -201,11 +201,11 @@ def vhp(func: Function, inputs: Any, v: Any = None, create_graph: bool = False, 
     >>> genesis.autograd.functional.vhp(lambda x: (x**3).sum(), x, genesis.tensor([1.0, 0.0]))
     (tensor(9.), tensor([6., 0.]))
     """
-    run = _Run("vhp", func, inputs, create_graph, strict)
+    run = _LeafCall("vhp", func, inputs, create_graph, strict)
     moves = _vectors("vhp", v, run.inputs, "the input to the user-provided function is")
     found = _along(_gradient("vhp", run), moves, run.inputs, create_graph)
     return run.shown(run.outputs, True), run.shown(found, run.single_input)
 
 
 hvp = vhp
-"""The Hessian is symmetric."""
+"""The Hessian is symmetric, so its product with a vector is the same from both sides."""

@@ -1,5 +1,5 @@
-"""Gradients as the user asks for them. Recording a gradient is one node; the autodiff pass
-expands it when the plan is made."""
+"""Gradients as users ask for them: `backward` and `grad`. Recording a gradient is one node, which the autodiff pass
+expands when the plan is made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def backward(tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None, create_graph: bool,
              inputs: Sequence[Tensor] | Tensor | None) -> None:
-    """What `Tensor.backward` does."""
+    """The function behind `Tensor.backward`."""
     backward_of(tensor, gradient, retain_graph, create_graph, inputs)
 
 
@@ -60,10 +60,10 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
         anomaly.check([*(root for root, _ in roots), *found.leaves.values()])
     for number, node in found.leaves.items():
         leaf = state.watched.get(number)
-        if leaf is not None and leaf.leaf == number:  # else it wants no gradient any more
+        if leaf is not None and leaf.leaf == number:  # otherwise the leaf wants no gradient any more
             _accumulate(leaf, node, create_graph)
     for other, node in found.nodes.items():
-        if not others[other].retains_grad:  # which has it already
+        if not others[other].retains_grad:  # a retained gradient is in place already
             _accumulate(others[other], node, create_graph)
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
@@ -84,7 +84,7 @@ def _weights(given: Any, ys: list[Any]) -> list[Any]:
 
 
 def _roots(name: str, ys: list[Any], weights: list[Any]) -> Pairs:
-    """The values to start from, with their gradients."""
+    """The values that backward starts from, with their gradients."""
     for i, y in enumerate(ys):
         if not y.requires_grad:
             raise failure(name, f"element {i} of tensors does not require grad and does not have a grad_fn",
@@ -118,7 +118,7 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
 
 
 _accumulating = threading.RLock()
-"""Held while a gradient is looked at and added to: several threads may go backward to one leaf."""
+"""A lock held while a gradient is read and added to: several threads may go backward to one leaf."""
 
 
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
@@ -129,7 +129,7 @@ def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
             leaf._grad.storage.persistent = True
         else:
             part, storage, added = before.part, before.storage, False
-            while not added:  # again, if another thread wrote to it meanwhile
+            while not added:  # repeated if another thread wrote to the gradient meanwhile
                 since = content_of(storage)
                 with no_grad():
                     total = read(before) + node

@@ -18,11 +18,11 @@ _NAMES: Final = {
     "linear": "Addmm", "layer_norm": "NativeLayerNorm", "group_norm": "NativeGroupNorm",
     "batch_norm": "NativeBatchNorm", "max": "Amax", "min": "Amin", "recompute": "Checkpoint", "leave": "Checkpoint",
 }
-"""Ops that torch calls otherwise. One op here can be several of torch's: a view is a `reshape` or a `permute`."""
+"""Op → torch's name, where it is another. One op here can be several of torch's: a view is a `reshape` or `permute`."""
 
 
 class GradFn:
-    """What computed a value: a node of the graph that backward goes through.
+    """The op that computed a value: a node of the graph that backward goes through.
 
     >>> import genesis
     >>> x = genesis.tensor([1.0, 2.0], requires_grad=True)
@@ -38,7 +38,7 @@ class GradFn:
         self._node = node
 
     def name(self) -> str:
-        """torch's name for it, such as MulBackward0, where there is one op for it in torch."""
+        """torch's name of the op, such as MulBackward0, where torch has one op for it."""
         boundary = _boundary(self._node)
         if boundary is not None:
             function = getattr(boundary, "function", type(boundary))
@@ -48,7 +48,7 @@ class GradFn:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """(what computed an operand, which of its results) for each operand; (None, 0) for one without gradients."""
+        """For each operand (the op that computed it, the result's number); (None, 0) for one without gradients."""
         boundary = _boundary(self._node)
         operands = (self._node.inputs if boundary is None else
                     [None if x is None else _given(x) for x in boundary.origins])
@@ -57,7 +57,7 @@ class GradFn:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Empty: nothing is noted."""
+        """An empty dictionary: nothing is noted."""
         return {}
 
     def __getattr__(self, name: str) -> Any:
@@ -77,7 +77,7 @@ class GradFn:
 
 
 class AccumulateGrad:
-    """The end of a way back: a leaf tensor.
+    """The end of a path that gradients take: a leaf tensor.
 
     Attributes:
         variable: the tensor.
@@ -89,7 +89,7 @@ class AccumulateGrad:
         self.variable = variable
 
     def name(self) -> str:
-        """As torch calls it."""
+        """torch's name of it."""
         return "torch::autograd::AccumulateGrad"
 
     def __repr__(self) -> str:
@@ -97,10 +97,10 @@ class AccumulateGrad:
 
 
 def grad_fn_of(node: Node) -> Any:
-    """What gradients of a node go to next: None for one without."""
+    """The op or leaf that gradients of a node go to next; None for a node without gradients."""
     if not node.needs_grad:
         return None
-    if node.op is movement.permute and node.inputs[0].op is movement.permute:  # what reads a result in another order
+    if node.op is movement.permute and node.inputs[0].op is movement.permute:  # it reads a result in another order
         inner = node.inputs[0]
         if [inner.attrs[0][i] for i in node.attrs[0]] == list(range(node.type.ndim)):
             return grad_fn_of(inner.inputs[0])
@@ -110,7 +110,7 @@ def grad_fn_of(node: Node) -> Any:
 
 
 def _given(origin: Any) -> Node:
-    """What a boundary was made from: its origins are copies of that."""
+    """The node that a boundary's origin was copied from."""
     node = content(origin)
     return node.inputs[0] if node.op is control.alias else node
 
@@ -121,7 +121,7 @@ def _boundary(node: Node) -> Any:
 
 
 class _Handles:
-    """What registering a hook on several tensors returns."""
+    """The handle of a hook that is registered on several tensors."""
 
     def __init__(self, handles: list[RemovableHandle]):
         self._handles = handles

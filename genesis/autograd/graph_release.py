@@ -35,13 +35,13 @@ def release_graph(tensor: Any) -> None:
     if detached is not None:
         detached.history = None
         return
-    if storage.cell is not None and node.buffer is storage.cell:  # in memory: forget how it came to be
+    if storage.cell is not None and node.buffer is storage.cell:  # the value is in memory: forget how it was made
         storage.settle(storage.cell, content=node)
         return
     value = make(control.stop_gradient, (node,))
     if node.buffer is not None:
         value.buffer = node.buffer
-    if storage._node is node:  # nobody wrote to it meanwhile
+    if storage._node is node:  # no other thread wrote to it meanwhile
         storage._node = value
 
 
@@ -61,7 +61,7 @@ def holds_values(root: Node) -> bool:
 
 
 def is_freed(node: Node, roots: Iterable[Node]) -> bool:
-    """Did backwards of these roots free what a backward of this value reads?"""
+    """Whether backwards of these roots released values that a backward of this node reads."""
     gone = _reached(roots)
     return any(x in gone and (x.holds_values if isinstance(x, Boundary) else _reads_values(x))
                for x in _reached([node]))
@@ -82,7 +82,7 @@ _known: dict[tuple, bool] = {}
 
 
 def _reads_values(node: Node) -> bool:
-    """Does the node's vjp read an operand or the result? Numbers of the user's count, as in torch."""
+    """Whether the node's vjp reads an operand or the result; numbers of the user's count, as in torch."""
     op = node.op
     if op is control.item and node.inputs[0].op is control.call:
         return _result_reads_values(node.inputs[0], node.attrs[0])
@@ -99,7 +99,7 @@ def _reads_values(node: Node) -> bool:
 
 
 def _result_reads_values(call: Node, index: int) -> bool:
-    """Does the gradient of one result of a compiled function read a value of the forward?"""
+    """Whether the gradient of one result of a compiled function reads a value of the forward."""
     graph = call.attrs[0]
     key = (graph, index, tuple([x.needs_grad for x in call.inputs]))
     found = _known.get(key)

@@ -1,4 +1,4 @@
-"""Hooks on tensors: functions that see gradients pass."""
+"""Hooks on tensors: functions that gradients pass through."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
     node = content(tensor)
     if node.hooks is None:
         node.hooks = Hooks()
-    tensor._hooked = node  # which a view does not hold
+    tensor._hooked = node  # a view does not hold its node
     return RemovableHandle(node.hooks, hook)
 
 

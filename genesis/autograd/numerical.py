@@ -27,7 +27,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
         func: of tensors, to a tensor or several.
         inputs: a tensor, or several; float64 ones that require grad are checked.
         eps: the step of the differences.
-        atol, rtol: allowed: atol + rtol · |numerical|.
+        atol, rtol: the allowed difference is atol + rtol · |numerical|.
         raise_exception: False returns False instead.
         nondet_tol, check_undefined_grad, check_batched_grad, fast_mode: accepted for torch's sake.
 
@@ -95,7 +95,7 @@ def _outputs(func: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
 
 def _compare(func: Callable[..., Any], given: Sequence[Any], i: int, number: int, eps: float, atol: float,
              rtol: float) -> None:
-    """One output's gradients by one input: all of them, as a matrix (elements of the input, of the output)."""
+    """Compare the gradients of one output by one input: a matrix (elements of the input, elements of the output)."""
     import numpy as np
     numerical = _numerical(func, given, i, number, eps)
     analytical = _analytical(func, given, i, number)

@@ -1,4 +1,4 @@
-"""The protocol between frontend and engine, which hands itself in when it is imported (`engine/engine.py`).
+"""The protocol between frontend and engine, which hands itself in when it is imported (`engine/flushing.py`).
 
 So tensors, ops and autograd can have values computed without importing what computes them.
 """

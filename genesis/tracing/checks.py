@@ -1,4 +1,4 @@
-"""Guards as lists to compare: what was looked up where, and what it was.
+"""Guards as lists to compare: the places that were looked up, and the values that were found there.
 
 A check of a hundred values is a few C loops over them, comparing by identity; values that are not
 identical are compared again, as equal plain values. What only changes through Genesis itself (a
@@ -43,17 +43,17 @@ class Checks:
     # Filling
 
     def entries(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """These keys have these values."""
+        """Check that these keys have these values."""
         if values:
             self._places.setdefault(id(space), (space, {}))[1].update(values)
 
     def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
-        """None of these keys is there; `slowly` for a module's attributes."""
+        """Check that none of these keys is there; `slowly` for a module's attributes."""
         if names:
             (self._slowly_absent if slowly else self._absent).append((space.keys(), frozenset(names)))
 
     def attributes(self, value: Any, values: dict[str, Any]) -> None:
-        """These attributes have these values, or no value for MISSING."""
+        """Check that these attributes have these values, or no value for MISSING."""
         for name in [name for name, x in values.items() if x is MISSING]:
             del values[name]
             self._more.append(partial(_lacks, value, name))
@@ -61,14 +61,14 @@ class Checks:
             self._attributes.append((value, values))
 
     def cell(self, cell: Any, value: Any, name: str) -> None:
-        """A closure variable has this value, or none for MISSING."""
+        """Check that a closure variable has this value, or none for MISSING."""
         if value is MISSING:
             self._more.append(lambda: _is_empty(cell))
             return
         self._cells.append((cell, value, name))
 
     def container(self, value: Any, copy: Any, name: str = "") -> None:
-        """A list or dictionary has these items, in this order; a set has these elements."""
+        """Check that a list or dictionary has these items in this order, or a set these elements."""
         if isinstance(value, dict):
             self._containers.append((value, tuple(copy), name))
             self._containers.append((value.values(), tuple(copy.values()), name))
@@ -78,27 +78,27 @@ class Checks:
             self._containers.append((value, copy, name))
 
     def length(self, value: Any, length: int) -> None:
-        """The collection has so many entries: a class has got or lost a name."""
+        """Check that the collection has so many entries: otherwise a class has got or lost a name."""
         self._spans.append((value, length))
 
     def kind(self, value: Any, kind: type, slowly: bool = False) -> None:
-        """The object has this class; `slowly` for a module."""
+        """Check that the object has this class; `slowly` for a module."""
         (self._slow_kinds if slowly else self._kinds).append((value, kind))
 
     def tensor(self, x: Any, identity: tuple) -> None:
-        """A tensor looks at the same memory, and gradients flow as they did."""
+        """Check that a tensor shows the same memory, and gradients flow as they did."""
         self._tensors.append((x, identity))
 
     def slowly(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """As `entries`, of a module."""
+        """Check that a module's attributes have these values."""
         self._slow.append((space, values, False))
 
     def slowly_all(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """A module's registry has these entries and no others."""
+        """Check that a module's registry has these entries and no others."""
         self._slow.append((space, values, True))
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:
-        """Groups have the same parameters and flags; parameters that were at the same step still are."""
+        """Check that groups have the same parameters and flags, and parameters that were at one step still are."""
         groups = copy["param_groups"]
         self.container(groups, world.of(groups))
         self.entries(vars(optimizer), {"param_groups": groups, "state": copy["state"]})
@@ -116,7 +116,7 @@ class Checks:
                 self._more.append(_steps(states, [world.of(state)["step"] for state in states]))
 
     def finish(self) -> None:
-        """Lay out what to compare; nothing is added afterwards."""
+        """Lay the lists out for comparing; nothing is added afterwards."""
         entries = [(space, key, value) for space, values in self._places.values() for key, value in values.items()]
         attributes = [(owner, name, value) for owner, named in self._attributes for name, value in named.items()]
         self._spaces, self._keys = [x for x, _, _ in entries], [key for _, key, _ in entries]
@@ -133,7 +133,7 @@ class Checks:
         self._absent_names = [names for _, names in self._absent]
 
     def _now(self) -> Iterator[Any]:
-        """What is where `_expected` was."""
+        """The values that are now in the places of `_expected`."""
         return chain(map(type, self._objects), map(getitem, self._spaces, self._keys),
                      map(getattr, self._owners, self._names), map(_contents, self._cell_list),
                      chain.from_iterable(self._lists))
@@ -213,7 +213,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """The same object, or equal plain values of one type (0.0 and -0.0 are two values)."""
+    """Whether both are the same object, or equal plain values of one type (0.0 and -0.0 are two values)."""
     return a is b or (type(a) is type(b) and (
         (isinstance(a, SIMPLE) and (a == b or (a != a and b != b)) and (type(a) is not float or repr(a) == repr(b)))
         or (type(a) is tuple and len(a) == len(b) and all(map(same, a, b)))))
@@ -226,7 +226,7 @@ def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool)
 
 
 def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:
-    """Flags and None are part of the program, and so is whether a number that can switch something off is 0."""
+    """A check of a group's options that are part of the program: flags, None, and whether a switching number is 0."""
     flags = {k: v for k, v in options.items() if v is None or isinstance(v, (bool, str))}
     momentum = bool(options.get("momentum"))
 

@@ -1,4 +1,4 @@
-"""What a code object can look up: its globals, the attribute chains on them, names of attributes."""
+"""The names that a code object can look up: globals, chains of attributes on them, names of attributes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reads:
 
 @lru_cache(maxsize=4096)
 def reads(code: types.CodeType) -> Reads:
-    """See `Reads`."""
+    """The names that the code, and code nested in it, can look up."""
     chains: dict[tuple[str, ...], None] = {}
     imports: dict[tuple[int, str], None] = {}
     names: set[str] = set()
@@ -85,7 +85,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def inner(codes: Iterable[types.CodeType]) -> set[types.CodeType]:
-    """Code of functions, lambdas, comprehensions and classes that these define."""
+    """The code of functions, lambdas, comprehensions and classes that these code objects define."""
     return {each for code in codes for each in _nested(code) if each is not code}
 
 

@@ -52,22 +52,22 @@ from genesis.tracing.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _VARIANTS, _SIGNATURES = 8, 64
-"""Captures kept for one set of argument types and values, and such sets; beyond, the oldest goes."""
+"""Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped."""
 _ATTEMPTS = 3
 """Captures of a call that still changes what it reads, as one that fills a cache does, before giving up."""
 _MISSES = 24
 """Captures in a row without a replay between them, before giving up."""
 _SHARED: Any = ("shared",)
-"""Where the reason stands of calls that are recorded because an argument shares memory."""
+"""The key of the reason why calls are recorded whose arguments share memory."""
 _capturing = threading.RLock()
-"""One capture at a time."""
+"""A lock that lets one capture run at a time."""
 
 
 class CompiledFunction(CompiledBase):
-    """A function that is captured and replayed. Made by `genesis.compile`.
+    """A function that is captured and replayed; `genesis.compile` makes it.
 
     Attributes:
-        function: what it calls.
+        function: the function that it calls.
         hits: how many calls were replayed.
     """
 
@@ -83,9 +83,9 @@ class CompiledFunction(CompiledBase):
         self.__name__ = getattr(function, "__name__", type(function).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if state.session is not None and session.active() is not None:  # inside another capture: part of that one
+        if state.session is not None and session.active() is not None:  # inside another capture it is part of that one
             return self.function(*args, **kwargs)
-        if session.rewriting.calls:  # on stand-ins, of which nothing can be computed
+        if session.rewriting.calls:  # the arguments are stand-ins, which have no values
             return self.function(*args, **kwargs)
         try:
             key, tensors = signature(args, kwargs)
@@ -115,7 +115,7 @@ class CompiledFunction(CompiledBase):
         return self if function is self.function else CompiledFunction(function)
 
     def __reduce__(self) -> Any:
-        """By its name, as functions are pickled, or as the compiled form of what is found under it."""
+        """Pickle the function by its name, as functions are, or as the compiled form of what the name finds."""
         found: Any = sys.modules.get(self.__module__)
         name: str = getattr(self, "__qualname__", self.__name__)
         for part in name.split("."):
@@ -126,7 +126,7 @@ class CompiledFunction(CompiledBase):
         return self if instance is None else functools.partial(self, instance)
 
     def explain(self) -> str:
-        """What is replayed and what is recorded at each call, and why."""
+        """A text that says what is replayed, what is recorded at each call, and why."""
         lines = [f"{self.__name__}: {sum(map(len, self._entries.values()))} captures, {self.hits} replays"]
         lines += [f"  recorded at each call: {reason}" for reason in dict.fromkeys(self._recorded.values())]
         return "\n".join(lines)
@@ -137,7 +137,7 @@ class CompiledFunction(CompiledBase):
         entered = Entered(*roots)
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
-        with suppress(Exception):  # what fails to be computed raises when it is read, as without a capture
+        with suppress(Exception):  # a failed value raises when it is read, as without a capture
             engine.materialize(there)
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
@@ -218,7 +218,7 @@ class CompiledFunction(CompiledBase):
 
 
 class _Kept:
-    """A captured call: when it holds, and how it is done again."""
+    """A captured call: its guards, and its replay."""
 
     __slots__ = ("_storages", "guards", "replay")
 
@@ -227,12 +227,12 @@ class _Kept:
         self._storages = replay.storages.union([x.storage for x in guards.tensors])
 
     def shares(self, tensors: Sequence[Any]) -> bool:
-        """Is an argument over memory that the function knows otherwise? What it does to one it does to both then."""
+        """Whether an argument shows memory that the function also knows otherwise, so that writes reach both."""
         return not self._storages.isdisjoint([x.storage for x in tensors])
 
 
 def _state(x: Any) -> tuple[Any, ...]:
-    """Of a tensor what a call may change besides its content."""
+    """The state of a tensor that a call may change besides its content."""
     return (*map(id, tensor_identity(x)[:3]), *tensor_identity(x)[3:],
             {k: id(v) for k, v in set_by_the_user(x).items()})
 
@@ -251,7 +251,7 @@ def _end_step(effects: Session) -> None:
 
 
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """(key, tensors): what the arguments are, and those of them that are tensors, each once.
+    """(key, tensors): a key of the arguments' types and values, and the tensors among them, each once.
 
     Raises NotReplayable for an argument that cannot be compared.
     """
@@ -338,7 +338,7 @@ def compile(function: Any = None, **options: Any) -> Any:
 
 
 def _compiled_module(module: Any) -> Any:
-    """The module itself, with its call compiled."""
+    """The module itself, whose call is compiled from now on."""
     if "_compiled_call" in vars(module):
         return module
     kind = type(module)
@@ -357,7 +357,7 @@ def _call_compiled(module: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _taken_apart(module: Any, protocol: Any) -> Any:
-    """What copy and pickle make a compiled module of: one like it, which is compiled, and then its attributes."""
+    """The reduced form of a compiled module for copy and pickle: a new one, compiled, and then its attributes."""
     plain = type(module).__bases__[0]
     make, given, *rest = super(type(module), module).__reduce_ex__(protocol)
     given = tuple([plain if x is type(module) else x for x in given])
@@ -371,7 +371,7 @@ def _made_again(make: Callable[..., Any], given: tuple) -> Any:
 
 
 def explain(function: Any) -> str:
-    """What of a compiled function is replayed, and why the rest is not.
+    """A text that says what of a compiled function is replayed, and why the rest is not.
 
     >>> import genesis
     >>> noisy = genesis.compile(lambda x: x * 2 if x.sum() > 0 else x)

@@ -1,4 +1,4 @@
-"""What a captured call depended on besides its arguments, and whether that still holds.
+"""Guards: what a captured call depended on besides its arguments, and whether that still holds.
 
 From the code objects that ran follow the globals, closures and attributes that they can have read
 (`genesis.tracing.code_reads`); whatever those lead to is guarded as it was before the call
@@ -28,7 +28,7 @@ from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, Not
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
-"""Methods of Genesis' classes that programs replace."""
+"""Names of methods of Genesis' classes that programs replace."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
 _NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -151,7 +151,7 @@ class Guards:
             self._instance(value, what)
 
     def _impure(self, value: Any, what: str) -> None:
-        """A C function that is called by user code shows in the trace; only one that C code may call is refused."""
+        """Refuse a C function that only C code may call: one that user code calls shows in the trace."""
         if getattr(value, "__name__", "") not in vars(builtins):
             raise NotReplayable(f"{what} may give another value each time")
 
@@ -167,7 +167,7 @@ class Guards:
                 raise NotReplayable(f"{what} is an iterator, which a call uses up")
             if kind.__module__ not in _FIXED_MODULES and (kind.__module__, kind.__name__) not in _FIXED:
                 raise NotReplayable(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
-        elif isinstance(copy, tuple):  # a method, partial, property: made of these
+        elif isinstance(copy, tuple):  # a method, partial or property consists of these
             self._stack.extend((x, what) for x in copy)
             if isinstance(value, functools.partial):
                 self.checks.attributes(value, {"func": copy[0], "args": copy[1], "keywords": copy[2]})
@@ -178,7 +178,7 @@ class Guards:
             self._stack.append((type(value), what))
 
     def _set_on(self, tensor: Any) -> None:
-        """What the user has set on a tensor, as far as names in the code can read it."""
+        """Guard attributes that the user has set on a tensor, as far as names in the code can read them."""
         own = self._world.attributes[id(tensor)]
         named = {k: v for k, v in own.items() if self._computed or k in self._names}
         self.checks.entries(vars(tensor), named)
@@ -262,7 +262,7 @@ class Guards:
                 self._stack.extend((x, f"the attribute {key}") for key, x in held.items())
 
     def _optimizer(self, optimizer: Any, what: str) -> None:
-        """Options that are numbers of the plan may change; parameters and what selects the program may not."""
+        """Guard an optimizer: options that are numbers of the plan may change; parameters and flags may not."""
         if "param_groups" in self._names:
             self._stack.append((optimizer.param_groups, what))
         elif "state" in self._names or "defaults" in self._names or "__dict__" in self._names:
@@ -272,7 +272,7 @@ class Guards:
         self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
 
     def _all_found(self) -> None:
-        """Every function of the user's that ran must have been found on the way, or made by one that ran."""
+        """Refuse unless every function of the user's that ran was found on the way, or made by one that ran."""
         made = inner(self._ran)
         for code in self._ran:
             if code not in self._functions and code not in made:

@@ -1,4 +1,4 @@
-"""Doing a captured call again: as a node (`replay_call`), or as the plan of a whole step (`replay_step`)."""
+"""Replays: a captured call done again as a node (`replay_call`), or as the plan of a whole step (`replay_step`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Replay(Protocol):
     """A captured call that can be done again.
 
     Attributes:
-        storages: what it reads and writes besides its arguments.
+        storages: the storages that it reads and writes besides its arguments.
     """
 
     storages: frozenset[Storage]
@@ -29,15 +29,15 @@ class Replay(Protocol):
         """True if gradients and optimizers are as they were at the captured call's start."""
 
     def run(self, tensors: Sequence[Any]) -> Any:
-        """Do it again on these tensor arguments; returns what the function would."""
+        """Do the call again on these tensor arguments; returns what the function would."""
 
 
 def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered: Entered) -> Replay:
     """The replay of a call that was just captured. When it ended a step, the step runs here.
 
     Args:
-        effects: what the call did.
-        shape: what it returned.
+        effects: the effects of the call.
+        shape: the structure of its result.
         tensors: its arguments that are tensors.
         entered: the state before it.
     """

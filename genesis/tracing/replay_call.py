@@ -29,7 +29,7 @@ class CallReplay:
     where they were not. So the grad mode at the replay does not matter, but for what the guards compare.
 
     Attributes:
-        storages: what it reads and writes besides its arguments.
+        storages: the storages that it reads and writes besides its arguments.
     """
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
@@ -37,7 +37,7 @@ class CallReplay:
         self._shape = shape
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
-        if any(s.node.needs_grad for s, _ in written):  # it will be another program the next time
+        if any(s.node.needs_grad for s, _ in written):  # the next call is another program
             raise NotReplayable("it writes a value that gradients flow through to a tensor that stays")
         nodes = [s.node for s in shape.fresh] + [s.node for s, _ in written]
         captured = capture(nodes, [], [])
@@ -111,7 +111,7 @@ class CallReplay:
         return self._shape.build(fresh, tensors)
 
     def _read(self, tensors: Sequence[Any]) -> list[Node]:
-        """The operands that are memory."""
+        """The nodes of the operands that are memory."""
         fixed = list(map(_node_of, self._fixed))
         if not all(fixed):
             fixed = [storage.node for storage in self._fixed]

@@ -38,15 +38,15 @@ class Operand:
 
 @dataclass
 class Part:
-    """One `call`.
+    """A part of the program: one `call`.
 
     Attributes:
-        graph: what it computes.
-        operands: which of the `Operand`s it takes.
-        numbers: which of the program's numbers it takes.
+        graph: the graph that it computes.
+        operands: positions of the `Operand`s that it takes.
+        numbers: positions of the program's numbers that it takes.
         gradient: for each output whether gradients flow through it.
         operands_there: how many of the `Operand`s are known when it runs.
-        takes_all: it takes these, in their order.
+        takes_all: whether it takes exactly these, in their order.
     """
 
     graph: Graph
@@ -59,11 +59,11 @@ class Part:
 
 @dataclass
 class Parts:
-    """A program, cut.
+    """A program, cut into parts.
 
     Attributes:
-        operands: what the parts start from; those that are memory come first.
-        parts: in the order in which they run. Their outputs, one after the other, are the values.
+        operands: the values that parts start from; those that are memory come first.
+        parts: the parts in the order in which they run. Their outputs, one after the other, are the values.
         results: for each result the value, or the operand that it is.
     """
 
@@ -78,7 +78,7 @@ def parts_of(captured: Captured, roots: Sequence[Node], lives: Callable[[int], b
     Args:
         captured: the program.
         roots: its results.
-        lives: says of a leaf's number whether the leaf was there before the call.
+        lives: whether the leaf with a number existed before the call.
 
     Raises:
         NotReplayable: the program has no parts that give what it gives.
@@ -104,14 +104,14 @@ class _Cutting:
         self._build(roots)
 
     def _is_outside(self, node: Node) -> bool:
-        """Is it made outside of the parts: memory, or what a leaf tensor reads?"""
+        """Whether the node is made outside of the parts: memory, or what a leaf tensor reads."""
         return computed(node) or self._watches(node)
 
     def _watches(self, node: Node) -> bool:
         return node.op is control.watch and self._lives(node.attrs[0])
 
     def _check_gradients(self, roots: Sequence[Node]) -> None:
-        """A result that requires grad gets it from an operand: a leaf that the call made is no operand."""
+        """Refuse a result that requires grad only because of a leaf that the call made, which is no operand."""
         flows: dict[Node, bool] = {}
         for node in self._captured.order:
             if self._is_outside(node):
@@ -123,7 +123,7 @@ class _Cutting:
             raise NotReplayable("a result requires grad because of a leaf tensor that the function makes")
 
     def _levelled(self, roots: Sequence[Node]) -> dict[Node, int]:
-        """Which part computes each node."""
+        """Node → the number of the part that computes it."""
         read_on = {x for node in self._captured.order if node.needs_grad for x in node.inputs}
         cuts = {node for node in roots if node.needs_grad and node in read_on}
         levels: dict[Node, int] = {}

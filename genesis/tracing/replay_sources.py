@@ -1,4 +1,4 @@
-"""Where a replay finds what the captured call read: arguments, storages that stay, numbers to ask for again."""
+"""The sources of a replay's operands: arguments, storages that stay, numbers to ask for again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
     """For each memory of the program where a replay finds it: an argument's number, or a storage."""
     arguments = {x.storage.cell: i for i, x in enumerate(tensors)}
     for i, x in enumerate(tensors):
-        leaf = x.storage.snapshot  # what stands for it while numpy shares its memory
+        leaf = x.storage.snapshot  # the leaf that stands for it while numpy shares its memory
         if leaf is not None:
             arguments[leaf.buffer] = i
     owners = {s.cell: s for s in allowed}
@@ -28,7 +28,7 @@ def sources_of(captured: Captured, tensors: Sequence[Any], allowed: set[Storage]
         owner = owners.get(cell)
         if owner is None and cell.owner is not None:
             owner = cell.owner()
-        if owner is None:  # made from values by the call itself: a constant
+        if owner is None:  # the call itself made it from values: it is a constant
             found.append(Storage(kind, None, cell))
             cell.owner = found[-1]._reference
             continue

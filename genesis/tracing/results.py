@@ -1,4 +1,4 @@
-"""What a captured function returned, described so that a replay returns the same over new memory."""
+"""Results of a captured function, described so that a replay returns the same over new memory."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class _Record:
 
 
 class Result:
-    """The structure of a result.
+    """The structure of a captured function's result.
 
     Attributes:
-        fresh: the storages that the call made for it.
+        fresh: the storages that the call made for its tensors.
     """
 
     def __init__(self, result: Any, tensors: Sequence[Any], knows: Callable[[Any], bool]):
@@ -105,7 +105,7 @@ class Result:
         return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, detached, x.is_view)
 
     def free(self, is_freed: Callable[[Node], bool]) -> None:
-        """The results are those of a step, which has no node that a backward could go through.
+        """Cut the results from their graph: they are those of a step, which has no node for a backward to go through.
 
         Raises NotReplayable if a backward of one would not fail, as it does where the step's backward went through it.
         """

@@ -1,4 +1,4 @@
-"""What the objects that a function can reach look like before it runs.
+"""Snapshots of the objects that a function can reach, taken before it runs.
 
 A guard compares with the content from before the call, so that what the call itself changed shows
 as a guard that fails right after the capture. A snapshot copies, one level each, everything that
@@ -29,14 +29,15 @@ _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS = (staticmethod, classmethod)
 _OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
 _LIMIT = 200_000
+"""Objects beyond which a snapshot is given up: comparing so many would take longer than the call."""
 
 
 class NotReplayable(Exception):
-    """Something that the call read cannot be guarded."""
+    """A call cannot be replayed; the text says why: mostly that something it read cannot be guarded."""
 
 
 class Unsettled(NotReplayable):
-    """Something was not as it will be the next time: worth another capture."""
+    """A call cannot be replayed because something will be different the next time: worth another capture."""
 
 
 class CompiledBase:
@@ -49,8 +50,8 @@ class Snapshot:
     """Copies of objects, by id. It keeps the objects, so that no id is used twice.
 
     Attributes:
-        tensors: the tensors among them.
-        attributes: what the user had set on each of these, by its id.
+        tensors: the tensors among the objects.
+        attributes: a tensor's id → the attributes that the user had set on it.
         complete: False when there were too many objects.
     """
 
@@ -61,7 +62,7 @@ class Snapshot:
         self.complete = True
 
     def add(self, *roots: Any) -> None:
-        """Copy what the roots are made of, as far as that is not copied yet."""
+        """Copy the objects that the roots are made of, as far as they are not copied yet."""
         copies = self._copies
         stack = list(roots)
         while stack:
@@ -81,7 +82,7 @@ class Snapshot:
                 stack.extend(parts(value, copy))
 
     def of(self, value: Any) -> Any:
-        """The copy: see `content`. An object that the call itself made is as it is now."""
+        """The copy of an object (see `content`); the object's content of now for one that the call itself made."""
         found = self._copies.get(id(value))
         if found is None:
             self.add(value)
@@ -89,7 +90,7 @@ class Snapshot:
         return found[1]
 
     def kind(self, value: Any) -> type:
-        """The object's class then."""
+        """The class of the object when it was copied."""
         return self._copies[id(value)][2] if id(value) in self._copies else type(value)
 
     def __contains__(self, value: Any) -> bool:
@@ -127,7 +128,7 @@ class Entered:
         self.note_contents(new)
 
     def note_contents(self, tensors: Iterable[Any]) -> None:
-        """Remember what these tensors, which are in memory, were computed as."""
+        """Remember the nodes that stand for the content of these tensors, which are in memory."""
         tensors = list(tensors)
         self.contents.update(x.storage._node for x in tensors if x.storage._node is not None)
         self.computed.update(x.storage for x in tensors)
@@ -193,7 +194,7 @@ def content(value: Any) -> Any:
 
 
 def attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """(name, value) of what an instance holds: its dictionary and its slots."""
+    """(name, value) of an instance's attributes: those in its dictionary and in its slots."""
     yield from getattr(value, "__dict__", {}).items()
     for kind in type(value).__mro__:
         slots = vars(kind).get("__slots__", ())
@@ -203,7 +204,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def parts(value: Any, copy: Any) -> Sequence[Any]:
-    """What to copy next: the objects in a copy, and the classes that give an object its methods."""
+    """The objects to copy next: those in a copy, and the classes that give an object its methods."""
     if copy is MISSING:
         return ()
     if isinstance(value, type):
@@ -243,10 +244,10 @@ def with_gradients(tensors: Iterable[Any]) -> Iterator[Any]:
 
 
 def set_by_the_user(x: Any) -> dict[str, Any]:
-    """A tensor's attributes that are none of its own."""
+    """The attributes of a tensor that the user set."""
     return {name: value for name, value in vars(x).items() if name not in _OWN}
 
 
 def tensor_identity(x: Any) -> tuple[Any, ...]:
-    """What makes reading a tensor the same program: its memory, the part it shows, how gradients flow."""
+    """A tensor's identity to the program that reads it: its memory, the part it shows, how gradients flow."""
     return (x.storage, x.type, x.part, x.leaf, x.detached, x.detached is not None and x.detached.history is not None)

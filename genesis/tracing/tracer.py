@@ -1,4 +1,4 @@
-"""Who runs during a capture: the user's code objects, and calls that no guard can stand for."""
+"""The tracer follows a call while it is captured: the user's code that runs, and calls that no guard can stand for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genesis.ir.source import Source
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARY = str(Path(types.__file__).resolve().parent)
-_NUMERIC = ("-packages/numpy/", "-packages/torch/")  # what Genesis itself calls
+_NUMERIC = ("-packages/numpy/", "-packages/torch/")  # libraries that Genesis itself calls
 _SITE = (f"{_LIBRARY}/site-packages", f"{_LIBRARY}/dist-packages")
 
 PURE_MODULES = frozenset({
