@@ -28,7 +28,7 @@ def test_the_page_on_accuracy_shows_what_was_measured(monkeypatch: pytest.Monkey
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMAND = re.compile(r"^    (genesis (?:dump|why|ops) (?!script\.py)[^#\n]*)", re.MULTILINE)
+COMMAND = re.compile(r"^    (genesis (?:dump|passes|why|ops) (?!script\.py)[^#\n]*)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!http)([^)#]+)")
 
 
@@ -43,7 +43,7 @@ def test_the_commands_of_the_readme_work_as_printed(command: str) -> None:
 
 
 def test_the_readme_shows_commands() -> None:
-    assert len(COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))) == 4
+    assert len(COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))) == 5
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
