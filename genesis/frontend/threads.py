@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from _signal import getsignal  # signal.getsignal makes an enum of each answer, which takes ten times as long
+from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal makes enums: ten times as long
 from _thread import _count as others  # type: ignore[attr-defined]  # how many threads there are besides the main one
 from collections.abc import Callable
 from queue import SimpleQueue
