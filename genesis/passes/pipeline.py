@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from genesis.config import config
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
-from genesis.passes.fusion.shadow_weights import keep_copies
+from genesis.passes.fusion.shadow_weights import shadow_weights
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.canonicalize import canonicalize
@@ -190,8 +190,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("snapshots", "snapshots", "with copies of what is returned and overwritten", on_graph(copy_while_updating),
          optional=True),
-    Pass("shadow_weights", "prepared", "as it is grouped: with low-precision copies of weights", on_graph(keep_copies),
-         optional=True, wanted=lambda: config.fuse and config.keep_copies),
+    Pass("shadow_weights", "prepared", "as it is grouped: with shadow weights",
+         on_graph(shadow_weights), optional=True, wanted=lambda: config.fuse and config.keep_copies),
     Pass("group", "grouped", "what becomes one kernel, as found", _group),
     Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
     Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),

@@ -30,7 +30,7 @@ _of_traces: WeakKeyDictionary[Trace, dict[Hashable, Any]] = WeakKeyDictionary()
 _closed: dict[Hashable, Any] = {}
 
 
-def once(key: Hashable, answer: Callable[[], A]) -> A:
+def memoized(key: Hashable, answer: Callable[[], A]) -> A:
     """The answer that is kept under a key, worked out if there is none."""
     trace = tracing()
     if trace is not None:
@@ -48,7 +48,7 @@ Structure = tuple[tuple, ...]
 """A row for each node: op, attributes, type, and the rows of its operands; the type alone for what is given."""
 
 
-def below(node: Node, ends: Container[Node]) -> tuple[Structure, list[Node]]:
+def structure_below(node: Node, ends: Container[Node]) -> tuple[Structure, list[Node]]:
     """(structure, ends): how a node is made of the ends under it, which are listed in the order they are met.
 
     Two nodes of equal structure are the same function of their ends: the first of one is the first of the other.
@@ -74,7 +74,7 @@ def below(node: Node, ends: Container[Node]) -> tuple[Structure, list[Node]]:
     return tuple(rows), found
 
 
-def structure(nodes: Iterable[Node], inputs: Mapping[Node, int]) -> tuple[Structure, dict[Node, int]] | None:
+def group_structure(nodes: Iterable[Node], inputs: Mapping[Node, int]) -> tuple[Structure, dict[Node, int]] | None:
     """(structure, place of each node) of a group's nodes over numbered inputs; None if one reads anything else."""
     place: dict[Node, int] = {x: ~i for x, i in inputs.items()}
     rows: list[tuple] = [(x.type,) for x in inputs]

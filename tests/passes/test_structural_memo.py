@@ -16,7 +16,7 @@ from genesis.passes import structural_memo as outline
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.operand_view import _operand_view, operand_view
 from genesis.passes.groups import Group
-from genesis.passes.structural_memo import below, once, structure
+from genesis.passes.structural_memo import group_structure, memoized, structure_below
 from tests.codegen.cuda.programs import check, inputs
 
 
@@ -71,21 +71,21 @@ def test_structures() -> None:
     """Equal for the same function of the ends, in the order they are met; else not."""
     a, b, c = inputs((4,), (4,), (4,))
     ends = {a, b, c}
-    one, (x, y) = below(p.exp(a * 2.0) + b, ends)
+    one, (x, y) = structure_below(p.exp(a * 2.0) + b, ends)
     assert (x, y) == (a, b)
-    assert below(p.exp(b * 2.0) + c, ends) == (one, [b, c])
-    assert below(p.exp(b * 2.0) + b, ends)[0] != one   # one end, read twice
-    assert below(p.exp(b * 3.0) + c, ends)[0] != one
-    assert below(p.sin(b * 2.0) + c, ends)[0] != one
+    assert structure_below(p.exp(b * 2.0) + c, ends) == (one, [b, c])
+    assert structure_below(p.exp(b * 2.0) + b, ends)[0] != one   # one end, read twice
+    assert structure_below(p.exp(b * 3.0) + c, ends)[0] != one
+    assert structure_below(p.sin(b * 2.0) + c, ends)[0] != one
     wide, = inputs((4, 1))
-    assert below(p.exp(wide * 2.0) + wide, {wide})[0] != one
+    assert structure_below(p.exp(wide * 2.0) + wide, {wide})[0] != one
 
 
 def test_a_group_that_reads_something_else_has_no_structure() -> None:
     a, b = inputs((4,), (4,))
     y = p.exp(a)
-    assert structure([y, y + b], {a: 0}) is None
-    assert structure([y, y + b], {a: 0, b: 1}) is not None
+    assert group_structure([y, y + b], {a: 0}) is None
+    assert group_structure([y, y + b], {a: 0, b: 1}) is not None
 
 
 @pytest.mark.parametrize("view", [
@@ -105,7 +105,7 @@ def test_answers_are_kept_for_the_sizes_that_are_open() -> None:
     """Asking a size something is noted by the trace: another trace has to ask again."""
     asked: list[int] = []
     with Trace(B=8):
-        assert once("question", lambda: asked.append(1) or 1) == once("question", lambda: 2) == 1
+        assert memoized("question", lambda: asked.append(1) or 1) == memoized("question", lambda: 2) == 1
     with Trace(B=16):
-        assert once("question", lambda: 3) == 3
+        assert memoized("question", lambda: 3) == 3
     assert asked == [1]

@@ -30,7 +30,7 @@ EACH: Final = 2
 BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
 """Blocks for a size that leads."""
 
-RUN_AHEAD: Final = (40, 57)
+PIPELINE_SHARE: Final = (40, 57)
 """Part of a multiprocessor's shared memory that is for loads that run ahead: 160 of an H200's 228 KiB."""
 
 PROGRAM_BYTES: Final = 8192
@@ -56,7 +56,7 @@ class Blocks:
     looped: bool
     num_warps: int
     tiled: bool = False
-    stages: int = 1
+    num_stages: int = 1
     held: int = 0
 
 
@@ -98,7 +98,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     columns = fastest == "x" and kernel.x_size > 1
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
-        return _run_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, stages=3)
+        return _split_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
     if isinstance(kernel.r_size, SymInt):
         return _any_length(kernel, columns, gpu)
     r_block = batch_block(kernel.r_size, PERSISTENT) if kernel.reduces_batch else power_of_two(kernel.r_size)
@@ -113,10 +113,10 @@ def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
     return Blocks(1, r_block, True, _between(1, r_block // 512, 16))
 
 
-def _stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
+def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
     """How far the loads of blocks of so many elements run ahead, where a multiprocessor has so many programs."""
     nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
-    part, of = RUN_AHEAD
+    part, of = PIPELINE_SHARE
     room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
     return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
 
@@ -172,15 +172,15 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_size = guarded_hint(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
     if x_size >= whole_columns(gpu) and guarded_hint(kernel.r_size) >= 2048:
-        return Blocks(x_block, 256, True, 8, stages=_stages(kernel, x_block * 256, 1, gpu))
+        return Blocks(x_block, 256, True, 8, num_stages=_num_stages(kernel, x_block * 256, 1, gpu))
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
     if x_block * r_block <= TILE:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
-    return Blocks(x_block, 4096 // x_block, True, 8, stages=_stages(kernel, 4096, 2, gpu))
+    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=_num_stages(kernel, 4096, 2, gpu))
 
 
-def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
+def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
     columns = guarded_hint(kernel.x_size)
     if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
@@ -190,7 +190,7 @@ def _run_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
         while columns % x_block and x_block > 64:
             x_block //= 2
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
-    return Blocks(x_block, max(1, elements // x_block), True, 4, stages=_stages(kernel, elements, 2, gpu))
+    return Blocks(x_block, max(1, elements // x_block), True, 4, num_stages=_num_stages(kernel, elements, 2, gpu))
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
@@ -202,4 +202,4 @@ def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
     warps = _between(2, x_block * r_block // 1024, 16) * (2 if kernel.weight > HEAVY else 1)
     if x_block > 1 and sum(s.out.dtype.itemsize for s in kernel.loads("xr")) > 4:
         x_block, warps = x_block // 2, max(4, warps)
-    return Blocks(x_block, r_block, False, warps, stages=_stages(kernel, x_block * r_block, beside, gpu))
+    return Blocks(x_block, r_block, False, warps, num_stages=_num_stages(kernel, x_block * r_block, beside, gpu))

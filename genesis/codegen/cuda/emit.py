@@ -22,7 +22,7 @@ from genesis.config import config
 from genesis.ir.node import Node
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
-from genesis.passes.structural_memo import once, structure
+from genesis.passes.structural_memo import group_structure, memoized
 
 
 def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
@@ -43,7 +43,7 @@ def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
         return None if tables or -1 in places else (replace(source, args=tuple(
             x if at is None else 0 for x, at in zip(source.args, places, strict=True))), places)
 
-    kept = once(key, answer)
+    kept = memoized(key, answer)
     if kept is None:
         return _emitted(group, gpu)
     source, places = kept
@@ -59,7 +59,7 @@ def _emitted(group: Group, gpu: GpuModel) -> KernelSource:
 def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | None:
     """(what decides a group's text, the nodes that arguments may be: in an order that the text decides, too)."""
     shown = {x: i for i, x in enumerate(group.inputs)} | {stored_as(x): i for i, x in enumerate(group.inputs)}
-    found = structure(group.nodes, shown)
+    found = group_structure(group.nodes, shown)
     if found is None:
         return None
     rows, place = found

@@ -272,7 +272,7 @@ def build_operands(group: Group, space: Space, operands: tuple[Node, ...]) -> tu
     """
     builder = _Builder(replace(group, space=space, outputs=()))
     with _deep_recursion():
-        values = tuple([builder.value(node, unflatten(builder.whole, node.shape), ()) for node in operands])
+        values = tuple([builder.value(node, unflatten(builder.element, node.shape), ()) for node in operands])
     return builder.kernel(values), values
 
 
@@ -309,7 +309,7 @@ class _Builder:
     def __init__(self, group: Group):
         self.group = group
         at = coordinates(group.space)
-        self.whole, self.x = at.whole, at.kept
+        self.element, self.x = at.element, at.row
         self.arguments: dict[Node, Argument] = {}
         self.statements: list[Statement] = []
         self.memo: dict[tuple[Any, ...], Value] = {}
@@ -333,13 +333,13 @@ class _Builder:
         operand = node.inputs[0]
         over = "r" if reduction_space(node) == self.group.space else "x"
         self.splits = Splits(node["splits"], node["multiple"], over)
-        value = self.value(operand, unflatten(self.whole, operand.shape), ())
+        value = self.value(operand, unflatten(self.element, operand.shape), ())
         self.statements.append(Part(self.outputs[node].name, node["how"], value))
 
     def store(self, node: Node) -> None:
         """Compute a node everywhere in its part of the space and write it."""
         if node.type.numel == prod(size for size, _ in self.group.space):
-            position = self.whole
+            position = self.element
             variables = self.vars_of(position)
         else:
             position, variables = self.x, self.vars_of(self.x)
@@ -450,7 +450,7 @@ class _Builder:
             if operand.type.numel == 0:
                 found = self.memo[(node,)] = self.add(Constant(self.new("c", node.dtype, "", 0), _EMPTY[node.op.name]))
                 return found
-            at = unflatten(self.whole, operand.shape)
+            at = unflatten(self.element, operand.shape)
             value = self.value(operand, at, ())
             by_index = node.op.name in ("argmax", "argmin")
             vars = self.vars_of(self.x)

@@ -15,7 +15,7 @@ from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, build
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.naming import kernel_name
-from genesis.codegen.cuda.prefetch import asked_ahead
+from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
 from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource, TensorTable
@@ -47,7 +47,7 @@ def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) 
     aligned += multiples_of_16({size: value for size, value in sizes.items() if size.removesuffix("_size") in along})
     empty = not kernel.x_size or all(node.type.numel == 0 for node in group.outputs)
     return KernelSource(
-        name, module(name, signature, lines, before=asked_ahead(kernel, blocks, gpu)), signature, constexprs,
+        name, module(name, signature, lines, before=prefetch_lines(kernel, blocks, gpu)), signature, constexprs,
         (*(argument.node for argument in kernel.arguments), *sizes.values()), tuple(aligned),
         (0, 1, 1) if empty else _grid(body), blocks.num_warps, label=name)
 

@@ -29,7 +29,7 @@ MOST_BYTES: Final = 65536
 """A program asks for: more would leave the L2 before it is read."""
 
 
-def asked_ahead(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
+def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
     """The lines that ask for blocks which lie in one piece: a program's own, and what all programs read.
 
     None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
@@ -42,18 +42,19 @@ def asked_ahead(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
     least = gpu.l2_bytes * part // of
     large = {argument.name for argument in kernel.arguments if guarded_hint(argument.node.type.nbytes) >= least}
     for load in kernel.statements:
-        if isinstance(load, Load) and not load.bounds and (piece := _piece(kernel, blocks, load)):
+        if isinstance(load, Load) and not load.bounds and (piece := _contiguous_piece(kernel, blocks, load)):
             count, own = piece
             nbytes, offset = (n * load.out.dtype.itemsize for n in (count, load.address.constant))
             if nbytes % 16 or offset % 16 or nbytes > MOST_BYTES or (own and load.argument not in large):
                 continue
             start = load.argument + (f" + {load.address.constant}" if offset else "")
             start += f" + tl.program_id(0).to(tl.int64) * {count}" if own else ""
-            found.setdefault(load.argument, f"g_ask({start}, {_asking(kernel, blocks, own, gpu)}, {nbytes})")
+            condition = _prefetch_condition(kernel, blocks, own, gpu)
+            found.setdefault(load.argument, f"g_ask({start}, {condition}, {nbytes})")
     return list(found.values()) if large & found.keys() else []
 
 
-def _piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:
+def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:
     """(elements that a program reads from there, whether they begin behind those of the program before)."""
     terms = {atom.name: k for atom, k in load.address.terms if atom.kind == "var"}
     if len(terms) < len(load.address.terms):
@@ -69,7 +70,7 @@ def _piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | Non
     return (blocks.r, True) if blocks.x == 1 and kernel.r_size % blocks.r == 0 else None
 
 
-def _asking(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
+def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
     """The condition for a program to ask: it is one of the first, and its block is whole."""
     if not own:
         return "tl.program_id(0) == 0"

@@ -40,7 +40,7 @@ class Program(Body):
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
         self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
-        self.stages = self._stages()
+        self.loop_index = self._loop_index()
         self.held = self._held() if blocks.held else set()
         self.loaded: set[str] = set()
         splits = kernel.splits
@@ -57,11 +57,11 @@ class Program(Body):
         splits = self.kernel.splits
         if splits is not None:
             return self.split_of_x() if splits.over == "x" else self.split_of_r()
-        return self.walks() if self.blocks.looped else super().lines()
+        return self.reduction_loops() if self.blocks.looped else super().lines()
 
     # Long rows
 
-    def walks(self) -> list[str]:
+    def reduction_loops(self) -> list[str]:
         """One walk over r for each stage, with what is computed once a row in between.
 
         Everything is stored at the end, in the last walk: an output may share memory with an input,
@@ -69,9 +69,9 @@ class Program(Body):
         """
         statements = self.stores_last(self.kernel.statements)
         found: list[str] = []
-        last = max((self.stage(s) for s in statements), default=0)
+        last = max((self.loop_of(s) for s in statements), default=0)
         for stage in range(last + 1):
-            here = [s for s in statements if not isinstance(s, END) and self.stage(s) == stage]
+            here = [s for s in statements if not isinstance(s, END) and self.loop_of(s) == stage]
             stores = [s for s in statements if isinstance(s, END)] if stage == last else []
             for s in here:
                 if not self.inside(s) and not isinstance(s, Reduce):
@@ -79,13 +79,13 @@ class Program(Body):
             ends: list[Statement] = [s for s in here if isinstance(s, Reduce)]
             ends += [s for s in stores if self.inside(s)]
             if ends:
-                found += self.walk(ends)
+                found += self.reduction_loop(ends)
             for store in stores:
                 if not self.inside(store):
                     found += self.statement(store)
         return found
 
-    def walk(self, ends: list[Statement]) -> list[str]:
+    def reduction_loop(self, ends: list[Statement]) -> list[str]:
         """A loop over r that computes these reductions and stores."""
         reductions = [s for s in ends if isinstance(s, Reduce)]
         found = [line for s in reductions for line in self.start(s)]
@@ -110,7 +110,7 @@ class Program(Body):
 
     def loop(self, name: str, start: str, end: str, step: str) -> str:
         """The head of a loop; its loads run ahead when the blocks say so."""
-        stages = f", num_stages={self.blocks.stages}" if self.blocks.stages > 1 else ""
+        stages = f", num_stages={self.blocks.num_stages}" if self.blocks.num_stages > 1 else ""
         return f"for {name} in {'tl.' if stages else ''}range({start}, {end}, {step}{stages}):"
 
     def r_lines(self, end: str = "") -> list[str]:
@@ -135,15 +135,15 @@ class Program(Body):
         beside = self.online.get(_name(s)) or self.squares.get(_name(s))
         return [beside.operand] if beside is not None else operands_of(s, self.kernel.indices)
 
-    def stage(self, s: Statement) -> int:
+    def loop_of(self, s: Statement) -> int:
         """The walk a statement belongs to; a reduction belongs to the one that feeds it."""
         if isinstance(s, Store):
-            return self.stages[s.value.name]
+            return self.loop_index[s.value.name]
         if isinstance(s, Part):
-            return self.stages[s.operand.name]
-        return self.stages[s.out.name] - isinstance(s, Reduce)
+            return self.loop_index[s.operand.name]
+        return self.loop_index[s.out.name] - isinstance(s, Reduce)
 
-    def _stages(self) -> dict[str, int]:
+    def _loop_index(self) -> dict[str, int]:
         """How many walks each value takes."""
         found: dict[str, int] = {}
         for s in self.kernel.statements:
@@ -161,10 +161,10 @@ class Program(Body):
 
     def _held(self) -> set[str]:
         """Loads that more than one walk needs, as many as there is room for."""
-        last = max(map(self.stage, self.kernel.statements))
+        last = max(map(self.loop_of, self.kernel.statements))
         uses: dict[Load, int] = {}
         for stage in range(last + 1):
-            ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.stage(s) == stage)
+            ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.loop_of(s) == stage)
                     or (isinstance(s, Store) and stage == last and self.inside(s))]
             for s in self.needed(ends):
                 if isinstance(s, Load) and s.out.vars == "xr":
@@ -193,7 +193,7 @@ class Program(Body):
 
     # A program for a split
 
-    def run_lines(self, size: str, program: str) -> list[str]:
+    def split_lines(self, size: str, program: str) -> list[str]:
         """Where the program's split begins and ends."""
         splits = self.kernel.splits
         assert splits is not None
@@ -210,8 +210,8 @@ class Program(Body):
     def split_of_r(self) -> list[str]:
         """Walk over the split, take its elements into the accumulators, store what depends on r; then the parts."""
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
-        found = self.run_lines(self.r_size, "tl.program_id(1)")
-        outside, inside = self.split(lambda s: self.inside(s))
+        found = self.split_lines(self.r_size, "tl.program_id(1)")
+        outside, inside = self.around_loop(lambda s: self.inside(s))
         found += [line for s in outside for line in self.statement(s)]
         found += [line for s in reductions.values() for line in self.start(s)]
         found.append(self.loop("r_start", "begin", "end", "RBLOCK"))
@@ -228,9 +228,9 @@ class Program(Body):
 
     def split_of_x(self) -> list[str]:
         """What no row changes first, then the rows one block after the other, then the parts."""
-        found = self.run_lines("x_size", "tl.program_id(0)")
-        outside, inside = self.split(lambda s: isinstance(s, (*END, Reduce)) or "x" in s.out.vars
-                                     or self.stages[s.out.name] > 0)
+        found = self.split_lines("x_size", "tl.program_id(0)")
+        outside, inside = self.around_loop(lambda s: isinstance(s, (*END, Reduce)) or "x" in s.out.vars
+                                     or self.loop_index[s.out.name] > 0)
         found += [line for s in outside for line in self.statement(s)]
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
         for part in reductions.values():
@@ -247,7 +247,7 @@ class Program(Body):
             found.append(self.store_part(s, f"split * {self.r_size} + r", value, mask))
         return found
 
-    def split(self, inside: Callable[[Statement], bool]) -> tuple[list[Statement], list[Statement]]:
+    def around_loop(self, inside: Callable[[Statement], bool]) -> tuple[list[Statement], list[Statement]]:
         """The statements before the loop and those in it; loads come before stores."""
         statements = self.stores_last(self.kernel.statements)
         return [s for s in statements if not inside(s)], [s for s in statements if inside(s)]

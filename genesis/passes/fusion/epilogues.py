@@ -30,7 +30,7 @@ MOST_READS = 1
 
 def merge_epilogues(fuser: _Fuser) -> None:
     """Merge each product's cluster with the loops that read nothing of it but each element where it stands."""
-    for product in fuser.values.anchors:
+    for product in fuser.values.materialized:
         if product.op is not contraction.matmul or product.dtype not in DTYPES:
             continue
         a = fuser.dag.of[product]
@@ -52,7 +52,7 @@ def merge_epilogues(fuser: _Fuser) -> None:
 
 def _refusal(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> str:
     """Why a product's kernel cannot compute a loop that reads it, or had better not."""
-    if second.space is not None or second.pulled or second.size != product.type.numel:
+    if second.space is not None or second.has_inlined or second.size != product.type.numel:
         return "a product's tile knows neither whole rows nor other elements"
     if 1 in product.type.shape[-2:]:
         return "a tile of one row or column is a vector"
@@ -64,7 +64,7 @@ def _refusal(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> s
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
     if sum(2 * hint(x.type.numel) >= hint(second.size) for x in read) > MOST_READS:
         return "the product's tile would be held while several other values are loaded"
-    at = coordinates(((second.size, "x"),)).whole
+    at = coordinates(((second.size, "x"),)).element
     if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
         return "it reads other elements of the product than it computes"
     return ""

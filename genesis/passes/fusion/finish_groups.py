@@ -30,7 +30,7 @@ def make_groups(graph: Graph, values: MemoryValues, clusters: Iterable[tuple[str
     pieces: list[tuple[str, Space, Levels]] = []
     for kind, space, levels in clusters:
         ordered = sorted(levels, key=place.__getitem__)
-        whole = kind == "loop" and all(level == "whole" for level in levels.values())
+        whole = kind == "loop" and all(level == "pointwise" for level in levels.values())
         for part in cut(ordered, values) if whole and not any(k == "r" for _, k in space) else [ordered]:
             pieces.append((kind, space, {node: levels[node] for node in part}))
     owner = {node: number for number, (_, _, levels) in enumerate(pieces) for node in levels}
@@ -87,7 +87,7 @@ def _bytes_across(nodes: list[Node], values: MemoryValues) -> list[int]:
 
 def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[Node, int], stored: set[Node]) -> Group:
     kind, space, levels = piece
-    nodes = _with_free_nodes(levels, values, place)
+    nodes = _with_inlined_nodes(levels, values, place)
     inputs = dict.fromkeys(values.name.get(x, x) for node in levels for x in values.reads[node] if x not in levels)
     outputs = tuple(values.name[node] for node in levels if values.name[node] in stored)
     starts_from = _starts_from(levels, values) if kind == "segment" else ()
@@ -114,8 +114,8 @@ def _others_read(levels: Levels, values: MemoryValues) -> set[Node]:
     return {values.name.get(x, x) for x in values.reads[node] if stored_as(x) in shown}
 
 
-def _with_free_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int]) -> tuple[Node, ...]:
-    """The anchors and the free nodes between them and memory, operands before users."""
+def _with_inlined_nodes(levels: Levels, values: MemoryValues, place: dict[Node, int]) -> tuple[Node, ...]:
+    """The materialized nodes and the inlined nodes between them and memory, operands before users."""
     found = dict.fromkeys(levels)
     pending = list(levels) + [values.name[node] for node in levels]
     while pending:
@@ -141,14 +141,14 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
     known.update((x, None) for node in levels for x in values.reads[node])
     spoilt: set[Node] = set()
     for node, level in levels.items():
-        if level == "pulled":
+        if level == "inlined":
             spoilt.update(values.reads[node])
             continue
-        position = at.whole if level == "whole" or node.op.kind == "reduction" else at.kept
+        position = at.element if level == "pointwise" or node.op.kind == "reduction" else at.row
         for x, e in reads_at(node, position, known):
-            if x not in levels and (e != at.whole or x.type.numel != whole):
+            if x not in levels and (e != at.element or x.type.numel != whole):
                 spoilt.add(x)
-            elif x in levels and level == "whole" and e not in (at.whole, at.kept):
+            elif x in levels and level == "pointwise" and e not in (at.element, at.row):
                 spoilt.update(y for n in levels for y in values.reads[n])  # x is computed at a second place
     clean = [x for x in dict.fromkeys(x for node in levels for x in values.reads[node])
              if x not in levels and x not in spoilt]
@@ -176,12 +176,12 @@ def _reason(kind: str, space: Space, levels: Levels) -> str:
     if len(levels) == 1:
         return "alone: nothing next to it fits its loop"
     reductions = sum(node.op.kind == "reduction" for node in levels)
-    pulled = sum(level == "pulled" for level in levels.values())
+    inlined = sum(level == "inlined" for level in levels.values())
     if not reductions:
         text = f"{len(levels)} pointwise ops over the same {prod(size for size, _ in space)} elements"
     else:
         rows = prod(size for size, k in space if k == "x")
         text = f"{reductions} reductions and {len(levels) - reductions} pointwise ops over the same {rows} rows"
-    if "part" in levels.values():
+    if "partial" in levels.values():
         text += "; it reduces splits of them, another kernel puts these together"
-    return text + (f"; {pulled} ops are computed where a view reads them" if pulled else "")
+    return text + (f"; {inlined} ops are computed where a view reads them" if inlined else "")

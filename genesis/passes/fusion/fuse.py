@@ -5,20 +5,20 @@ before: %1 = max(%0, axes=(1,))     after: group softmax_rows: %1 … %4, reads 
         %3 = sum(%2, axes=(1,))
         %4 = %2 / spread(%3)
 
-Every anchor (see `memory_values`) starts as a cluster of its own. Then each value's cluster is
-merged with its reader's, wherever one loop can compute both. A loop runs over a space of kept (x) and
+Every materialized node (see `memory_values`) starts as a cluster of its own. Then each value's cluster is
+merged with its reader's, wherever one loop can compute both. A loop runs over a space of row (x) and
 reduced (r) coordinates, and each of its nodes has a level:
 
-    whole    computed at every (x, r)
-    kept     computed once for each x: results of reductions and what is made of them
-    pulled   computed wherever it is read, at any point; nothing outside may need it
-    part     a reduction of splits (`reduce_splits`): taken from every (x, r), and written at the program's end
+    pointwise   computed at every (x, r)
+    row         computed once for each x: results of reductions and what is made of them
+    inlined     computed wherever it is read, at any point; no other kernel may need it
+    partial     a reduction of splits (`reduce_splits`): taken from every (x, r), and written at the program's end
 
 A reduction's result is only known for the x at hand. That is the one rule that makes a fusion wrong; all
 others are about cost. Fusions that the rules forbid are kept as `Refusal`s.
 
-Sums over the rows of what a kernel computes row by row are parts in its space turned around: its programs take runs
-of whole rows, and add up the columns on the way.
+Sums over the rows of what a kernel computes row by row are partial reductions in its transposed space: each of its
+programs takes a split of whole rows, and adds up the columns on the way.
 """
 
 from __future__ import annotations
@@ -45,26 +45,27 @@ from genesis.passes.groups import Refusal, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
 
 MOST_WEIGHT = 128
-"""Weighted ops in a kernel with reductions or pulled values. Pointwise kernels are cut to it later."""
+"""The most weighted ops in a kernel with reductions or inlined clusters; pointwise kernels are cut later."""
 
 RECOMPUTED_WEIGHT = 16
-"""Weighted ops for each of its elements that a value may cost when it is computed at a second set of points."""
+"""The most weighted ops per element for which a value is computed again at a second set of points."""
 
 REPEATED_WEIGHT = 4
-"""The dearest values that are computed again for every element they are broadcast to; one that only the row decides is
-computed for each block of a row, which has up to `ROW_BLOCK` elements."""
+"""The most weighted ops of a value that is computed again for every element it is broadcast to. A value that depends on
+the row alone may cost `ROW_BLOCK` times as much: it is computed once for each block of a row."""
 
 ROW_BLOCK = 256
+"""Elements of a row that share one computation of a value that depends on the row alone."""
 
 FAR_BYTES = 8 << 20
-"""Of a value, beyond which loading what it is made of for other points than its own costs more than another kernel."""
+"""Bytes of a value above which loading its operands a second time, at other points, costs more than a kernel of its own
+(an H200's L2 keeps smaller ones)."""
 
 MOST_BETWEEN = 8
-"""The most kernels between a value and its reader that are merged with them, when nothing else keeps them apart."""
-
+"""The most clusters between a value and its reader that are merged with both, when nothing else keeps them apart."""
 
 TOGETHER = "another kernel puts together what the splits gave, when all of them are done"
-"""Why the result of a part is not used where it is made."""
+"""Why a partial reduction's result is not read in the kernel that makes it."""
 
 
 @dataclass
@@ -75,12 +76,12 @@ class Cluster:
         kind: of the group it becomes.
         size: elements of the whole space.
         space: fixed by a reduction; None while the cluster is pointwise and any space of its size will do.
-        levels: node → "whole", "kept" or "pulled".
-        wanders: some whole node is also computed in other rows, so none of it may come from a reduction.
+        levels: node → "pointwise", "row", "inlined" or "partial".
+        computes_other_rows: some pointwise node is also computed in other rows, so it may read no reduction.
         updates: nothing but updates of memory is made of its nodes.
-        splits: (number, multiple) of the splits that it reduces; None if it has no parts.
-        turned: the parts' splits are of x, not of r.
-        pulled: some node is computed at other points than the space's own.
+        splits: (number, multiple) of the splits that it reduces; None without partial reductions.
+        splits_x: the splits are of x, not of r.
+        has_inlined: some node is inlined: computed at other points than the space's own.
     """
 
     kind: str
@@ -88,20 +89,20 @@ class Cluster:
     space: Space | None
     levels: dict[Node, str] = field(default_factory=dict)
     weight: int = 0
-    wanders: bool = False
+    computes_other_rows: bool = False
     updates: bool = False
     splits: tuple[int, int] | None = None
-    turned: bool = False
-    pulled: bool = False
+    splits_x: bool = False
+    has_inlined: bool = False
 
     @property
-    def whole_reductions(self) -> bool:
+    def full_reductions(self) -> bool:
         """Does it reduce all of r at once?"""
-        return any(node.op.kind == "reduction" and level != "part" for node, level in self.levels.items())
+        return any(node.op.kind == "reduction" and level != "partial" for node, level in self.levels.items())
 
 
 def fuse(graph: Graph, merge: bool = True) -> Schedule:
-    """The kernels of a graph for CUDA, in order. Without `merge` each anchor has one of its own."""
+    """The kernels of a graph for CUDA, in order. Without `merge` each materialized node has one of its own."""
     fuser = _Fuser(graph, memory_values(graph))
     if merge:
         fuser.run()
@@ -119,24 +120,24 @@ class _Fuser:
 
     def __init__(self, graph: Graph, values: MemoryValues):
         self.graph, self.values = graph, values
-        anchors = values.anchors
-        reads = {node: tuple(x for x in values.reads[node] if x.op is not leaves.input) for node in anchors}
-        before = {node: (*reads[node], *values.waits.get(node, ())) for node in anchors} if values.waits else reads
-        self.dag: ClusterGraph[Node] = ClusterGraph(anchors, before)
+        materialized = values.materialized
+        reads = {node: tuple(x for x in values.reads[node] if x.op is not leaves.input) for node in materialized}
+        before = {node: (*reads[node], *values.waits.get(node, ())) for node in materialized} if values.waits else reads
+        self.dag: ClusterGraph[Node] = ClusterGraph(materialized, before)
         update = _for_updates_alone(graph, values, reads)
-        self.clusters = {self.dag.of[node]: _alone(node, node in update) for node in anchors}
+        self.clusters = {self.dag.of[node]: _alone(node, node in update) for node in materialized}
         self.reads = reads
         self.refused: dict[tuple[Node, Node], str] = {}
         self.outputs = set(graph.roots)
-        self.known: dict[Node, object] = dict.fromkeys(anchors) | dict.fromkeys(graph.inputs)
-        self.wandering = False  # what the last check found: would the merged cluster wander?
+        self.known: dict[Node, object] = dict.fromkeys(materialized) | dict.fromkeys(graph.inputs)
+        self.other_rows = False  # what the last check found: would the merged cluster compute values of other rows?
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
         self.join_results()
 
     def join_results(self) -> None:
         """The results of one op are one cluster: their kernel writes them all."""
         first: dict[Node, int] = {}
-        for node in self.values.anchors:
+        for node in self.values.materialized:
             if node.op is not control.item:
                 continue
             own = self.dag.of[node]
@@ -144,7 +145,7 @@ class _Fuser:
             if kept != own:
                 why = self.dag.merge(kept, own, (node,))
                 assert not why, why
-                self.clusters[kept].levels[node] = "whole"
+                self.clusters[kept].levels[node] = "pointwise"
                 del self.clusters[own]
 
     def run(self) -> None:
@@ -154,16 +155,16 @@ class _Fuser:
         the one that saves the larger store and load wins. (A sum over the rows' losses does not keep the gradient
         of the logits out of the kernel that reads them.) Then values that are computed where a view reads them.
         """
-        edges = [(producer, consumer) for consumer in self.values.anchors
+        edges = [(producer, consumer) for consumer in self.values.materialized
                  for producer in sorted(self.reads[consumer], key=lambda node: -hint(node.type.nbytes))]
         for producer, consumer in sorted(edges, key=lambda edge: -_magnitude(edge[0])):
-            self.along(producer, consumer, pull=False)
+            self.along(producer, consumer, inline=False)
         for producer, consumer in edges:
-            self.along(producer, consumer, pull=True)
+            self.along(producer, consumer, inline=True)
         self.siblings()
         merge_epilogues(self)
 
-    def along(self, producer: Node, consumer: Node, pull: bool) -> None:
+    def along(self, producer: Node, consumer: Node, inline: bool) -> None:
         """Merge the clusters of a value and its reader if one kernel can compute both."""
         a, b = self.dag.of[producer], self.dag.of[consumer]
         if a == b:
@@ -174,13 +175,13 @@ class _Fuser:
         if producer.op is reduce_splits:
             self.refused[(producer, consumer)] = TOGETHER
             return
-        why = self.join(a, b, first, second, pull)
-        if why == IN_BETWEEN and self.gather(a, b, pull):
+        why = self.join(a, b, first, second, inline)
+        if why == IN_BETWEEN and self.gather(a, b, inline):
             return
         if why:
             self.refused[(producer, consumer)] = why
 
-    def gather(self, a: int, b: int, pull: bool) -> bool:
+    def gather(self, a: int, b: int, inline: bool) -> bool:
         """Merge a producer's cluster with the few that stand between it and its reader's, then with that one."""
         between = self.dag.between(a, b, MOST_BETWEEN)
         if not 0 < len(between) <= MOST_BETWEEN or any(self.clusters[c].kind != "loop" for c in between):
@@ -189,10 +190,10 @@ class _Fuser:
         target = next(iter(self.clusters[b].levels))
         for other in between:
             a = self.dag.of[node]
-            if self.join(a, other, self.clusters[a], self.clusters[other], pull):
+            if self.join(a, other, self.clusters[a], self.clusters[other], inline):
                 return False
         a, b = self.dag.of[node], self.dag.of[target]
-        return not self.join(a, b, self.clusters[a], self.clusters[b], pull)
+        return not self.join(a, b, self.clusters[a], self.clusters[b], inline)
 
     def siblings(self) -> None:
         """Merge clusters of one space that read the same large value: it is then loaded once.
@@ -200,7 +201,7 @@ class _Fuser:
         What puts together the parts that one kernel wrote is one kernel, too.
         """
         readers: dict[Node, list[Node]] = {}
-        for node in self.values.anchors:
+        for node in self.values.materialized:
             for x in self.values.reads[node]:
                 readers.setdefault(x, []).append(node)
         for value, nodes in readers.items():
@@ -211,7 +212,7 @@ class _Fuser:
                 if a != b and first.kind == second.kind == "loop" and large:
                     self.join(a, b, first, second)
         parts: dict[int, list[Node]] = {}
-        for node in self.values.anchors:
+        for node in self.values.materialized:
             for x in self.reads[node]:
                 if x.op is reduce_splits:
                     parts.setdefault(self.dag.of[x], []).append(node)
@@ -223,52 +224,52 @@ class _Fuser:
 
     # One merge
 
-    def join(self, a: int, b: int, first: Cluster, second: Cluster, pull: bool = True) -> str:
+    def join(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool = True) -> str:
         """Merge two loop clusters; returns why not, '' when done."""
         if first.updates != second.updates:
             return "updates of memory run together, in one launch for all tensors"
-        merged, why = self.fit(a, b, first, second, pull)
+        merged, why = self.fit(a, b, first, second, inline)
         if merged is None:
             return why
         space, size = shared_space(first, second)[0], merged_size(first, second)
-        turns = None not in (first.space, second.space) and first.space != second.space
+        transposes = None not in (first.space, second.space) and first.space != second.space
         small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
         why = self.dag.merge(large, small, self.clusters[small].levels)
         if why:
             return why
         levels = self.clusters[large].levels
-        wanders = first.wanders or second.wanders or self.wandering
+        computes_other_rows = first.computes_other_rows or second.computes_other_rows or self.other_rows
         if len(set(merged.values())) > 1 or merged[a] != "own":
             self.relevel(first, merged[a])
             self.relevel(second, merged[b])
         levels.update(self.clusters[small].levels)
         kept = self.clusters[large]
-        kept.wanders, kept.pulled = wanders, first.pulled or second.pulled
+        kept.computes_other_rows, kept.has_inlined = computes_other_rows, first.has_inlined or second.has_inlined
         kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
-        kept.splits, kept.turned = first.splits or second.splits, first.turned or second.turned or turns
+        kept.splits, kept.splits_x = first.splits or second.splits, first.splits_x or second.splits_x or transposes
         del self.clusters[small]
         return ""
 
     def relevel(self, cluster: Cluster, level: str) -> None:
         """Give the nodes of a pointwise cluster their level in the merged space."""
-        if level != "own" and level != "whole":
-            cluster.pulled = cluster.pulled or level == "pulled"
+        if level != "own" and level != "pointwise":
+            cluster.has_inlined = cluster.has_inlined or level == "inlined"
             for node in cluster.levels:
-                if cluster.levels[node] == "whole":
+                if cluster.levels[node] == "pointwise":
                     cluster.levels[node] = level
 
-    def fit(self, a: int, b: int, first: Cluster, second: Cluster, pull: bool) -> tuple[dict[int, str] | None, str]:
-        """The level at which each cluster's whole nodes go on, or why the two do not fit."""
+    def fit(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool) -> tuple[dict[int, str] | None, str]:
+        """The level at which each cluster's pointwise nodes go on, or why the two do not fit."""
         why = shared_space(first, second)[1]
         if why:
             return None, why
         loose = first.space is None and second.space is None
         heavy = first.weight + second.weight > MOST_WEIGHT
-        if heavy and not (loose and first.size == second.size and not first.pulled and not second.pulled):
+        if heavy and not (loose and first.size == second.size and not first.has_inlined and not second.has_inlined):
             return None, f"the kernel would be too long ({first.weight + second.weight} weighted ops)"
         refused = []
         for levels in self.candidates(first, second):
-            if levels[0] == "pulled" and not pull:
+            if levels[0] == "inlined" and not inline:
                 continue
             why = self.check(a, b, first, second, levels)
             if not why:
@@ -277,23 +278,23 @@ class _Fuser:
         return None, next(iter(refused), "their shapes do not fit one loop")
 
     def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
-        """Levels to try for the two clusters' whole nodes, the cheapest kernel first."""
+        """Levels to try for the two clusters' pointwise nodes, the cheapest kernel first."""
         space = shared_space(first, second)[0]
         if space is None:
             if first.size == second.size:
-                yield "whole", "whole"
-            yield "pulled", "whole"
+                yield "pointwise", "pointwise"
+            yield "inlined", "pointwise"
             return
-        whole, kept = prod(size for size, _ in space), prod(size for size, kind in space if kind == "x")
-        splits = any(cluster.splits and not cluster.turned for cluster in (first, second))  # no program knows a whole r
+        elements, rows = prod(size for size, _ in space), prod(size for size, kind in space if kind == "x")
+        splits_r = any(cluster.splits and not cluster.splits_x for cluster in (first, second))  # no program has a row
         options = []
         for cluster in (first, second):
             if cluster.space is not None:
                 options.append(["own"])
                 continue
-            fits = [level for level, size in (("whole", whole), ("kept", kept)) if cluster.size == size
-                    and not (splits and level == "kept")]
-            options.append([*fits, "pulled"] if cluster is first else fits)
+            fits = [level for level, size in (("pointwise", elements), ("row", rows)) if cluster.size == size
+                    and not (splits_r and level == "row")]
+            options.append([*fits, "inlined"] if cluster is first else fits)
         for one in options[0]:
             for two in options[1]:
                 yield one, two
@@ -302,12 +303,12 @@ class _Fuser:
         """Is every read between the clusters one that the kernel can serve, at a cost worth it? '' if so."""
         space = shared_space(first, second)[0] or ((merged_size(first, second), "x"),)
         at = coordinates(space)
-        if chosen[0] == "pulled" and (why := self.may_pull(a, b, first)):
+        if chosen[0] == "inlined" and (why := self.may_inline(a, b, first)):
             return why
         edges = [(p, c, first, chosen, second) for p, c in self.dag.readers[a].get(b, ())]
         edges += [(p, c, second, chosen[::-1], first) for p, c in self.dag.readers[b].get(a, ())]
-        self.wandering = False
-        if any(reader.wanders and source.space is not None for _, _, source, _, reader in edges):
+        self.other_rows = False
+        if any(reader.computes_other_rows and source.space is not None for _, _, source, _, reader in edges):
             return "it reads the reduction's result of another row"
         repeats, shared, elsewhere = 0.0, ROW_BLOCK, 0
         counted: set[tuple[Node, Expr]] = set()
@@ -316,32 +317,32 @@ class _Fuser:
                 continue
             level = _level(source, producer, levels[0])
             where = _level(reader, consumer, levels[1])
-            if level == "part":
+            if level == "partial":
                 return TOGETHER
-            if where == "pulled":
-                if level != "pulled":
+            if where == "inlined":
+                if level != "inlined":
                     return "the value is read at points that differ from those it is computed at"
                 continue
-            position = at.whole if where == "whole" or consumer.op.kind == "reduction" else at.kept
+            position = at.element if where == "pointwise" or consumer.op.kind == "reduction" else at.row
             for value, e in self.reads_at(consumer, position):
-                if value is not producer or _served(level, e, at.whole, at.kept):
+                if value is not producer or _served(level, e, at.element, at.row):
                     continue
                 if (producer, e) in counted:
                     continue
                 counted.add((producer, e))
-                if level == "kept" or (source.space is not None and not _same_row(e, space, at.kept)):
+                if level == "row" or (source.space is not None and not _same_row(e, space, at.row)):
                     return "it reads the reduction's result of another row"
-                if level == "whole" and not _same_row(e, space, at.kept):
-                    self.wandering = True
+                if level == "pointwise" and not _same_row(e, space, at.row):
+                    self.other_rows = True
                     elsewhere += hint(producer.type.nbytes)
-                points = prod(n for n, kind in space if kind == "x") if where == "kept" else prod(n for n, _ in space)
+                points = prod(n for n, kind in space if kind == "x") if where == "row" else prod(n for n, _ in space)
                 repeats += points / max(producer.type.numel, 1)
                 shared = min(shared, _neighbours_with(e))
-        if level_is_extra(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT * shared:
+        if is_inlined(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT * shared:
             return "broadcasting it costs more to recompute than to store"
-        if not level_is_extra(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
+        if not is_inlined(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
             return "its elements are needed at several places, and computing them again costs more than storing"
-        if not level_is_extra(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
+        if not is_inlined(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
             return "it is stored anyway, and reading that takes less than reading what it is made of at other places"
         return ""
 
@@ -350,7 +351,7 @@ class _Fuser:
         read = {x for node in cluster.levels for x in self.values.reads[node] if x not in cluster.levels}
         return sum(hint(x.type.nbytes) for x in read)
 
-    def may_pull(self, a: int, b: int, first: Cluster) -> str:
+    def may_inline(self, a: int, b: int, first: Cluster) -> str:
         """May a cluster lose its own loop and be computed where the other reads it?"""
         if first.space is not None:
             return "it reads the reduction's result of another row"
@@ -373,9 +374,9 @@ def _magnitude(node: Node) -> int:
     return hint(node.type.nbytes).bit_length() // 4
 
 
-def level_is_extra(level: str) -> bool:
+def is_inlined(level: str) -> bool:
     """Is the producer's cluster computed only where it is read?"""
-    return level == "pulled"
+    return level == "inlined"
 
 
 def shared_space(first: Cluster, second: Cluster) -> tuple[Space | None, str]:
@@ -386,17 +387,17 @@ def shared_space(first: Cluster, second: Cluster) -> tuple[Space | None, str]:
         return None, "they cut what they reduce into different splits"
     if first.space == second.space:
         for one, other in ((first, second), (second, first)):
-            if one.splits and not one.turned and (other.whole_reductions or other.turned):
+            if one.splits and not one.splits_x and (other.full_reductions or other.splits_x):
                 return None, "one needs all of a row at once, the other only splits"
         return first.space, ""
     for one, other in ((first, second), (second, first)):
-        turns = one.splits and not one.turned and "kept" not in one.levels.values()
-        if turns and (other.turned or not other.splits) and other.space == _turned(one.space):
+        transposes = one.splits and not one.splits_x and "row" not in one.levels.values()
+        if transposes and (other.splits_x or not other.splits) and other.space == _transposed(one.space):
             return other.space, ""
     return None, "they reduce over different spaces"
 
 
-def _turned(space: Space | None) -> Space | None:
+def _transposed(space: Space | None) -> Space | None:
     """The space of rows whose columns a reduction's space keeps."""
     if space is None or [kind for _, kind in space] != ["r", "x"]:
         return None
@@ -413,43 +414,43 @@ def _alone(node: Node, updates: bool) -> Cluster:
     opaque = maker(node).op.opaque
     kind = "loop" if opaque is None else opaque.kernel
     if node.op is reduce_splits:
-        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "part"}, 1,
+        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "partial"}, 1,
                        splits=(node["splits"], node["multiple"]))
     if node.op.kind == "reduction":
-        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "kept"}, 1)
-    return Cluster(kind, node.type.numel, None, {node: "whole"}, weight(node), updates=updates)
+        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "row"}, 1)
+    return Cluster(kind, node.type.numel, None, {node: "pointwise"}, weight(node), updates=updates)
 
 
 def _for_updates_alone(graph: Graph, values: MemoryValues, reads: dict[Node, tuple[Node, ...]]) -> set[Node]:
-    """Pointwise anchors that only updates of memory depend on, an optimizer's, and copies of what they overwrite.
+    """Pointwise nodes that only updates of memory depend on, an optimizer's, and copies of what they overwrite.
 
     They stay out of the kernels that make the gradients, so that equal ones can become one launch.
     """
     targets = {value for _, value in graph.updates} - set(graph.outputs)
     readers: dict[Node, list[Node]] = {}
-    for node in values.anchors:
+    for node in values.materialized:
         for x in reads[node]:
             readers.setdefault(x, []).append(node)
     found: set[Node] = set()
-    for node in reversed(values.anchors):
+    for node in reversed(values.materialized):
         read_by = readers.get(node, ())
         wanted = values.name[node] in targets or bool(read_by)
         if node.op.kind == "pointwise" and wanted and values.name[node] not in graph.outputs and all(
                 x in found for x in read_by):
             found.add(node)
     overwritten = {target for target, _ in graph.updates}
-    return found | {node for node in values.anchors if copies_only(node) and node.inputs[0] in overwritten}
+    return found | {node for node in values.materialized if copies_only(node) and node.inputs[0] in overwritten}
 
 
 def _level(cluster: Cluster, node: Node, chosen: str) -> str:
-    """The level of a node after its cluster's whole nodes took the chosen level."""
+    """The level of a node after its cluster's pointwise nodes took the chosen level."""
     own = cluster.levels[node]
-    return own if own != "whole" or chosen == "own" else chosen
+    return own if own != "pointwise" or chosen == "own" else chosen
 
 
-def _served(level: str, e: Expr, whole: Expr, kept: Expr) -> bool:
+def _served(level: str, e: Expr, element: Expr, row: Expr) -> bool:
     """Is position `e` where the value is computed anyway?"""
-    return (level == "whole" and e == whole) or (level == "kept" and e == kept)
+    return (level == "pointwise" and e == element) or (level == "row" and e == row)
 
 
 def _same_row(e: Expr, space: Space, kept: Expr) -> bool:

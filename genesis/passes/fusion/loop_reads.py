@@ -12,7 +12,7 @@ from genesis.ir.ops import indexing, reduction
 from genesis.passes.fusion.index_map import Expr, flatten, loaded, unflatten, variable
 from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space
-from genesis.passes.structural_memo import below, once
+from genesis.passes.structural_memo import memoized, structure_below
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Coordinates:
     """The expressions of an iteration space.
 
     Attributes:
-        whole: flat position in the whole space.
-        kept: flat position in its x part.
+        element: flat position in the whole space, of x and r.
+        row: flat position in its x part.
     """
 
-    whole: Expr
-    kept: Expr
+    element: Expr
+    row: Expr
 
 
 @lru_cache(maxsize=4096)
@@ -34,8 +34,8 @@ def coordinates(space: Space) -> Coordinates:
     sizes = {kind: [size for size, k in space if k == kind] for kind in "xr"}
     flat = {kind: variable(kind, prod(sizes[kind])) for kind in "xr"}
     parts = {kind: iter(unflatten(flat[kind], sizes[kind])) for kind in "xr"}
-    whole = flatten([next(parts[kind]) for _, kind in space], [size for size, _ in space])
-    return Coordinates(whole, flat["x"])
+    element = flatten([next(parts[kind]) for _, kind in space], [size for size, _ in space])
+    return Coordinates(element, flat["x"])
 
 
 def reduction_space(node: Node) -> Space:
@@ -53,21 +53,21 @@ def reduction_space(node: Node) -> Space:
     return tuple(joined) if any(kind == "r" for _, kind in joined) else (*joined, (1, "r"))
 
 
-def reads_at(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
-    """(value in memory or of another anchor, the flat position read) for a node computed at `position`.
+def reads_at(node: Node, position: Expr, materialized: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
+    """(value in memory or of another kernel node, the flat position read) for a node computed at `position`.
 
     A reduction's position is that in its operand. Positions may repeat; the order is fixed.
     """
     if node.op.kind in ("pointwise", "reduction"):
         same = [x for x in node.inputs if not x.type.weak]
-        if all(x in anchors and x.type.ndim == same[0].type.ndim for x in same):
+        if all(x in materialized and x.type.ndim == same[0].type.ndim for x in same):
             return tuple([(x, position) for x in same])
     if node.op in LOADING:
-        return _walked(node, position, anchors)
-    key, ends = below(node, anchors)
-    found = once(("reads", key, position), lambda: tuple(
-        (ends.index(x), e) for x, e in _walked(node, position, anchors)) if not _loads(key) else None)
-    return _walked(node, position, anchors) if found is None else tuple([(ends[i], e) for i, e in found])
+        return _followed(node, position, materialized)
+    key, ends = structure_below(node, materialized)
+    found = memoized(("reads", key, position), lambda: tuple(
+        (ends.index(x), e) for x, e in _followed(node, position, materialized)) if not _loads(key) else None)
+    return _followed(node, position, materialized) if found is None else tuple([(ends[i], e) for i, e in found])
 
 
 LOADING = (indexing.take, indexing.gather)
@@ -79,23 +79,23 @@ def _loads(key: Iterable[tuple]) -> bool:
     return any(len(row) > 1 and row[0] in LOADING for row in key)
 
 
-def _walked(node: Node, position: Expr, anchors: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
+def _followed(node: Node, position: Expr, materialized: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
     shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
-    walk = _Walk(anchors)
-    walk.operands(node, unflatten(position, shape))
-    return tuple(walk.found)
+    follower = _Follower(materialized)
+    follower.operands(node, unflatten(position, shape))
+    return tuple(follower.found)
 
 
-class _Walk:
-    """Follows free nodes from a point to the anchors and inputs behind them."""
+class _Follower:
+    """Follows inlined nodes from a point to the materialized nodes and inputs that they read."""
 
-    def __init__(self, anchors: dict[Node, object]):
-        self.anchors = anchors
+    def __init__(self, materialized: dict[Node, object]):
+        self.materialized = materialized
         self.found: dict[tuple[Node, Expr], None] = {}
         self.seen: set[tuple[Node, Point]] = set()
 
     def visit(self, node: Node, point: Point) -> None:
-        if node in self.anchors:
+        if node in self.materialized:
             self.found[(node, flatten(point, node.shape))] = None
         elif (node, point) not in self.seen:
             self.seen.add((node, point))

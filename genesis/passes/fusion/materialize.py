@@ -1,9 +1,8 @@
 """Which values a kernel may compute again wherever it needs them, and which must be in memory.
 
-A *free* node costs less to compute than to load: numbers, constants, views, casts, random bits. It
-belongs to every group that reads it. Every other node is an *anchor*: exactly one group computes
-it. A free node becomes an anchor when memory is asked for: it is an output of the program, or an
-operand of a kernel that cannot follow the view.
+An *inlined* node costs less to compute than to load: numbers, constants, views, casts, random bits. It belongs to every
+group that reads it. Every other node is *materialized*: exactly one group computes it. A cheap node is materialized
+too where it must be in memory: as an output of the program, or as an operand of a kernel that cannot follow the view.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from genesis.ir.ops.recompute import inputs_read, recompute
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
-FREE_WEIGHT = 40
-"""The dearest value that is computed again rather than stored (random bits and a few ops on them)."""
+INLINED_WEIGHT = 40
+"""Weighted ops up to which a value made of leaves alone is inlined: random bits and a few ops on them."""
 
 LONGEST_CHAIN = 32
-"""The most movement nodes in a row that are free: their index maps are composed, at a cost that grows faster than the
-chain. A loop that writes a thousand rows, one after another, is such a chain."""
+"""The most movement nodes in a row that are inlined: composing their index maps costs more than linearly in the
+chain's length, and a loop that writes a thousand rows one after another is such a chain."""
 
 def maker(node: Node) -> Node:
     """The node whose kernel computes a value: for one result of several, the op that gives them all."""
@@ -38,44 +37,44 @@ def weight(node: Node) -> int:
 
 @dataclass(frozen=True)
 class MemoryValues:
-    """The anchors of a graph.
+    """The materialized nodes of a graph.
 
     Attributes:
-        anchors: in topological order.
-        reads: for each anchor the anchors and inputs it reads, through free nodes.
-        name: for each anchor the node that its memory is known by: itself, or an output of the
+        materialized: in topological order.
+        reads: for each of them those and the inputs that it reads, through inlined nodes.
+        name: for each of them the node that its memory is known by: itself, or an output of the
             program that is a reshape of it.
-        waits: for an anchor that reads through a `recompute`: anchors that are computed before it.
+        waits: for one that reads through a `recompute`: those that are computed before it.
 
-    An op with several results is no anchor: the `item` nodes of it are, side by side.
+    An op with several results is not among them: its `item` nodes are, side by side.
     """
 
-    anchors: tuple[Node, ...]
+    materialized: tuple[Node, ...]
     reads: dict[Node, tuple[Node, ...]]
     name: dict[Node, Node]
     waits: dict[Node, tuple[Node, ...]]
 
 
 def memory_values(graph: Graph) -> MemoryValues:
-    """Tell the anchors of a graph from its free nodes."""
-    free = _free_nodes(graph)
-    name = _asked_for(graph, free)
-    anchors = _anchors(graph, free)
+    """Tell the materialized nodes of a graph from its inlined nodes."""
+    inlined = _inlined_nodes(graph)
+    name = _asked_for(graph, inlined)
+    materialized = _materialized(graph, inlined)
     below: dict[Node, tuple[Node, ...]] = {}
     reads: dict[Node, tuple[Node, ...]] = {}
     for node in graph.nodes:
         found = {} if node.op.kind == "leaf" else dict.fromkeys(p for x in inputs_read(node) for p in below[x])
-        if node in free or type(node.type) is tuple:
+        if node in inlined or type(node.type) is tuple:
             below[node] = tuple(found)
         else:
             reads[node], below[node] = tuple(found), (node,)
-    return MemoryValues(anchors, {a: reads[a] for a in anchors}, {a: name.get(a, a) for a in anchors},
+    return MemoryValues(materialized, {x: reads[x] for x in materialized}, {x: name.get(x, x) for x in materialized},
                         _waits(graph, reads, below))
 
 
 def _waits(graph: Graph, reads: dict[Node, tuple[Node, ...]],
            below: dict[Node, tuple[Node, ...]]) -> dict[Node, tuple[Node, ...]]:
-    """For each anchor behind a `recompute` the anchors that this waits for."""
+    """For each materialized node behind a `recompute` those that it waits for."""
     if not any(node.op is recompute for node in graph.nodes):
         return {}
     behind: dict[Node, dict[Node, None]] = {}
@@ -93,8 +92,8 @@ def _waits(graph: Graph, reads: dict[Node, tuple[Node, ...]],
     return found
 
 
-def _anchors(graph: Graph, free: set[Node]) -> tuple[Node, ...]:
-    """Nodes that are not free; the results of one op follow each other, where the op stands."""
+def _materialized(graph: Graph, inlined: set[Node]) -> tuple[Node, ...]:
+    """Nodes that are not inlined; the results of one op follow each other, where the op stands."""
     items: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         if node.op is control.item:
@@ -103,16 +102,16 @@ def _anchors(graph: Graph, free: set[Node]) -> tuple[Node, ...]:
     for node in graph.nodes:
         if type(node.type) is tuple:
             found += items.get(node, ())
-        elif node not in free and node.op not in (leaves.input, control.item):
+        elif node not in inlined and node.op not in (leaves.input, control.item):
             found.append(node)
     return tuple(found)
 
 
-def _free_nodes(graph: Graph) -> set[Node]:
+def _inlined_nodes(graph: Graph) -> set[Node]:
     """Nodes that may be computed wherever they are read."""
-    free: set[Node] = set()
+    inlined: set[Node] = set()
     leafy: dict[Node, int] = {}  # nodes made of leaves alone, with what it costs to make them
-    length: dict[Node, int] = {}  # movement in a row up to this free node
+    length: dict[Node, int] = {}  # movement in a row up to this inlined node
     for node in graph.nodes:
         if node.op is leaves.input:
             continue
@@ -123,15 +122,15 @@ def _free_nodes(graph: Graph) -> set[Node]:
         if node.op.kind == "leaf" or (all(x in leafy for x in read) and node.op.kind in (
                 "pointwise", "movement", "random")):
             leafy[node] = weight(node) + sum(leafy[x] for x in set(read))
-            if node.type.weak or leafy[node] <= FREE_WEIGHT:
-                free.add(node)
+            if node.type.weak or leafy[node] <= INLINED_WEIGHT:
+                inlined.add(node)
             else:
                 del leafy[node]
         elif node.op.kind == "movement" or (node.op is pointwise.cast and _cheap_cast(node)):
-            free.add(node)
-        if node in free:
+            inlined.add(node)
+        if node in inlined:
             length[node] = row or max((length.get(x, 0) for x in read), default=0)
-    return free
+    return inlined
 
 
 def _cheap_cast(node: Node) -> bool:
@@ -144,27 +143,27 @@ def _cheap_cast(node: Node) -> bool:
     return source.op is leaves.input or maker(source).op.opaque is not None
 
 
-def _asked_for(graph: Graph, free: set[Node]) -> dict[Node, Node]:
-    """Take out of `free` what must be in memory; returns the other names of memory."""
+def _asked_for(graph: Graph, inlined: set[Node]) -> dict[Node, Node]:
+    """Take out of `inlined` what must be in memory; returns the other names of memory."""
     name: dict[Node, Node] = {}
     for node in graph.nodes:
         for operand in memory_operands(node):
-            free.discard(stored_as(operand))
+            inlined.discard(stored_as(operand))
     for root in dict.fromkeys(graph.roots):
         base = stored_as(root)
         if root.op is leaves.input:
             continue
         if root is base:
-            free.discard(root)
-        elif base not in free and base.op is not leaves.input and base not in name and base not in graph.roots:
+            inlined.discard(root)
+        elif base not in inlined and base.op is not leaves.input and base not in name and base not in graph.roots:
             name[base] = root
         else:
-            free.discard(root)
-    _end_views_at_memory(graph, free)
+            inlined.discard(root)
+    _end_views_at_memory(graph, inlined)
     return name
 
 
-def _end_views_at_memory(graph: Graph, free: set[Node]) -> None:
+def _end_views_at_memory(graph: Graph, inlined: set[Node]) -> None:
     """A kernel that follows views reads the nearest value in memory under its operand. Where that is not what the views
     lead to (a result of the program lies between) and no view of it will do, the operand itself must be in memory."""
     viewed = [node.inputs[i] for node in graph.nodes if node.op.opaque is not None for i in node.op.opaque.views
@@ -174,10 +173,10 @@ def _end_views_at_memory(graph: Graph, free: set[Node]) -> None:
         changed = False
         for operand in viewed:
             nearest = operand
-            while nearest in free and nearest.op.kind == "movement" and len(inputs_read(nearest)) == 1:
+            while nearest in inlined and nearest.op.kind == "movement" and len(inputs_read(nearest)) == 1:
                 nearest = inputs_read(nearest)[0]
-            if operand in free and stored_as(operand_view(operand, (nearest,)).base) is not stored_as(nearest):
-                free.discard(operand)
+            if operand in inlined and stored_as(operand_view(operand, (nearest,)).base) is not stored_as(nearest):
+                inlined.discard(operand)
                 changed = True
 
 

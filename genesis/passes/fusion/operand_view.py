@@ -10,7 +10,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import movement, recompute
 from genesis.passes.fusion.index_map import Expr, atoms, flatten, unflatten, variable
 from genesis.passes.fusion.views import pieces, stored_as
-from genesis.passes.structural_memo import once
+from genesis.passes.structural_memo import memoized
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def operand_view(node: Node, inputs: Collection[Node] = ()) -> OperandView:
         view = _operand_view(node, {chain[place] for place in stops})
         return chain.index(view.base), view.batch, view.row, view.column
 
-    place, *parts = once(key, answer)
+    place, *parts = memoized(key, answer)
     return OperandView(chain[place], *parts)
 
 

@@ -23,7 +23,7 @@ from genesis.passes.fusion.materialize import memory_operands
 from genesis.passes.fusion.views import stored_as
 
 
-def keep_copies(graph: Graph) -> Graph:
+def shadow_weights(graph: Graph) -> Graph:
     """The graph with an input for each narrower copy of an updated input that a kernel reads from memory."""
     written = Counter(value for _, value in graph.updates)
     new = {state: value for state, value in graph.updates

@@ -20,7 +20,7 @@ Request = tuple[int, Any]
 """(value, bytes), or (value, None) when it is gone. Values are numbered as they come."""
 
 
-class Arena:
+class ArenaLayout:
     """Offsets in one block: best fit among free ranges, growing at the end.
 
     Attributes:
@@ -90,13 +90,13 @@ class Arena:
         del self._by_size[bisect_left(self._by_size, (size, start))]
 
 
-def arranged(requests: Iterable[Request]) -> Arena:
+def arranged(requests: Iterable[Request]) -> ArenaLayout:
     """An arena that was asked this.
 
     >>> arranged([(0, 4096), (1, 512), (0, None), (2, 1024)]).offsets
     [0, 4096, 0]
     """
-    arena = Arena()
+    arena = ArenaLayout()
     for value, nbytes in requests:
         if nbytes is None:
             arena.give(value)

@@ -21,7 +21,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.memory.arena import Arena, Request
+from genesis.passes.memory.arena import ArenaLayout, Request
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
@@ -74,7 +74,7 @@ class _Planner:
         self.before: list[tuple[Place, Place]] = []
         self.after: list[tuple[Place, Place]] = []
         self.copies: list[tuple[int, Node, Place]] = []
-        self.arena = Arena()
+        self.arena = ArenaLayout()
         self.value_at: dict[int, int] = {}  # id of a place → value of the arena
 
     def run(self) -> MemoryPlan:

@@ -21,7 +21,7 @@ FORBIDDEN = -1
 
 
 @dataclass(frozen=True)
-class Value:
+class CutValue:
     """One value of the network.
 
     Attributes:
@@ -58,7 +58,7 @@ class Choice:
 
 
 @lru_cache(maxsize=1024)
-def cheapest(values: Sequence[Value], worth: float) -> Choice:
+def cheapest(values: Sequence[CutValue], worth: float) -> Choice:
     """The choice with the least traffic + worth · held. Equal networks (of equal layers) are solved once."""
     from networkx import DiGraph, minimum_cut
     network = DiGraph()
@@ -77,12 +77,12 @@ def cheapest(values: Sequence[Value], worth: float) -> Choice:
     return choice(values, kept, again)
 
 
-def everything_kept(values: Sequence[Value]) -> Choice:
+def everything_kept(values: Sequence[CutValue]) -> Choice:
     """What is done without the pass: all that is wanted stays in memory."""
     return choice(values, tuple(i for i, value in enumerate(values) if value.wanted), ())
 
 
-def choice(values: Sequence[Value], kept: tuple[int, ...], again: tuple[int, ...]) -> Choice:
+def choice(values: Sequence[CutValue], kept: tuple[int, ...], again: tuple[int, ...]) -> Choice:
     """A choice with its cost."""
     return Choice(kept, again, sum(values[i].traffic for i in kept) + sum(values[i].again for i in again),
                   sum(values[i].held for i in kept))

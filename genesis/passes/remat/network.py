@@ -12,7 +12,7 @@ from genesis.passes.fusion.materialize import memory_values, weight
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Schedule
-from genesis.passes.remat.min_cut import FORBIDDEN, Value
+from genesis.passes.remat.min_cut import FORBIDDEN, CutValue
 
 FUSED = ("loop", "foreach")
 """Kinds of groups that can make what they read."""
@@ -33,7 +33,7 @@ NEW = -1
 """A far kernel that there is not yet."""
 
 
-class Step:
+class StepCosts:
     """A schedule cut into parts at its turns.
 
     Attributes:
@@ -46,8 +46,8 @@ class Step:
     def __init__(self, schedule: Schedule, turns: Sequence[int]):
         graph, self.groups = schedule.graph, schedule.groups
         self._part = [sum(turn < at for turn in turns) for at in range(len(self.groups))]
-        anchors = set(memory_values(graph).anchors)
-        self.home = {node: at for at, group in enumerate(self.groups) for node in group.nodes if node in anchors}
+        materialized = set(memory_values(graph).materialized)
+        self.home = {node: at for at, group in enumerate(self.groups) for node in group.nodes if node in materialized}
         self.parts = {node: self._part[at] for node, at in self.home.items()}
         self.readers: dict[Node, set[int]] = {}
         for at, group in enumerate(self.groups):
@@ -95,7 +95,7 @@ def size(node: Node) -> int:
     return hint(node.type.nbytes)
 
 
-def network(step: Step, group: Group, wanted: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[Value, ...]]:
+def network(step: StepCosts, group: Group, wanted: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[CutValue, ...]]:
     """(nodes, the network's values for them): what wanted values of a group are made of, and what they cost."""
     inputs = dict.fromkeys(map(step.value, group.inputs))
     nodes = _behind(wanted, group, inputs)
@@ -106,7 +106,7 @@ def network(step: Step, group: Group, wanted: Sequence[Node]) -> tuple[tuple[Nod
         operands = () if node in inputs else tuple(sorted({position[x] for x in inputs_read(node) if x in position}))
         cost = _input_cost(step, node, reach[node]) if node in inputs else (
             _own_cost(step, node, node in wanted, reach[node]) if node in step.home else FREE)
-        values.append(Value(operands, cost.traffic, cost.held, cost.again, node in inputs or node in step.home,
+        values.append(CutValue(operands, cost.traffic, cost.held, cost.again, node in inputs or node in step.home,
                             node in wanted))
     return nodes, tuple(values)
 
@@ -123,14 +123,14 @@ class Cost:
 FREE = Cost(0, 0, 0)
 
 
-def _input_cost(step: Step, node: Node, reach: set[int]) -> Cost:
+def _input_cost(step: StepCosts, node: Node, reach: set[int]) -> Cost:
     """Something the group reads: it is stored anyway, and not made again by this group's readers."""
     loads = len(reach - step.readers.get(node, set()))
     kept_anyway = node in step.outside or node not in step.home or bool(step.far(node))
     return Cost(size(node) * loads, 0 if kept_anyway else size(node), FORBIDDEN)
 
 
-def _own_cost(step: Step, node: Node, wanted: bool, reach: set[int]) -> Cost:
+def _own_cost(step: StepCosts, node: Node, wanted: bool, reach: set[int]) -> Cost:
     """Something the group makes.
 
     It is stored for its near readers; where one of these is a loop it is not made again: that could go on from kernel
@@ -160,7 +160,8 @@ def _behind(wanted: Iterable[Node], group: Group, inputs: Iterable[Node]) -> tup
             *(x for x in group.nodes if x in found and x not in given and x.op.kind != "leaf" and not x.type.weak))
 
 
-def _reach(step: Step, wanted: Iterable[Node], nodes: Sequence[Node], inputs: Iterable[Node]) -> dict[Node, set[int]]:
+def _reach(step: StepCosts, wanted: Iterable[Node], nodes: Sequence[Node],
+           inputs: Iterable[Node]) -> dict[Node, set[int]]:
     """For each node the far groups that would read it, or make something of it again.
 
     What only products and the like read is made by another of these groups, if there is one, or by a NEW one.

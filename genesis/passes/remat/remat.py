@@ -26,7 +26,7 @@ from genesis.ir.sym_int import hint
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
 from genesis.passes.remat.min_cut import Choice, cheapest, everything_kept
-from genesis.passes.remat.network import CHOOSING, Step, network
+from genesis.passes.remat.network import CHOOSING, StepCosts, network
 from genesis.passes.remat.rewrite import recomputed
 
 LEAST_BYTES = 16 << 20
@@ -49,7 +49,7 @@ def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = L
         least: kept bytes from which on to try.
         sparing: whether memory counts for more than time.
     """
-    step = Step(schedule, turns(Lives(schedule).alive()))
+    step = StepCosts(schedule, turns(Lives(schedule).alive()))
     if step.crossing_bytes() < least:
         return schedule
     after = decide(step, sparing)
@@ -87,7 +87,7 @@ def turns(alive: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelOptions:
     """One kernel's choices.
 
     Attributes:
@@ -104,12 +104,12 @@ class Kernel:
     first: int
 
 
-def decide(step: Step, sparing: bool) -> dict[Node, Node]:
+def decide(step: StepCosts, sparing: bool) -> dict[Node, Node]:
     """Values to make again → what must be known before.
 
     From the last kernel to the first: what a later one's choice reads of an earlier one is wanted of that one.
     """
-    kernels: list[Kernel] = []
+    kernels: list[KernelOptions] = []
     for at in reversed(range(len(step.groups))):
         group = step.groups[at]
         for member in (group.members or (group,)) if group.kind in CHOOSING else ():
@@ -124,7 +124,7 @@ def decide(step: Step, sparing: bool) -> dict[Node, Node]:
     return found
 
 
-def _choices(step: Step, wanted: Sequence[Node], nodes: tuple[Node, ...], values: tuple) -> list[Kernel]:
+def _choices(step: StepCosts, wanted: Sequence[Node], nodes: tuple[Node, ...], values: tuple) -> list[KernelOptions]:
     """The choices of one kernel, none if all is kept anyway; notes whose values the far readers would want then."""
     now, lean, leanest = everything_kept(values), cheapest(values, LITTLE), cheapest(values, MUCH)
     again = {nodes[i] for i in (*lean.again, *leanest.again)}
@@ -134,10 +134,10 @@ def _choices(step: Step, wanted: Sequence[Node], nodes: tuple[Node, ...], values
     for i in {*lean.kept, *leanest.kept}:
         if nodes[i] not in wanted and nodes[i] in step.home:
             step.readers.setdefault(nodes[i], set()).add(first)
-    return [Kernel(nodes, now, lean, leanest, first)]
+    return [KernelOptions(nodes, now, lean, leanest, first)]
 
 
-def spend(kernels: Sequence[Kernel], sparing: bool) -> list[Choice]:
+def spend(kernels: Sequence[KernelOptions], sparing: bool) -> list[Choice]:
     """A choice for each kernel: the one that moves the fewest bytes; then, if memory is to be spared, for what that
     saves those that hold fewer, in the order of bytes moved for a byte freed."""
     chosen = [min(k.now, k.lean, key=lambda choice: (choice.traffic, choice.held)) for k in kernels]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genesis.codegen.cuda import prefetch as ahead
+from genesis.codegen.cuda import prefetch
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.prefetch import LEAST_PART, MOST_BYTES, WARPS
@@ -82,7 +82,7 @@ def test_small_operands_are_not_asked_for() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 64])
 def test_the_results_are_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LEAST_PART", (0, 1))
+    monkeypatch.setattr(prefetch, "LEAST_PART", (0, 1))
     x, weight = inputs((rows, 256), (256,))
     schedule = check([x, weight], rms_norm(x, weight, ndim=1, eps=1e-5))
     assert asked(emit(schedule.groups[0]))

@@ -34,14 +34,14 @@ def expected(name: str, x: torch.Tensor, axis: int, reverse: bool) -> list[torch
     return [y.flip(axis) if reverse else y for y in several]
 
 
-@pytest.mark.parametrize("walks", [False, True])
+@pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize(("name", "reverse"), [(name, reverse) for name in (
     "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp") for reverse in (False, True)
     if not reverse or name not in ("cummax", "cummin")])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 75), 1), ((2, 128), 1), ((2, 40, 35), 1)])
 def test_scans(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: int, name: str, reverse: bool,
-               walks: bool) -> None:
-    if walks:
+               loops: bool) -> None:
+    if loops:
         monkeypatch.setattr(template, "PERSISTENT", 16)
         monkeypatch.setattr(template, "STEP", 32)
     turns = name not in ("cummax", "cummin")
@@ -53,9 +53,9 @@ def test_scans(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], axis: in
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("walks", [False, True])
-def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, walks: bool) -> None:
-    if walks:
+@pytest.mark.parametrize("loops", [False, True])
+def test_recurrence(monkeypatch: pytest.MonkeyPatch, reverse: bool, loops: bool) -> None:
+    if loops:
         monkeypatch.setattr(template, "PERSISTENT", 16)
         monkeypatch.setattr(template, "STEP", 32)
     a, b = an_input(0, (3, 50)), an_input(1, (3, 50))

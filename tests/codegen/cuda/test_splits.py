@@ -54,7 +54,8 @@ def test_each_split_is_reduced(shape, axes, splits: int, multiple: int, how: str
     np.testing.assert_allclose(found.double().numpy(), reduced(node, data).astype(float), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("blocks", [Blocks(8, 4, True, 4, stages=3), Blocks(16, 64, True, 4), Blocks(2, 1, True, 4)])
+@pytest.mark.parametrize("blocks", [Blocks(8, 4, True, 4, num_stages=3), Blocks(16, 64, True, 4),
+                                    Blocks(2, 1, True, 4)])
 def test_a_kernel_writes_the_elements_besides(blocks: Blocks) -> None:
     x, = inputs((37, 5))
     whole = p.exp(x)
@@ -74,7 +75,7 @@ def standardized(x: Node, g: Node) -> tuple[Node, ...]:
             reduce_splits(row, how="max", axes=(0,), splits=3, multiple=1))
 
 
-@pytest.mark.parametrize("blocks", [None, Blocks(1, 8, False, 4), Blocks(4, 8, False, 4, stages=3),
+@pytest.mark.parametrize("blocks", [None, Blocks(1, 8, False, 4), Blocks(4, 8, False, 4, num_stages=3),
                                     Blocks(16, 8, False, 4)])
 @pytest.mark.parametrize("rows", [37, 2, 9])
 def test_a_kernel_that_computes_rows_takes_their_sums_on_the_way(blocks: Blocks | None, rows: int) -> None:
@@ -214,7 +215,8 @@ def test_long_rows_are_held_as_memory_has_them() -> None:
     assert emit_loop(group).source.count("tl.load(in0") == 2
 
 
-@pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4, stages=3), Blocks(4, 64, True, 4)])
+@pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4, num_stages=3),
+                                    Blocks(4, 64, True, 4)])
 def test_the_variance_of_a_long_row_takes_one_walk(blocks: Blocks) -> None:
     x, = inputs((5, 37))
     mean = r.mean(x, axes=(1,))
@@ -222,7 +224,7 @@ def test_the_variance_of_a_long_row_takes_one_walk(blocks: Blocks) -> None:
     graph = decomposed(Graph((x,), (r.sum(centred * centred, axes=(1,)), mean)))
     group, = fuse(graph).groups
     source = emit_loop(group, blocks)
-    assert source.source.count("in range(" if blocks.stages == 1 else "in tl.range(") == 1
+    assert source.source.count("in range(" if blocks.num_stages == 1 else "in tl.range(") == 1
     data = some(x) * 1e-2 + 100
     memory = {x: data} | {node: empty(node) for node in group.outputs}
     run_source(source, memory)

@@ -27,8 +27,8 @@ from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.groups import Schedule
 from genesis.passes.memory.schedule import Lives, lower_peak
-from genesis.passes.remat.min_cut import FORBIDDEN, Choice, Value, cheapest, choice
-from genesis.passes.remat.network import Step
+from genesis.passes.remat.min_cut import FORBIDDEN, Choice, CutValue, cheapest, choice
+from genesis.passes.remat.network import StepCosts
 from genesis.passes.remat.remat import NO_MORE, decide, moved_bytes, remat, turns
 from genesis.passes.remat.rewrite import recomputed
 from tests.codegen.cuda.evaluate import evaluate
@@ -160,7 +160,7 @@ def test_a_program_without_a_turn_stays() -> None:
 def test_products_and_sums_are_kept() -> None:
     """The far reader wants a row's sum and a product's result: both stay as they are."""
     schedule = scheduled(layer_norms())
-    step = Step(schedule, turns(Lives(schedule).alive()))
+    step = StepCosts(schedule, turns(Lives(schedule).alive()))
     assert all(node.op.kind in ("pointwise", "movement", "random") for node in decide(step, sparing=True))
 
 
@@ -171,7 +171,7 @@ def test_values_that_the_next_kernel_reads_are_kept() -> None:
     for _ in range(4):
         stream = stream + matmul(OPS["layer_norm"](stream, ndim=1, eps=1e-5), w)
     schedule = scheduled(Graph((x, w), (*gradient(total(stream), w),)))
-    step = Step(schedule, turns(Lives(schedule).alive()))
+    step = StepCosts(schedule, turns(Lives(schedule).alive()))
     sums = {node for node in step.home if node.op.name == "add" and any(
         y.op.name == "matmul" for y in node.inputs) and step.near(node)}
     assert sums and sums.isdisjoint(decide(step, sparing=True))
@@ -207,19 +207,19 @@ def test_turns(alive: list[int], found: list[int]) -> None:
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> tuple[Value, ...]:
+def networks(draw: st.DrawFn) -> tuple[CutValue, ...]:
     """Small networks: what has no operands is given."""
     found = []
     for i in range(draw(st.integers(1, 6))):
         operands = tuple(sorted(draw(st.sets(st.integers(0, i - 1), max_size=3)))) if i else ()
         again = draw(st.integers(0, 9)) if operands and draw(st.booleans()) else FORBIDDEN
         keepable = again == FORBIDDEN or draw(st.booleans())
-        found.append(Value(operands, draw(st.integers(0, 9)), draw(st.integers(0, 9)), again, keepable,
+        found.append(CutValue(operands, draw(st.integers(0, 9)), draw(st.integers(0, 9)), again, keepable,
                            draw(st.booleans())))
     return tuple(found)
 
 
-def possible(values: tuple[Value, ...], found: Choice) -> bool:
+def possible(values: tuple[CutValue, ...], found: Choice) -> bool:
     """Is all that is wanted there, and what it is made of?"""
     there = {*found.kept, *found.again}
     return (all(i in there for i, value in enumerate(values) if value.wanted)
@@ -229,7 +229,7 @@ def possible(values: tuple[Value, ...], found: Choice) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(values=networks(), worth=st.sampled_from([0.0, 1.0, 4.0]))
-def test_no_choice_is_cheaper_than_the_cut(values: tuple[Value, ...], worth: float) -> None:
+def test_no_choice_is_cheaper_than_the_cut(values: tuple[CutValue, ...], worth: float) -> None:
     """Against all 3^n ways to keep, to make again, or to do without."""
     def cost(found: Choice) -> float:
         return found.traffic + worth * found.held
@@ -247,7 +247,7 @@ def test_random_programs_cut_anywhere(seed: int) -> None:
     program = Program(seed)
     schedule = fuse(Graph(tuple(program.inputs), program.outputs()))
     generator = random.Random(seed)
-    step = Step(schedule, [generator.randrange(len(schedule.groups))])
+    step = StepCosts(schedule, [generator.randrange(len(schedule.groups))])
     before = {at: node for node, at in step.home.items()}
     after = {node: before[min(step.far(node)) - 1] for node, at in step.home.items()
              if step.far(node) and node.op.kind == "pointwise" and min(step.far(node)) - 1 in before

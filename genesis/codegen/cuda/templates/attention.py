@@ -43,7 +43,7 @@ LN_2: Final = math.log(2)
 
 
 @dataclass(frozen=True)
-class Tile:
+class AttentionTile:
     """Queries and keys of a tile, warps, and how many tiles are loaded ahead."""
 
     i: int
@@ -52,29 +52,33 @@ class Tile:
     num_stages: int
 
 
-TILES: Final[dict[str, tuple[tuple[int, Tile], ...]]] = {
+TILES: Final[dict[str, tuple[tuple[int, AttentionTile], ...]]] = {
     # op → (largest head size, tile): the first row that fits. Up to 128 the fastest of 36 on an H200
     # (benchmarks/attention.py --sweep, 16x12x1024x64 and 4x16x4096x128), or one within 4 % that spills nothing.
     # dkv at 128 spills 30 registers and is still twice as fast as eight warps, which spill none. float32 has no dot
     # instruction: its tiles are what registers hold.
-    "flash_attention": ((64, Tile(64, 64, 4, 3)), (128, Tile(64, 64, 4, 3)), (256, Tile(64, 32, 8, 2))),
-    "flash_attention_dq": ((64, Tile(64, 64, 4, 3)), (128, Tile(128, 64, 8, 3)), (256, Tile(64, 32, 8, 2))),
-    "flash_attention_dkv": ((64, Tile(64, 64, 4, 2)), (128, Tile(64, 64, 4, 2)), (256, Tile(32, 32, 8, 1))),
+    "flash_attention": (
+        (64, AttentionTile(64, 64, 4, 3)), (128, AttentionTile(64, 64, 4, 3)), (256, AttentionTile(64, 32, 8, 2))),
+    "flash_attention_dq": (
+        (64, AttentionTile(64, 64, 4, 3)), (128, AttentionTile(128, 64, 8, 3)), (256, AttentionTile(64, 32, 8, 2))),
+    "flash_attention_dkv": (
+        (64, AttentionTile(64, 64, 4, 2)), (128, AttentionTile(64, 64, 4, 2)), (256, AttentionTile(32, 32, 8, 1))),
 }
 
-FLOAT32_TILES: Final = ((64, Tile(64, 32, 8, 2)), (128, Tile(32, 32, 8, 2)), (256, Tile(16, 32, 8, 1)))
-"""For all three kernels."""
+FLOAT32_TILES: Final = (
+    (64, AttentionTile(64, 32, 8, 2)), (128, AttentionTile(32, 32, 8, 2)), (256, AttentionTile(16, 32, 8, 1)))
+"""(largest head size, tile) of all three kernels on float32."""
 
 TILES_VARIABLE: Final = "GENESIS_ATTENTION_TILES"
 """Environment variable for tuning: "op=i,j,warps,stages;…" replaces the table's rows of these ops."""
 
 
-def tile_for(op: str, head: int, dtype: DType) -> Tile:
+def tile_for(op: str, head: int, dtype: DType) -> AttentionTile:
     """The tile for a kernel and the larger of its two head sizes."""
     for row in filter(None, os.environ.get(TILES_VARIABLE, "").split(";")):
         name, _, numbers = row.partition("=")
         if name == op:
-            return Tile(*map(int, numbers.split(",")))
+            return AttentionTile(*map(int, numbers.split(",")))
     return next(tile for largest, tile in (FLOAT32_TILES if dtype is float32 else TILES[op]) if head <= largest)
 
 
@@ -116,7 +120,7 @@ class Attention:
         tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
         self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
 
-    def _with_room(self, tile: Tile, itemsize: int, gpu: GpuModel) -> Tile:
+    def _with_room(self, tile: AttentionTile, itemsize: int, gpu: GpuModel) -> AttentionTile:
         """The tile for what a program's shared memory has room for: fewer tiles loaded ahead, then fewer rows kept."""
         by_keys = self.node.op.name == "flash_attention_dkv"
         width = self.padded(self.head) + self.padded(self.value_head)
@@ -132,11 +136,11 @@ class Attention:
                 rows = {"j" if by_keys else "i": kept // 2}
                 tile = replace(tile, **rows, num_warps=max(tile.num_warps // 2, 4))
 
-    def _fitted(self, tile: Tile) -> Tile:
+    def _fitted(self, tile: AttentionTile) -> AttentionTile:
         """No tile larger than the matrix; a dot wants at least 16 a side."""
         def fit(block: int, size: int) -> int:
             return max(16, block_for(size, block))
-        return Tile(fit(tile.i, self.queries), fit(tile.j, self.keys), tile.num_warps, tile.num_stages)
+        return AttentionTile(fit(tile.i, self.queries), fit(tile.j, self.keys), tile.num_warps, tile.num_stages)
 
     def output(self, index: int) -> Node | None:
         """The memory of one of the op's results, None if nobody reads it."""

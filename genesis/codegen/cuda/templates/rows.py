@@ -92,7 +92,7 @@ class Rows:
         `block` names the size of r's block.
         """
         shape = (*self.shape[:self.axis], self.length if length is None else length, *self.shape[self.axis + 1:])
-        e = coordinates(space_of(shape, self.axis)).whole
+        e = coordinates(space_of(shape, self.axis)).element
         if e.is_constant:
             return f"tl.full([XBLOCK, {block}], {e.constant}, tl.int32)"
         return self._block(f"({expression(e)})", self.body.vars_of(e), block)

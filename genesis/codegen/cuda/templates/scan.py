@@ -127,7 +127,7 @@ class _Emitter:
         self.extent = self.chunk or self.rows.length
         self.parts = -(-self.rows.length // self.extent) if self.extent else 0
         self.blocks = _blocks(self.rows, self.extent, len(self.scan.lift))
-        self.walks = self.extent > self.blocks.step
+        self.loops = self.extent > self.blocks.step
         self.columns = self.rows.inner > 1
         self.stretches = _stretches(self.rows, self.blocks)
         self.types = _state_types(node, self.scan)
@@ -157,23 +157,23 @@ class _Emitter:
         rows, program = self.rows, "tl.program_id(0)"
         first = ["part = tl.program_id(0) % parts"] if self.chunk else []
         first += rows.x_lines(f"{program} // parts" if self.chunk else program)
-        if self.walks or self.chunk:
+        if self.loops or self.chunk:
             first += [f"carry{i} = tl.full([XBLOCK, 1], {self.nothing[i]}, {triton_type(self.types[i])})"
                       for i in range(self.count)]
         if self.chunk:
             first += self.entry()
-        begin = f"part * {self.extent}{' + begin' if self.walks else ''}" if self.chunk else (
-            "begin" if self.walks else "0")
+        begin = f"part * {self.extent}{' + begin' if self.loops else ''}" if self.chunk else (
+            "begin" if self.loops else "0")
         body = self.column_lines(begin) if self.columns else rows.r_lines(begin)
         if self.chunk:
             body.append(f"r_mask = r_mask & (r < part * {self.extent} + {self.extent})")
         body += [*rows.operand_lines(), *self.lifted(), *self.scanned()]
-        if self.walks or self.chunk:
+        if self.loops or self.chunk:
             body += self.carried_in()
-        if self.walks:
+        if self.loops:
             body += self.carried_out()
         body += self.stores()
-        if not self.walks:
+        if not self.loops:
             return first + body
         steps = -(-self.extent // self.blocks.step)
         turned = f"({steps - 1} - step) * RBLOCK" if self.reverse else "step * RBLOCK"
