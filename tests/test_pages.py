@@ -89,3 +89,11 @@ def test_the_tests_that_the_page_names_are_there() -> None:
     named = re.findall(r"\btests/[\w/]+(?:\.py)?", ADD_AN_OP.read_text(encoding="utf-8"))
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_pages_name_are_there(page: Path) -> None:
+    """`passes/pipeline.py` is meant from `genesis/` or from the project's folder."""
+    named = set(re.findall(r"(?<![\w/.])((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)", page.read_text(encoding="utf-8")))
+    missing = [name for name in sorted(named) if not any((root / name).exists() for root in (ROOT, ROOT / "genesis"))]
+    assert missing == []
