@@ -1,571 +1,204 @@
-"""Genesis: a lazy tensor compiler, and a deep-learning framework that looks like PyTorch on top."""
+"""Genesis: a lazy tensor compiler, and a deep-learning framework that looks like PyTorch on top.
+
+A public function is listed once, in `__all__` of the file that has it, or here with the name that it gets (`x as x` is
+how type checkers see that a name is meant for users).
+"""
 
 import sys
 from importlib import import_module
-from math import e, inf, nan, pi
-from typing import TYPE_CHECKING, Any, Final
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
+from typing import TYPE_CHECKING, Any
 
 import genesis.autograd.methods
 import genesis.ops.methods  # tensors have all methods from here on
-from genesis.autograd import grad, value_and_grad
-from genesis.config import are_deterministic_algorithms_enabled, config, use_deterministic_algorithms
-from genesis.engine import materialize as eval
-from genesis.frontend.default_dtypes import get_default_dtype, set_default_dtype
-from genesis.frontend.generator import (
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
-from genesis.frontend.grad_mode import (
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
-from genesis.frontend.tensor import Size, Tensor, install_later
-from genesis.ir.types import Device as device
-from genesis.ir.types import DType as dtype
-from genesis.ir.types import (
-    bfloat16,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    promote_types,
-    uint8,
-)
-from genesis.ir.types import bool_ as bool
-from genesis.ops.activation import relu
-from genesis.ops.arithmetic import (
-    abs,
-    absolute,
-    add,
-    addcdiv,
-    addcmul,
-    copysign,
-    div,
-    divide,
-    floor_divide,
-    fmod,
-    gcd,
-    heaviside,
-    lcm,
-    lerp,
-    mul,
-    multiply,
-    neg,
-    negative,
-    nextafter,
-    positive,
-    reciprocal,
-    remainder,
-    rsub,
-    sign,
-    signbit,
-    sub,
-    subtract,
-    true_divide,
-)
-from genesis.ops.common import broadcast_shapes, result_type
-from genesis.ops.comparison import (
-    allclose,
-    eq,
-    equal,
-    ge,
-    greater,
-    greater_equal,
-    gt,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    isneginf,
-    isposinf,
-    le,
-    less,
-    less_equal,
-    lt,
-    ne,
-    not_equal,
-    where,
-)
-from genesis.ops.covariance import corrcoef, cov, dist, renorm
-from genesis.ops.creation import (
-    as_tensor,
-    asarray,
-    empty,
-    empty_like,
-    fill,
-    full,
-    full_like,
-    get_default_device,
-    ones,
-    ones_like,
-    scalar_tensor,
-    set_default_device,
-    tensor,
-    zeros,
-    zeros_like,
-)
-from genesis.ops.diagonals import (
-    as_strided,
-    as_strided_scatter,
-    diag,
-    diag_embed,
-    diagflat,
-    diagonal,
-    diagonal_scatter,
-    select_scatter,
-    slice_scatter,
-    trace,
-)
-from genesis.ops.einsum import einsum
-from genesis.ops.exponential import (
-    exp,
-    exp2,
-    expm1,
-    float_power,
-    hypot,
-    ldexp,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logaddexp2,
-    pow,
-    rsqrt,
-    sqrt,
-    square,
-    xlogy,
-)
-from genesis.ops.formats import channels_last, channels_last_3d, contiguous_format, preserve_format, strided
-from genesis.ops.histograms import histogram, histogramdd
-from genesis.ops.index_plan import IndexKind, IndexPlan, index_plan
-from genesis.ops.indexing import (
-    gather,
-    index_add,
-    index_select,
-    masked_fill,
-    scatter,
-    scatter_add,
-)
-from genesis.ops.interop import from_dlpack, from_numpy
-from genesis.ops.limits import can_cast, finfo, iinfo
-from genesis.ops.linalg import addmm, bmm, dot, matmul, mm, mv, outer
-from genesis.ops.logic import (
-    bitwise_and,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-)
-from genesis.ops.mantissa import frexp
-from genesis.ops.norms import norm
-from genesis.ops.products import (
-    addbmm,
-    addmv,
-    addr,
-    baddbmm,
-    cdist,
-    chain_matmul,
-    cross,
-    ger,
-    inner,
-    kron,
-    matrix_power,
-    tensordot,
-    vdot,
-)
-from genesis.ops.queries import (
-    get_device,
-    is_complex,
-    is_conj,
-    is_floating_point,
-    is_inference,
-    is_neg,
-    is_nonzero,
-    is_same_size,
-    is_signed,
-    is_tensor,
-    numel,
-)
-from genesis.ops.random import (
-    bernoulli,
-    multinomial,
-    normal,
-    rand,
-    rand_like,
-    randint,
-    randint_like,
-    randn,
-    randn_like,
-    randperm,
-)
-from genesis.ops.ranges import arange, eye, linspace, logspace, meshgrid, tril_indices, triu_indices
-from genesis.ops.ranks import kthvalue, median, mode, nanmedian, nanquantile, quantile
-from genesis.ops.real import adjoint, angle, conj, conj_physical, imag, isreal, real, resolve_conj, resolve_neg, sgn
-from genesis.ops.rearrange import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block_diag,
-    cartesian_prod,
-    column_stack,
-    dsplit,
-    dstack,
-    fliplr,
-    flipud,
-    hsplit,
-    hstack,
-    moveaxis,
-    ravel,
-    roll,
-    rot90,
-    row_stack,
-    swapaxes,
-    swapdims,
-    tensor_split,
-    unravel_index,
-    vsplit,
-    vstack,
-)
-from genesis.ops.reduction import (
-    all,
-    amax,
-    amin,
-    aminmax,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    log_softmax,
-    logsumexp,
-    max,
-    mean,
-    min,
-    nanmean,
-    nansum,
-    prod,
-    softmax,
-    sum,
-)
-from genesis.ops.rounding import (
-    ceil,
-    clamp,
-    clamp_max,
-    clamp_min,
-    clip,
-    fix,
-    floor,
-    fmax,
-    fmin,
-    frac,
-    maximum,
-    minimum,
-    nan_to_num,
-    round,
-    trunc,
-)
-from genesis.ops.scans import cummax, cummin, cumprod, cumsum, logcumsumexp
-from genesis.ops.searching import argwhere, bucketize, masked_select, nonzero, repeat_interleave, searchsorted
-from genesis.ops.sets import bincount, histc, isin, unique, unique_consecutive
-from genesis.ops.shape import (
-    broadcast_tensors,
-    broadcast_to,
-    cat,
-    chunk,
-    clone,
-    concat,
-    concatenate,
-    flatten,
-    flip,
-    movedim,
-    narrow,
-    permute,
-    repeat,
-    reshape,
-    select,
-    split,
-    split_with_sizes,
-    squeeze,
-    stack,
-    t,
-    tile,
-    transpose,
-    tril,
-    triu,
-    unbind,
-    unflatten,
-    unsafe_chunk,
-    unsafe_split,
-    unsqueeze,
-    view_as,
-)
-from genesis.ops.sorting import argsort, msort, sort, topk
-from genesis.ops.special import (
-    digamma,
-    erf,
-    erfc,
-    erfinv,
-    i0,
-    lgamma,
-    logit,
-    mvlgamma,
-    polygamma,
-    sigmoid,
-)
-from genesis.ops.statistics import cumulative_trapezoid, diff, std, std_mean, trapezoid, trapz, var, var_mean
-from genesis.ops.strided import empty_permuted, empty_strided, frombuffer
-from genesis.ops.trigonometry import (
-    acos,
-    acosh,
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cos,
-    cosh,
-    deg2rad,
-    rad2deg,
-    sin,
-    sinc,
-    sinh,
-    tan,
-    tanh,
-)
-from genesis.ops.writing import (
-    index_copy,
-    index_fill,
-    index_put,
-    index_reduce,
-    masked_scatter,
-    put,
-    scatter_reduce,
-    take,
-    take_along_dim,
+from genesis.autograd import grad as grad
+from genesis.autograd import value_and_grad as value_and_grad
+from genesis.config import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
+from genesis.config import config as config
+from genesis.config import use_deterministic_algorithms as use_deterministic_algorithms
+from genesis.engine import materialize as _materialize
+from genesis.frontend.default_dtypes import *
+from genesis.frontend.generator import *
+from genesis.frontend.grad_mode import *
+from genesis.frontend.later import later_names
+from genesis.frontend.tensor import *
+from genesis.frontend.tensor import install_later
+from genesis.ir import types as _types
+from genesis.ir.types import *
+from genesis.ops.activation import *
+from genesis.ops.arithmetic import *
+from genesis.ops.common import broadcast_shapes as broadcast_shapes
+from genesis.ops.common import result_type as result_type
+from genesis.ops.comparison import *
+from genesis.ops.covariance import *
+from genesis.ops.creation import *
+from genesis.ops.diagonals import *
+from genesis.ops.einsum import *
+from genesis.ops.exponential import *
+from genesis.ops.formats import *
+from genesis.ops.histograms import *
+from genesis.ops.index_plan import *
+from genesis.ops.indexing import *
+from genesis.ops.interop import *
+from genesis.ops.limits import *
+from genesis.ops.linalg import *
+from genesis.ops.logic import *
+from genesis.ops.mantissa import *
+from genesis.ops.norms import *
+from genesis.ops.products import *
+from genesis.ops.queries import *
+from genesis.ops.random import *
+from genesis.ops.ranges import *
+from genesis.ops.ranks import *
+from genesis.ops.real import *
+from genesis.ops.rearrange import *
+from genesis.ops.reduction import *
+from genesis.ops.rounding import *
+from genesis.ops.scans import *
+from genesis.ops.searching import *
+from genesis.ops.sets import *
+from genesis.ops.shape import *
+from genesis.ops.sorting import *
+from genesis.ops.special import *
+from genesis.ops.statistics import *
+from genesis.ops.strided import *
+from genesis.ops.trigonometry import *
+from genesis.ops.writing import *
+
+# isort: off
+# The framework is written with the names above.
+from genesis import amp as amp, autograd as autograd, nn as nn, optim as optim, random as random
+from genesis.amp import autocast as autocast
+from genesis.ops.inplace_functions import *  # methods that torch has as functions too
+from genesis.nn.functional import (  # torch has these both here and there
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    alpha_dropout as alpha_dropout,
+    avg_pool1d as avg_pool1d,
+    batch_norm as batch_norm,
+    bilinear as bilinear,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    channel_shuffle as channel_shuffle,
+    conv1d as conv1d,
+    conv2d as conv2d,
+    conv3d as conv3d,
+    conv_transpose1d as conv_transpose1d,
+    conv_transpose2d as conv_transpose2d,
+    conv_transpose3d as conv_transpose3d,
+    cosine_embedding_loss as cosine_embedding_loss,
+    cosine_similarity as cosine_similarity,
+    ctc_loss as ctc_loss,
+    dropout as dropout,
+    embedding as embedding,
+    embedding_bag as embedding_bag,
+    feature_alpha_dropout as feature_alpha_dropout,
+    group_norm as group_norm,
+    hinge_embedding_loss as hinge_embedding_loss,
+    instance_norm as instance_norm,
+    kl_div as kl_div,
+    layer_norm as layer_norm,
+    margin_ranking_loss as margin_ranking_loss,
+    max_pool1d as max_pool1d,
+    max_pool1d_with_indices as max_pool1d_with_indices,
+    max_pool2d as max_pool2d,
+    max_pool3d as max_pool3d,
+    pairwise_distance as pairwise_distance,
+    pdist as pdist,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+    poisson_nll_loss as poisson_nll_loss,
+    rms_norm as rms_norm,
+    triplet_margin_loss as triplet_margin_loss,
 )
 
-from genesis import amp, autograd, nn, optim, random  # isort: skip  (they are written with the names above)
-from genesis.amp import autocast  # isort: skip
-from genesis.ops.inplace_functions import (  # isort: skip  (torch has these as functions too)
-    abs_,
-    acos_,
-    acosh_,
-    addmv_,
-    arccos_,
-    arccosh_,
-    arcsin_,
-    arcsinh_,
-    arctan_,
-    arctanh_,
-    as_strided_,
-    asin_,
-    asinh_,
-    atan_,
-    atanh_,
-    ceil_,
-    clamp_,
-    clamp_max_,
-    clamp_min_,
-    clip_,
-    conj_physical_,
-    cos_,
-    cosh_,
-    deg2rad_,
-    detach,
-    detach_,
-    erf_,
-    erfc_,
-    exp2_,
-    exp_,
-    expm1_,
-    fill_,
-    fix_,
-    floor_,
-    frac_,
-    gcd_,
-    i0_,
-    index_put_,
-    lcm_,
-    ldexp_,
-    log1p_,
-    log2_,
-    log10_,
-    log_,
-    logit_,
-    nan_to_num_,
-    neg_,
-    negative_,
-    rad2deg_,
-    reciprocal_,
-    resize_as_,
-    round_,
-    rsqrt_,
-    sigmoid_,
-    sin_,
-    sinc_,
-    sinh_,
-    sqrt_,
-    square_,
-    tan_,
-    tanh_,
-    trunc_,
-    xlogy_,
-    zero_,
-)
-from genesis.nn.functional import (  # isort: skip  (torch has these both here and there)
-    adaptive_avg_pool1d,
-    adaptive_max_pool1d,
-    alpha_dropout,
-    avg_pool1d,
-    batch_norm,
-    bilinear,
-    binary_cross_entropy_with_logits,
-    celu,
-    celu_,
-    channel_shuffle,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    cosine_embedding_loss,
-    cosine_similarity,
-    ctc_loss,
-    dropout,
-    embedding,
-    embedding_bag,
-    feature_alpha_dropout,
-    group_norm,
-    hardshrink,
-    hinge_embedding_loss,
-    instance_norm,
-    kl_div,
-    layer_norm,
-    margin_ranking_loss,
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool3d,
-    pairwise_distance,
-    pdist,
-    pixel_shuffle,
-    pixel_unshuffle,
-    poisson_nll_loss,
-    prelu,
-    relu_,
-    rms_norm,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    threshold,
-    threshold_,
-    triplet_margin_loss,
-)
-
-if TYPE_CHECKING:  # what `__getattr__` brings, for editors and type checkers
-    from genesis import array_api, cuda, func, linalg, models, signal, special
-    from genesis.frontend.printing import get_printoptions, printoptions, set_printoptions
-    from genesis.func import vmap
+if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them
+    from genesis import (
+        array_api as array_api,
+        cuda as cuda,
+        func as func,
+        linalg as linalg,
+        models as models,
+        signal as signal,
+        special as special,
+    )
+    from genesis.frontend.printing import (
+        get_printoptions as get_printoptions,
+        printoptions as printoptions,
+        set_printoptions as set_printoptions,
+    )
+    from genesis.func import vmap as vmap
     from genesis.linalg.legacy import (
-        cholesky,
-        cholesky_inverse,
-        cholesky_solve,
-        det,
-        inverse,
-        logdet,
-        lu,
-        lu_solve,
-        lu_unpack,
-        matrix_exp,
-        pca_lowrank,
-        pinverse,
-        qr,
-        slogdet,
-        svd,
-        svd_lowrank,
-        triangular_solve,
+        cholesky as cholesky,
+        cholesky_inverse as cholesky_inverse,
+        cholesky_solve as cholesky_solve,
+        det as det,
+        inverse as inverse,
+        logdet as logdet,
+        lu as lu,
+        lu_solve as lu_solve,
+        lu_unpack as lu_unpack,
+        matrix_exp as matrix_exp,
+        pca_lowrank as pca_lowrank,
+        pinverse as pinverse,
+        qr as qr,
+        slogdet as slogdet,
+        svd as svd,
+        svd_lowrank as svd_lowrank,
+        triangular_solve as triangular_solve,
     )
-    from genesis.ops.combinations import combinations, vander
-    from genesis.ops.finite_differences import gradient
+    from genesis.ops.combinations import (
+        combinations as combinations,
+        vander as vander,
+    )
+    from genesis.ops.finite_differences import gradient as gradient
     from genesis.ops.view_copies import (
-        alias_copy,
-        as_strided_copy,
-        detach_copy,
-        diagonal_copy,
-        expand_copy,
-        narrow_copy,
-        permute_copy,
-        select_copy,
-        split_copy,
-        squeeze_copy,
-        t_copy,
-        transpose_copy,
-        unbind_copy,
-        unfold_copy,
-        unsqueeze_copy,
-        view_copy,
+        alias_copy as alias_copy,
+        as_strided_copy as as_strided_copy,
+        detach_copy as detach_copy,
+        diagonal_copy as diagonal_copy,
+        expand_copy as expand_copy,
+        narrow_copy as narrow_copy,
+        permute_copy as permute_copy,
+        select_copy as select_copy,
+        split_copy as split_copy,
+        squeeze_copy as squeeze_copy,
+        t_copy as t_copy,
+        transpose_copy as transpose_copy,
+        unbind_copy as unbind_copy,
+        unfold_copy as unfold_copy,
+        unsqueeze_copy as unsqueeze_copy,
+        view_copy as view_copy,
     )
-    from genesis.signal.legacy import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
-    from genesis.tracing.compiled import compile, explain
-    from genesis.utils.checkpoint import checkpoint
-    from genesis.utils.serialization import load, save
-
-LATER: Final[dict[str, str]] = {
-    **dict.fromkeys(("array_api", "cuda", "func", "linalg", "models", "signal", "special"), "genesis"),
-    **dict.fromkeys(("compile", "explain"), "genesis.tracing.compiled"),
-    "vmap": "genesis.func",
-    **dict.fromkeys((
-        "cholesky", "cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "lu", "lu_solve",
-        "lu_unpack", "matrix_exp", "pca_lowrank", "pinverse", "qr", "slogdet", "svd", "svd_lowrank",
-        "triangular_solve"
-    ), "genesis.linalg.legacy"),
-    **dict.fromkeys(("combinations", "vander"), "genesis.ops.combinations"),
-    "gradient": "genesis.ops.finite_differences",
-    **dict.fromkeys((
-        "alias_copy", "as_strided_copy", "detach_copy", "diagonal_copy", "expand_copy", "narrow_copy",
-        "permute_copy", "select_copy", "split_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy",
-        "unfold_copy", "unsqueeze_copy", "view_copy"
-    ), "genesis.ops.view_copies"),
-    **dict.fromkeys(("get_printoptions", "printoptions", "set_printoptions"), "genesis.frontend.printing"),
-    **dict.fromkeys((
-        "bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"
-    ), "genesis.signal.legacy"),
-    "checkpoint": "genesis.utils.checkpoint",
-    **dict.fromkeys(("load", "save"), "genesis.utils.serialization"),
-}
-"""Name → the module that it is from, which is imported when the name is first asked for: not every program needs it."""
+    from genesis.signal.legacy import (
+        bartlett_window as bartlett_window,
+        blackman_window as blackman_window,
+        hamming_window as hamming_window,
+        hann_window as hann_window,
+        kaiser_window as kaiser_window,
+    )
+    from genesis.tracing.compiled import (
+        compile as compile,
+        explain as explain,
+    )
+    from genesis.utils.checkpoint import checkpoint as checkpoint
+    from genesis.utils.serialization import (
+        load as load,
+        save as save,
+    )
+# isort: on
 
 install_later("genesis.linalg.methods", "MatrixMethods", (
     "det", "slogdet", "logdet", "inverse", "matrix_exp", "pinverse", "cholesky", "cholesky_solve", "cholesky_inverse",
     "qr", "svd", "lu", "lu_solve", "triangular_solve"))
 install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
 
+eval = _materialize
+device = _types.Device
+dtype = _types.DType
+bool = _types.bool_
 half, float, double = float16, float32, float64
 short, int, long = int16, int32, int64
 newaxis = None
@@ -579,16 +212,17 @@ def cuda_available() -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *LATER})
+    return sorted({*globals(), *later_names(__name__)})
 
 
 if not TYPE_CHECKING:  # a type checker that saw it would believe every name
     def __getattr__(name: str) -> Any:
-        """A name of `LATER`, from its module; from then on it is in this one (PEP 562)."""
-        if name not in LATER:
+        """A name of the block for type checkers, from its module; from then on it is in this one (PEP 562)."""
+        place = later_names(__name__).get(name)
+        if place is None:
             from genesis.ir.suggest import MissingName
-            raise MissingName(f"module 'genesis' has no attribute {name!r}", name, lambda: {*globals(), *LATER})
-        place = LATER[name]
+            raise MissingName(f"module 'genesis' has no attribute {name!r}", name,
+                              lambda: {*globals(), *later_names(__name__)})
         found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
         globals()[name] = found
         return found

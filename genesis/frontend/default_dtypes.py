@@ -6,6 +6,8 @@ from typing import Final
 
 from genesis.ir.types import DType, bool_, float32, int64
 
+__all__ = ["get_default_dtype", "set_default_dtype"]
+
 defaults: Final[dict[str, DType]] = {"bool": bool_, "int": int64, "float": float32}
 """Kind of Python data → its dtype."""
 

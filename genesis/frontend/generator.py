@@ -20,6 +20,8 @@ from genesis.ir.node import Node
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["Generator", "default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
 _DEFAULT_SEED = 67280421310721
 """The seed of a generator that was given none; torch's."""
 

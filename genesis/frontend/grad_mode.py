@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
+           "set_grad_enabled"]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -17,6 +17,9 @@ from genesis.ops.shape import narrow
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["celu", "celu_", "hardshrink", "prelu", "relu", "relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold",
+           "threshold_"]
+
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0), element by element; any real dtype.

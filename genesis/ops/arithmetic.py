@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Tensor | bool | int | float
 
+__all__ = ["abs", "absolute", "add", "addcdiv", "addcmul", "copysign", "div", "divide", "floor_divide", "fmod", "gcd",
+           "heaviside", "lcm", "lerp", "mul", "multiply", "neg", "negative", "nextafter", "positive", "reciprocal",
+           "remainder", "rsub", "sign", "signbit", "sub", "subtract", "true_divide"]
+
 
 def add(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha · other.

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Tensor | bool | int | float
 
+__all__ = ["allclose", "eq", "equal", "ge", "greater", "greater_equal", "gt", "isclose", "isfinite", "isinf", "isnan",
+           "isneginf", "isposinf", "le", "less", "less_equal", "lt", "ne", "not_equal", "where"]
+
 
 def eq(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
     """True where input = other."""

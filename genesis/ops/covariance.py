@@ -15,6 +15,8 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["corrcoef", "cov", "dist", "renorm"]
+
 
 def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
         aweights: Tensor | None = None) -> Tensor:

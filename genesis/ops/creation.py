@@ -22,6 +22,9 @@ from genesis.ops.out import into, made_like
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["as_tensor", "asarray", "empty", "empty_like", "fill", "full", "full_like", "get_default_device", "ones",
+           "ones_like", "scalar_tensor", "set_default_device", "tensor", "zeros", "zeros_like"]
+
 DeviceLike = Device | str | int | None
 _default_device = cpu
 

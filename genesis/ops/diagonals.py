@@ -18,6 +18,9 @@ from genesis.ops.shape import movedim, narrow, padded, reshape, select, shown, s
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["as_strided", "as_strided_scatter", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter",
+           "select_scatter", "slice_scatter", "trace"]
+
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of a diagonal of two dimensions, as a last dimension in their place.

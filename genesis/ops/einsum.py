@@ -15,6 +15,8 @@ from genesis.ops.shape import expand, permute, reshape
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["einsum"]
+
 _ROOM = 52
 """Labels above are those of an ellipsis' dimensions."""
 

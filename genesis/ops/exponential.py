@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Tensor | bool | int | float
 
+__all__ = [
+    "exp",
+    "exp2",
+    "expm1",
+    "float_power",
+    "hypot",
+    "ldexp",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logaddexp2",
+    "pow",
+    "rsqrt",
+    "sqrt",
+    "square",
+    "xlogy",
+]
+
 
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power x, element by element. Integers become floating-point."""

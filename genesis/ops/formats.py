@@ -11,6 +11,8 @@ from typing import Any, Final
 from genesis.frontend import layouts
 from genesis.ir.errors import failure
 
+__all__ = ["channels_last", "channels_last_3d", "contiguous_format", "preserve_format", "strided"]
+
 
 class MemoryFormat:
     """An order of dimensions in memory, or the layout of all tensors, by torch's name."""

@@ -17,6 +17,8 @@ from genesis.ops.searching import searchsorted
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["histogram", "histogramdd"]
+
 
 class Histogram(NamedTuple):
     """How much is between the edges."""

@@ -26,6 +26,8 @@ from genesis.ops.shape import broadcast_tensors, reshape, select, shown, strides
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["IndexKind", "IndexPlan", "index_plan"]
+
 
 class IndexKind(Enum):
     """How an indexing expression runs."""

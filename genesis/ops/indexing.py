@@ -29,6 +29,8 @@ from genesis.ops.shape import permute, reshape, sliced
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["gather", "index_add", "index_select", "masked_fill", "scatter", "scatter_add"]
+
 
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for ints, slices, None and Ellipsis, else a copy of the selected elements."""

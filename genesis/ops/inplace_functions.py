@@ -1,7 +1,5 @@
 """Methods that torch has as functions too: `torch.relu_(x)` beside `x.relu_()`. Each is the method itself."""
 
-from __future__ import annotations
-
 from genesis.frontend.tensor import Tensor
 
 abs_ = Tensor.abs_

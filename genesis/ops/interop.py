@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
     from genesis.runtime.dlpack import Described
 
+__all__ = ["from_dlpack", "from_numpy"]
+
 
 def over_memory(memory: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any, device: Device,
                 owner: Any, stream: Any = None) -> Tensor | None:

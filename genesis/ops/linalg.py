@@ -17,6 +17,8 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["addmm", "bmm", "dot", "matmul", "mm", "mv", "outer"]
+
 
 def _shaped(node: Node, shape: tuple[int, ...]) -> Node:
     return node if node.type.shape == shape else make(movement.reshape, (node,), (shape,))

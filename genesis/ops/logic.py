@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Tensor | bool | int | float
 
+__all__ = ["bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+           "logical_and", "logical_not", "logical_or", "logical_xor"]
+
 
 def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is 0; any dtype."""

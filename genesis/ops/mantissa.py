@@ -15,6 +15,8 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["frexp"]
+
 
 class MantissaExponent(NamedTuple):
     """What `frexp` gives."""

@@ -18,6 +18,8 @@ from genesis.ops.shape import movedim, unsqueeze
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["norm"]
+
 
 def norm(input: Tensor, p: Any = "fro", dim: Axis = None, keepdim: bool = False, dtype: DType | None = None, *,
          axis: Axis = None, keepdims: bool = False, out: Tensor | None = None) -> Tensor:

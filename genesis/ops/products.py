@@ -19,6 +19,9 @@ from genesis.ops.shape import permute, reshape, transpose, unsqueeze
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["addbmm", "addmv", "addr", "baddbmm", "cdist", "chain_matmul", "cross", "ger", "inner", "kron",
+           "matrix_power", "tensordot", "vdot"]
+
 
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sum of the products of two vectors (real dtypes: the same as `dot`)."""

@@ -13,6 +13,9 @@ from genesis.ops.formats import MemoryFormat, strided
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["get_device", "is_complex", "is_conj", "is_floating_point", "is_inference", "is_neg", "is_nonzero",
+           "is_same_size", "is_signed", "is_tensor", "numel"]
+
 
 def is_tensor(obj: object) -> bool:
     """True for a tensor.

@@ -23,6 +23,9 @@ from genesis.ops.sorting import argsort, topk
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["bernoulli", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+           "randn_like", "randperm"]
+
 
 def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,
            requires_grad: bool) -> Tensor:

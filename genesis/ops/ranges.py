@@ -22,6 +22,8 @@ from genesis.ops.out import into, made_like
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["arange", "eye", "linspace", "logspace", "meshgrid", "tril_indices", "triu_indices"]
+
 
 def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: DType | None = None, device: DeviceLike = None,
            requires_grad: bool = False, out: Tensor | None = None) -> Tensor:

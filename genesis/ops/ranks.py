@@ -17,6 +17,8 @@ from genesis.ops.sorting import sort
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["kthvalue", "median", "mode", "nanmedian", "nanquantile", "quantile"]
+
 
 def _picked(input: Tensor, axis: int, place: Any, keepdim: bool) -> ValuesIndices:
     """The elements at these places along an axis, which has size 1 in `place`."""

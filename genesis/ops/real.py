@@ -18,6 +18,9 @@ from genesis.ops.shape import transpose
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["adjoint", "angle", "conj", "conj_physical", "imag", "isreal", "real", "resolve_conj", "resolve_neg",
+           "sgn"]
+
 
 def real(input: Tensor) -> Tensor:
     """The input."""

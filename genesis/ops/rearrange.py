@@ -18,6 +18,10 @@ from genesis.ops.shape import cat, flatten, flip, movedim, narrow, padded, resha
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod", "column_stack", "dsplit",
+           "dstack", "fliplr", "flipud", "hsplit", "hstack", "moveaxis", "ravel", "roll", "rot90", "row_stack",
+           "swapaxes", "swapdims", "tensor_split", "unravel_index", "vsplit", "vstack"]
+
 
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dimension: a view of memory in row-major order, else a copy.

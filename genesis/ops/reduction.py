@@ -24,6 +24,9 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "count_nonzero", "log_softmax", "logsumexp",
+           "max", "mean", "min", "nanmean", "nansum", "prod", "softmax", "sum"]
+
 
 class MinMax(NamedTuple):
     """The smallest and the largest."""

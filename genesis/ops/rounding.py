@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Tensor | bool | int | float
 
+__all__ = ["ceil", "clamp", "clamp_max", "clamp_min", "clip", "fix", "floor", "fmax", "fmin", "frac", "maximum",
+           "minimum", "nan_to_num", "round", "trunc"]
+
 
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The largest integer ≤ x, element by element."""

@@ -17,6 +17,8 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
+
 
 def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, axis: int | None) -> Tensor:
     dim = axis if dim is None else dim

@@ -18,6 +18,8 @@ from genesis.ops.sorting import sort
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["bincount", "histc", "isin", "unique", "unique_consecutive"]
+
 SMALL = 16
 """Elements up to which membership is a comparison with each."""
 

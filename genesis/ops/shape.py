@@ -21,6 +21,11 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "concat", "concatenate", "flatten", "flip",
+           "movedim", "narrow", "permute", "repeat", "reshape", "select", "split", "split_with_sizes", "squeeze",
+           "stack", "t", "tile", "transpose", "tril", "triu", "unbind", "unflatten", "unsafe_chunk", "unsafe_split",
+           "unsqueeze", "view_as"]
+
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     """Strides in elements, as torch reports them."""

@@ -18,6 +18,8 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["argsort", "msort", "sort", "topk"]
+
 
 def _alone(input: Tensor) -> ValuesIndices:
     """What ranks a 0-d tensor gives."""

@@ -18,6 +18,8 @@ from genesis.ops.ranges import arange
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["digamma", "erf", "erfc", "erfinv", "i0", "lgamma", "logit", "mvlgamma", "polygamma", "sigmoid"]
+
 
 def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """1 / (1 + exp(-x)), element by element. Integers become floating-point."""

@@ -15,6 +15,8 @@ from genesis.ops.reduction import mean, reduce
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["cumulative_trapezoid", "diff", "std", "std_mean", "trapezoid", "trapz", "var", "var_mean"]
+
 Pair = tuple["Tensor", "Tensor"]
 
 

@@ -15,6 +15,8 @@ from genesis.ops.interop import from_numpy
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["empty_permuted", "empty_strided", "frombuffer"]
+
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None,
                   device: DeviceLike = None, requires_grad: bool = False) -> Tensor:

@@ -16,6 +16,9 @@ from genesis.ops.out import into
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin", "asinh",
+           "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "rad2deg", "sin", "sinc", "sinh", "tan", "tanh"]
+
 
 def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sine of x radians, element by element. Integers become floating-point."""

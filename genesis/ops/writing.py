@@ -20,6 +20,9 @@ from genesis.ops.shape import reshape
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["index_copy", "index_fill", "index_put", "index_reduce", "masked_scatter", "put", "scatter_reduce", "take",
+           "take_along_dim"]
+
 
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements at these positions in row-major order; negative ones count from the end.

@@ -1,0 +1,43 @@
+"""Names that a module imports when somebody first asks for them.
+
+The module writes these imports down in a block under `if TYPE_CHECKING:`, where editors and type checkers read them and
+which does not run. Its compiled code says what they are, so that no second list is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType
+
+
+@cache
+def later_names(module: str) -> dict[str, str]:
+    """Name → the module that it is from, for each import in a module's block under `if TYPE_CHECKING:`.
+
+    >>> import genesis
+    >>> later_names("genesis")["vmap"], "zeros" in later_names("genesis")
+    ('genesis.func', False)
+    """
+    spec = sys.modules[module].__spec__
+    code = spec.loader.get_code(module)  # type: ignore[union-attr]
+    return dict(_imported_for_type_checkers(code))
+
+
+def _imported_for_type_checkers(code: CodeType) -> Iterator[tuple[str, str]]:
+    import dis  # here: importing genesis asks for no later name
+    place, taken, asked, end = "", False, False, -1
+    for step in dis.get_instructions(code):
+        if step.opname == "LOAD_NAME":
+            asked = step.argval == "TYPE_CHECKING"
+        elif asked and "JUMP" in step.opname:
+            end, asked = (step.argval if "IF_FALSE" in step.opname else -1), False  # a block under `not` runs
+        elif step.opname == "IMPORT_NAME":
+            place = step.argval
+        elif step.opname == "IMPORT_FROM":
+            taken = True
+        elif step.opname == "STORE_NAME" and taken:
+            taken = False
+            if step.offset < end:
+                yield step.argval, place
