@@ -14,7 +14,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class autocast:
-    """Inside, on one device type, matrix products run in `dtype`, sums and losses in float32.
+    """A context: inside, on one device type, matrix products run in `dtype`, sums and losses in float32.
 
     Parameters keep their dtype and so do their gradients: the casts are recorded as part of the
     program. A context and a decorator; contexts nest, and `enabled=False` makes a hole in one.

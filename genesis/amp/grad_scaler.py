@@ -15,7 +15,7 @@ from genesis.ops.shape import stack
 
 @dataclass
 class _Seen:
-    """What happened to an optimizer since the last `update`.
+    """The state of an optimizer since the last `update`.
 
     Attributes:
         overflow: a 0-d tensor that says whether a gradient was infinite or NaN, once they are unscaled.
@@ -131,7 +131,7 @@ class GradScaler:
         self._seen.clear()
 
     def get_scale(self) -> float:
-        """What losses are multiplied by now; 1 where it is not enabled."""
+        """The factor that losses are multiplied by now; 1 where scaling is not enabled."""
         return self._scale if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
@@ -139,7 +139,7 @@ class GradScaler:
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Another factor of growth."""
+        """Set the factor by which the scale grows."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
@@ -147,7 +147,7 @@ class GradScaler:
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Another factor after an overflow."""
+        """Set the factor by which the scale shrinks after an overflow."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
@@ -155,7 +155,7 @@ class GradScaler:
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Another number of steps until the scale grows."""
+        """Set the number of steps after which the scale grows."""
         self._growth_interval = new_interval
 
     def is_enabled(self) -> bool:

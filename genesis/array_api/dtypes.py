@@ -72,7 +72,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """What `finfo` tells; the dtype itself, where torch has its name."""
+    """The result of `finfo`; its `dtype` is the dtype itself, where torch has its name."""
 
     bits: int
     eps: float
@@ -84,7 +84,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntInfo:
-    """What `iinfo` tells."""
+    """The result of `iinfo`."""
 
     bits: int
     max: int

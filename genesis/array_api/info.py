@@ -1,4 +1,4 @@
-"""What the namespace can do: `__array_namespace_info__`."""
+"""The capabilities of the namespace: `__array_namespace_info__`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class __array_namespace_info__:
     """The standard's inspection interface."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What depends on the implementation."""
+        """The capabilities that the standard leaves to the implementation."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Any:
-        """Where arrays are made unless a device is named."""
+        """The device on which arrays are made unless one is named."""
         return genesis.device("cpu")
 
     def devices(self) -> list[Any]:
@@ -28,7 +28,7 @@ class __array_namespace_info__:
         return [genesis.device(kind, i) for kind in device_types() for i in range(backend_named(kind).device_count())]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
-        """Of arrays that are made of Python numbers."""
+        """The dtypes of arrays that are made of Python numbers."""
         return {"real floating": genesis.get_default_dtype(), "integral": genesis.int64, "indexing": genesis.int64}
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Te
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """How many singular values are above rtol times the largest."""
+    """The number of singular values above rtol times the largest."""
     return genesis.linalg.matrix_rank(x, rtol=rtol)
 
 

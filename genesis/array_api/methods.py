@@ -9,7 +9,7 @@ from genesis.frontend.recording import TensorBase
 
 
 class ArrayMethods(TensorBase):
-    """Where the standard's functions are."""
+    """The namespace with the standard's functions."""
 
     __slots__ = ()
 

@@ -33,17 +33,17 @@ class UniqueInverse(NamedTuple):
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first largest element is."""
+    """The index of the first largest element."""
     return genesis.argmax(x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first smallest element is."""
+    """The index of the first smallest element."""
     return genesis.argmin(x, axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements are not 0."""
+    """The number of elements that are not 0."""
     return statistics.sum(x != 0, axis=axis, keepdims=keepdims)
 
 
@@ -55,7 +55,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
-    """Where to put x2's elements into x1 so that it stays sorted."""
+    """The indices at which x2's elements go into x1 so that it stays sorted."""
     return genesis.searchsorted(x1, x2, side=side, sorter=sorter)
 
 

@@ -10,7 +10,8 @@ VOCABULARY = 256
 
 
 def bigram_counts(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """How often each byte follows each other byte: int64[256, 256], rows are the byte before.
+    """Counts of how often each byte follows each other byte:
+-- int64[256, 256], rows are the byte before.
 
     >>> int(bigram_counts(np.frombuffer(b"abab", dtype=np.uint8))[ord("a"), ord("b")])
     2

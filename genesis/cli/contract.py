@@ -25,7 +25,7 @@ _KINDS = {"bool": "bool", "int": "integers", "float": "floating-point"}
 
 @dataclass(frozen=True)
 class Contract:
-    """What `genesis ops NAME` prints.
+    """The contract of an op, as `genesis ops NAME` prints it.
 
     Attributes:
         op: the op.
@@ -161,7 +161,7 @@ def _on_cpu(op: Op) -> str:
 
 
 def _on_cuda(op: Op) -> str:
-    """Of all samples, in all dtypes: a kernel for all of them, for some, or for none."""
+    """The CUDA support of an op: a kernel for all samples in all dtypes, for some, or for none."""
     answers = {lower_cuda.supports(node) for node in nodes(op, _GPU)} or {op.name in lower_cuda.LOWERED}
     if True not in answers:
         return "its decomposition" if op.decompose is not None else "through the host"

@@ -1,4 +1,4 @@
-"""What the compiler made of a program, as plain rows: the one place here that knows the engine's objects."""
+"""Views of a compiled program as plain rows: the one place here that knows the engine's objects."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def kernels_of(program: Program) -> list[tuple[Any, Any]]:
 
 
 def name_of(group: Any) -> str:
-    """What a kernel of this group is called."""
+    """The name of the kernel of this group."""
     if group.kind in ("call", "view"):
         return label_of(group)
     from genesis.codegen.cuda.naming import kernel_name
@@ -245,7 +245,7 @@ def label_of(group: Any, most: int = 3) -> str:
 
 
 def _phases(schedule: Any) -> Callable[[Any], str]:
-    """How to tell the phase of a group of a training step.
+    """A function that tells the phase of a group of a training step.
 
     Forward is what the loss, the first scalar output, is computed from. Backward has the lines of
     forward, since a derivative carries the line of what it differentiates; the optimizer has its own.

@@ -1,4 +1,4 @@
-"""How a run shows itself while it trains: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of a training run: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

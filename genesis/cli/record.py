@@ -1,4 +1,4 @@
-"""What a training run leaves behind: the data that the progress lines, metrics.jsonl and report.html show."""
+"""The record of a training run: the data that the progress lines, metrics.jsonl and report.html show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import TracebackType
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user chose; one field per flag of `genesis demo`."""
+    """The settings that the user chose; one field per flag of `genesis demo`."""
 
     device: str = "cpu"
     steps: int = 600
@@ -39,7 +39,7 @@ class TrainingStep:
 
 @dataclass(frozen=True)
 class Bars:
-    """What the model has to beat, in nats per byte, on the validation split.
+    """The losses that the model has to beat, in nats per byte, on the validation split.
 
     Attributes:
         entropy: of its own bigrams: no bigram model can be better. This is the bar.

@@ -128,7 +128,7 @@ def _kernel_table(kernels: Sequence[KernelRow]) -> str:
 
 
 def _on_a_gpu(also: Beside | None) -> list[str]:
-    """What CUDA would run for the same step: kernels with reasons, memory, one of them as text."""
+    """The CUDA plan of the same step: kernels with reasons, memory, one of them as text."""
     if also is None:
         return []
     if also.program is None:

@@ -83,7 +83,7 @@ def train(model: Any, data: Bytes, settings: Settings, after_step: Callable[[Tra
             for (number, rate, _), value in zip(pending, losses, strict=True):
                 after_step(TrainingStep(number, value, rate, speed, now - began))
             pending.clear()
-            last = time.perf_counter()  # what `after_step` does, such as validation, is not training
+            last = time.perf_counter()  # time in `after_step`, such as validation, does not count
 
 
 def make_step(model: Any, optimizer: Any) -> Callable[[Any, Any], Any]:

@@ -1,4 +1,4 @@
-"""Which GPUs there are, what they can do, and which one "cuda" means."""
+"""The GPUs of the machine: how many, what they can do, and which one "cuda" means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many GPUs this process sees; 0 without a driver or without cuda-python."""
+    """The number of GPUs that this process sees; 0 without a driver or without cuda-python."""
     try:
         return driver().device_count()
     except RuntimeError:
@@ -51,14 +51,14 @@ def current_device() -> int:
 
 
 def set_device(device: AnyDevice) -> None:
-    """Let "cuda" mean that GPU from now on. A negative number changes nothing."""
+    """Make "cuda" mean that GPU from now on. A negative number changes nothing."""
     index = device_index(device)
     if index >= 0:
         cuda_stream.set_current_device(index)
 
 
 class device:
-    """Let "cuda" mean that GPU inside a `with` block; None or a negative number changes nothing.
+    """A context inside which "cuda" means that GPU; None or a negative number changes nothing.
 
     >>> with genesis.cuda.device(1): ...    # doctest: +SKIP
     """
@@ -75,19 +75,19 @@ class device:
 
 
 class device_of(device):
-    """Let "cuda" mean the GPU of that tensor inside a `with` block; a CPU tensor changes nothing."""
+    """A context inside which "cuda" means the GPU of that tensor; a CPU tensor changes nothing."""
 
     def __init__(self, tensor: Any):
         super().__init__(tensor.device if tensor.is_cuda else None)
 
 
 def get_device_properties(device: AnyDevice = None) -> DeviceProperties:
-    """What a GPU is: name, compute capability, memory, multiprocessors, caches."""
+    """The properties of a GPU: name, compute capability, memory, multiprocessors, caches."""
     return driver().properties(device_index(device))
 
 
 def get_device_name(device: AnyDevice = None) -> str:
-    """As the driver calls it: "NVIDIA H200"."""
+    """The driver's name of the GPU, such as "NVIDIA H200"."""
     return get_device_properties(device).name
 
 

@@ -1,4 +1,4 @@
-"""How much memory there is, who holds it, and how much this process may take. Sizes are in bytes.
+"""GPU memory: how much there is, who holds it, and how much this process may take. Sizes are in bytes.
 
 What tensors on GPUs show is computed before anything is counted, so that the numbers are those of the tensors that
 there are; if that fails, whoever reads the value is told.
@@ -49,7 +49,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device: AnyDevice = None) -> None:
-    """Let the peaks start from what is held now."""
+    """Start the peaks anew at what is held now."""
     pool = _pool(device)
     if pool is not None:
         pool.reset_peaks()
@@ -101,7 +101,7 @@ def mem_get_info(device: AnyDevice = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: AnyDevice = None) -> None:
-    """Let this process take at most that part of the GPU's memory.
+    """Limit this process to that part of the GPU's memory.
 
     Raises:
         ValueError: the fraction is not in [0, 1].

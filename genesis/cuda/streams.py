@@ -21,7 +21,7 @@ def current_stream(device: AnyDevice = None) -> Stream:
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Let later work go to `stream`, after what is pending; None changes nothing."""
+    """Make later work go to `stream`, after the pending work; None changes nothing."""
     if stream is not None:
         run_pending()
         set_current_stream(stream)
@@ -33,7 +33,7 @@ def default_stream(device: AnyDevice = None) -> Stream:
 
 
 def stream(stream: Stream | None = _OWN) -> _StreamContext:
-    """Let work recorded inside a `with` block go to `stream`; None changes nothing.
+    """A context inside which recorded work goes to `stream`; None changes nothing.
 
     Without an argument it is a stream beside the default one, so that the block's work may overlap with work outside.
     What the block reads is ready when its work starts, and what it makes can be used after it without further ado.

@@ -52,7 +52,7 @@ class CUDATensor(Tensor):
 
 
 def launch_on_our_streams() -> None:
-    """Let `kernel[grid](...)` launch on the current stream of `genesis.cuda`; kernels that are interpreted stay so."""
+    """Make `kernel[grid](...)` launch on the current stream of `genesis.cuda`; kernels that are interpreted stay so."""
     if isinstance(driver(), CudaDriver):
         from triton.runtime.driver import driver as active
         active.set_active(_launcher())
@@ -80,7 +80,7 @@ def _launcher() -> Any:
             driver().use(device)
 
         def get_current_stream(self, device: int) -> int:
-            """Where Genesis works now."""
+            """The device and stream that Genesis works on now."""
             return driver().stream_number(current_stream(device).handle)
 
     return Launcher()

@@ -1,4 +1,4 @@
-"""What vmap makes of each op: the op on operands that have a leading batch dimension.
+"""Batch rules: what vmap makes of each op, on operands that have a leading batch dimension.
 
 A rule is (batch, node, its operands) → the node for all examples, or a tuple of nodes for an op with several results.
 `batch.batched(x)` is an operand with the batch in front, repeated if all examples share it.
@@ -106,7 +106,7 @@ def _rows(batch: Batch, table: Node, axis: int) -> Node:
 
 
 def _places(batch: Batch, index: Node, count: int) -> Node:
-    """Where an example's rows are in `_rows`, given its index into `count` rows."""
+    """The places of an example's rows in `_rows`, given its index into `count` rows."""
     own = cast(batch.batched(index), dtype=int64)
     return own + leaves.iota(shape=own.type.shape, axis=0, dtype=int64, device=own.type.device) * count
 
@@ -121,7 +121,7 @@ def _moved(x: Node, source: int, target: int) -> Node:
 # Convolutions: the batch is more images, or more groups of channels
 
 def _convolution(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    """With one weight the batch is more images, with weights of its own it is more groups of channels."""
+    """Convolve: with one weight the batch is more images, with a weight for each example more groups of channels."""
     x, weight, *bias = operands
     if batch.is_batched(weight):
         how = {**node.attributes, "groups": node["groups"] * batch.size}
@@ -204,4 +204,4 @@ RULES: dict[Op, Rule] = {
     control.alias: _marker, control.stop_gradient: _stopped, control.overwritten: _same, recompute.enter: _marker,
     recompute.leave: _results,
 }
-"""By the op, before `BY_KIND`."""
+"""Rules of single ops, which go before those in `BY_KIND`."""

@@ -57,11 +57,11 @@ class Batch:
         return [self.batched(node) for node in nodes]
 
     def depends(self, node: Node) -> bool:
-        """Does a recorded node come from an example?"""
+        """Whether a recorded node comes from an example."""
         return any(x in self._batched for x in topological([node]))
 
     def is_batched(self, node: Node) -> bool:
-        """Does it differ between examples?"""
+        """Whether the node differs between examples."""
         return node in self._batched
 
     def batched(self, node: Node) -> Node:
@@ -143,7 +143,7 @@ class _OfAll(Boundary):
 
     @property
     def holds_values(self) -> bool:
-        """As that of one example."""
+        """Whether the boundary of one example keeps values."""
         return self._boundary.holds_values
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:

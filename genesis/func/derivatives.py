@@ -21,7 +21,7 @@ Argnums = int | Sequence[int]
 
 
 class _Inputs:
-    """What a function is differentiated by: the tensors in its arguments at some positions.
+    """The inputs that a function is differentiated by: the tensors in its arguments at some positions.
 
     Attributes:
         args: all arguments, with leaves in place of those tensors.
@@ -174,7 +174,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 class _Tangents:
-    """How a function's results move with its arguments.
+    """The tangents of a function's results, given those of its arguments.
 
     The gradient is linear in the results' weights, and its derivative by those, along the arguments' tangents, is the
     results' tangent: two reverse passes instead of a forward one.

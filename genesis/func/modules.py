@@ -57,7 +57,7 @@ def _merged(dicts: Any) -> dict[str, Any]:
 
 @contextmanager
 def _replaced(module: Module, tensors: dict[str, Any]) -> Iterator[None]:
-    """Inside, the module has these tensors."""
+    """A context inside which the module has these tensors."""
     before: list[tuple[Any, str, Any]] = []
     modules = dict(module.named_modules(remove_duplicate=False))
     try:

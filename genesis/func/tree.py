@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """What is in a nest, in order, and the function that builds the same nest of other values.
+    """The values in a nest, in order, and the function that builds the same nest of other values.
 
     >>> found, build = flatten((1, {"a": [2, 3]}))
     >>> found, build([4, 5, 6])
@@ -25,7 +25,7 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 
 
 def spread(prefix: Any, tree: Any) -> list[Any] | None:
-    """For each value of a nest what a nest of the same form, or of its outer levels alone, says; None if it is another.
+    """For each value of a nest the value of another nest of the same form or of its outer levels; None if neither fits.
 
     >>> spread((0, None), (1, {"a": [2, 3]}))
     [0, None, None]

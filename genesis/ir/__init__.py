@@ -1,4 +1,4 @@
-"""What a program is: types, nodes, graphs, the op registry, and their text form."""
+"""The IR, which says what a program is: types, nodes, graphs, the op registry, and their text form."""
 
 from genesis.ir.graph import Graph, rewrite, topological
 from genesis.ir.node import OPS, Node, Op, literal, located, make, number, op_named

@@ -32,7 +32,7 @@ def not_an_operand(value: Any) -> NotAnOperand:
 
 
 def is_foreign(value: Any) -> bool:
-    """Is it a tensor of torch's or an array of numpy's?"""
+    """Whether a value is a tensor of torch's or an array of numpy's."""
     library = type(value).__module__.partition(".")[0]
     return library in ("torch", "numpy") and hasattr(value, "shape") and hasattr(value, "ndim")
 

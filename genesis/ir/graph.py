@@ -11,7 +11,7 @@ from genesis.ir.node import Node, located, make
 
 @dataclass(frozen=True)
 class Graph:
-    """What a plan computes.
+    """A program: the outputs and updates that a plan computes from inputs and numbers.
 
     Attributes:
         inputs: `input` nodes, in the order in which the plan receives their memory.

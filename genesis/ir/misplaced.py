@@ -1,4 +1,4 @@
-"""Which index is outside: said after a program on the CPU failed, with the op, the value and the user's line.
+"""The index that was out of bounds, found after a program on the CPU failed: its op, value and the user's line.
 
 A call of torch's that finds an index outside says neither which op asked nor where it was recorded, and a plan is
 shared by equal programs of other lines. So nothing is checked as long as all goes well; when a run failed, the nodes
@@ -42,7 +42,7 @@ def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], Any]) -> tu
 
 
 def _allowed(node: Node) -> Range | None:
-    """What the index of the node must be in; None if it takes none."""
+    """The range that the node's index must be in; None if it takes no index."""
     if node.op is row_number:
         return Range(node["size"], node["dim"], negative=True)
     if node.op is scatter_reduce:

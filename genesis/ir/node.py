@@ -195,7 +195,7 @@ class _Entry(weakref.ref):
 
 def _forget(entry: Any) -> None:
     found = _table.pop(entry.key, None)
-    if found is not entry and found is not None:  # of another node, which took the place
+    if found is not entry and found is not None:  # the place is another node's by now
         _table[entry.key] = found
 
 
@@ -302,7 +302,7 @@ def number(value: bool | int | float) -> Node:
 
 
 def _plain(value: Any) -> bool | int | float:
-    """What derives from a Python number, or a numpy scalar, as a Python number."""
+    """The Python number of a numpy scalar, or of an object whose class derives from a number's."""
     from genesis.ir.errors import not_an_operand
     from genesis.ir.numbers import as_number
     found = as_number(value)

@@ -35,7 +35,7 @@ def as_number(x: Any) -> Number | None:
     """
     if x.__class__ in PLAIN:
         return x  # type: ignore[return-value]
-    numpy = sys.modules.get("numpy")  # who has a numpy scalar has loaded it
+    numpy = sys.modules.get("numpy")  # whoever has a numpy scalar has loaded numpy
     if numpy is not None and isinstance(x, numpy.generic):
         if isinstance(x, numpy.floating):
             return float(x)  # a longdouble's item is a longdouble

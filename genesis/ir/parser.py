@@ -1,4 +1,4 @@
-"""From a graph's text back to the graph. The grammar is in `printer.py`.
+"""The parser, which makes the graph of its text. The grammar is in `printer.py`.
 
 Building goes through `make`, so the nodes are the very ones that were printed, types are inferred
 again, and a type in the text that is not the inferred one is an error.
@@ -60,7 +60,7 @@ class _Reader:
     def __init__(self, text: str):
         self.text = text
         self.kind, self.value, self.start, self.end = "", "", 0, 0
-        self.consumed = 0  # where the token before the current one ends
+        self.consumed = 0  # the position at which the token before the current one ends
         self.advance()
 
     def advance(self) -> str:

@@ -1,4 +1,4 @@
-"""Where a value is while a plan runs: what memory planning decides and the runtime looks up."""
+"""Places: where values are while a plan runs. Memory planning decides them, and the runtime looks them up."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from genesis.ir.types import TensorType
 
 MemoryRef = tuple[str, int]
-"""What a place is in: its `where` and, of an input or output, its index. The others are one memory each."""
+"""The memory that a place is in: its `where` and, for an input or output, its index. The others are one memory each."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value lives while a plan runs.
+    """The place where a value is while a plan runs.
 
     `where` is "input" (the index-th memory that the caller passes), "output" (the index-th that
     the run allocates and returns), "arena" (at byte `offset`), "errors" (the GPU's word for the first check
@@ -27,6 +27,6 @@ class Place:
 
 
 def memory_of(place: Place) -> MemoryRef:
-    """What the place is in. Places in different memories never overlap."""
+    """The memory that the place is in. Places in different memories never overlap."""
     where = place.where
     return where, place.index if where == "input" or where == "output" else 0

@@ -1,4 +1,4 @@
-"""Where in the user's program an op was recorded.
+"""Sources: the line of the user's program where an op was recorded.
 
 A location is kept as (code object, instruction offset): two attribute reads when an op is
 recorded, turned into file, line and function only when somebody looks.

@@ -1,4 +1,4 @@
-"""What was probably meant by a name that does not exist."""
+"""Suggestions: the name that was probably meant by one that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 OTHER_WORDS: Final = {"gpu": "cuda", "nvidia": "cuda", "learning_rate": "lr", "axis": "dim", "keepdims": "keepdim",
                       "momentum_decay": "momentum", "l2": "weight_decay", "inplace_": "inplace"}
-"""Words of other libraries that no spelling leads to."""
+"""Other libraries' words → ours, where no similar spelling leads there."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -48,7 +48,7 @@ def suggesting(module: str) -> Callable[[str], Any]:
 
 
 def public_names(module: str) -> list[str]:
-    """What a module has that is no detail of its own."""
+    """The names that a module offers to its users."""
     return [name for name in dir(sys.modules[module]) if not name.startswith("_")]
 
 

@@ -1,4 +1,4 @@
-"""What a value in a program is: its dtype, its device, its shape.
+"""Types of values in a program: dtype, device, shape.
 
 `DType`, `Device` and `TensorType` objects are interned, so two equal ones are one object and
 comparing or hashing them costs a pointer comparison. That is what makes recording cheap.
@@ -124,7 +124,7 @@ _kinds: dict[str, DeviceKind] = {"cpu": DeviceKind("cpu", False), "cuda": Device
 
 
 def add_device_kind(kind: DeviceKind) -> None:
-    """Let `Device(kind.name)` be a device."""
+    """Make `Device(kind.name)` a device."""
     _kinds[kind.name] = kind
 
 
@@ -138,7 +138,7 @@ def device_types() -> tuple[str, ...]:
 
 
 def is_device(word: str) -> bool:
-    """Does the word name a device: "cpu", "cuda:1"?"""
+    """Whether the word names a device: "cpu", "cuda:1"."""
     return word.partition(":")[0] in _kinds
 
 
@@ -149,7 +149,7 @@ def _devices_text() -> str:
 
 
 class Device:
-    """Where memory is: `type` is a backend's name ("cpu", "cuda"), `index` the device's number (0 if it has none)."""
+    """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number (0 if it has none)."""
 
     __slots__ = ("index", "type")
     _all: dict[tuple[str, int], Device] = {}

@@ -1,4 +1,4 @@
-"""Which nodes a value needs: a walk over what was recorded that stops at what is in memory."""
+"""The nodes that a value needs: a walk over recorded nodes that stops at those in memory."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SVD(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What `triangular_solve` gives."""
+    """The result of `triangular_solve`."""
 
     solution: Tensor
     cloned_coefficient: Tensor

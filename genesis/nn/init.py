@@ -20,7 +20,7 @@ _GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu":
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much the deviation must grow to make up for what the nonlinearity takes away.
+    """The factor by which the deviation must grow to make up for what the nonlinearity takes away.
 
     Args:
         nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu" or "selu".

@@ -1,2 +1,2 @@
-"""What a user calls, with torch's names and signatures. Each module holds functions and, as a
+"""The functions that users call, with torch's names and signatures. Each module holds functions and, as a
 mixin, the tensor methods that are the same functions."""

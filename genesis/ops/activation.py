@@ -297,7 +297,7 @@ def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
 
 
 class ActivationMethods:
-    """Those of the functions above that tensors have as methods."""
+    """The functions above that tensors have as methods."""
 
     __slots__ = ()
 

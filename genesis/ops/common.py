@@ -26,7 +26,7 @@ _KIND = {bool: "bool", int: "int", float: "float"}
 _RANKS = {bool: 0, int: 1, float: 2}
 
 _TENSOR_FIRST = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmod", "copysign", "clamp", "clamp_min", "clamp_max"})
-"""Ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
+"""Names of ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
 
 Axis = int | Sequence[int] | None
 

@@ -66,55 +66,55 @@ class ConversionMethods(TensorBase):
         return result.clone() if copy and result is self else result
 
     def cpu(self: Any) -> Any:
-        """On the CPU."""
+        """This tensor on the CPU."""
         return self.to(cpu)
 
     def cuda(self: Any, device: Any = None) -> Any:
-        """On the GPU."""
+        """This tensor on the GPU."""
         return self.to("cuda" if device is None else device)
 
     def type_as(self: Any, other: Tensor) -> Any:
-        """In the other tensor's dtype."""
+        """This tensor in the other tensor's dtype."""
         return self.to(other.dtype)
 
     def float(self: Any) -> Any:
-        """In float32."""
+        """This tensor in float32."""
         return self.to(float32)
 
     def double(self: Any) -> Any:
-        """In float64."""
+        """This tensor in float64."""
         return self.to(float64)
 
     def half(self: Any) -> Any:
-        """In float16."""
+        """This tensor in float16."""
         return self.to(float16)
 
     def bfloat16(self: Any) -> Any:
-        """In bfloat16."""
+        """This tensor in bfloat16."""
         return self.to(bfloat16)
 
     def long(self: Any) -> Any:
-        """In int64."""
+        """This tensor in int64."""
         return self.to(int64)
 
     def int(self: Any) -> Any:
-        """In int32."""
+        """This tensor in int32."""
         return self.to(int32)
 
     def short(self: Any) -> Any:
-        """In int16."""
+        """This tensor in int16."""
         return self.to(int16)
 
     def char(self: Any) -> Any:
-        """In int8."""
+        """This tensor in int8."""
         return self.to(int8)
 
     def byte(self: Any) -> Any:
-        """In uint8."""
+        """This tensor in uint8."""
         return self.to(uint8)
 
     def bool(self: Any) -> Any:
-        """In bool."""
+        """This tensor in bool."""
         return self.to(bool_)
 
     def copy_(self: Any, source: Any, non_blocking: Any = False) -> Any:

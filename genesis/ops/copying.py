@@ -27,7 +27,7 @@ def _rebuilt(cls: type, storage: Storage, type: TensorType, part: View | None, r
 
 
 def _attributes(tensor: Any) -> dict[str, Any]:
-    """What the user set on the tensor."""
+    """The attributes that the user set on the tensor."""
     found = dict(getattr(tensor, "__dict__", ()))
     if hasattr(tensor, "name"):
         found["name"] = tensor.name
@@ -63,7 +63,7 @@ class CopyingMethods(TensorBase):
         return _rebuilt, (type(self), self.storage, self.type, self.part, self.requires_grad, _attributes(self))
 
     def __copy__(self: Any) -> Any:
-        """Another tensor over the same memory."""
+        """A new tensor over the same memory."""
         rebuild, arguments = self.__reduce_ex__(4)
         return rebuild(*arguments)
 

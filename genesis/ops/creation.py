@@ -253,7 +253,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, dev
 
 
 def as_laid_out(op: str, made: Tensor, input: Tensor, memory_format: MemoryFormat | None) -> Tensor:
-    """What was just made of the input's shape, with its elements in the input's order, or in the format's."""
+    """A fresh result of the input's shape, with its elements in the input's order, or in the format's."""
     part = input.part
     if memory_format is None and (part is None or not part.turned):
         return made

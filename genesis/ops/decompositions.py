@@ -50,7 +50,7 @@ class SlogDet(NamedTuple):
 
 
 class LstSq(NamedTuple):
-    """What `lstsq` gives."""
+    """The result of `lstsq`."""
 
     solution: Tensor
     residuals: Tensor
@@ -241,7 +241,7 @@ def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, rtol
 
 def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,
                 rtol: float | None = None, out: Tensor | None = None) -> Tensor:
-    """How many singular values are larger than max(atol, rtol · the largest); rtol is max(m, n) · eps by default."""
+    """The number of singular values larger than max(atol, rtol · the largest); rtol is max(m, n) · eps by default."""
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     absolute = tol if tol is not None else atol
     relative: Any = rtol

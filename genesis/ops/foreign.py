@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def is_array(value: Any) -> bool:
-    """Is it a numpy array?"""
-    numpy = sys.modules.get("numpy")  # who has one has loaded it
+    """Whether the value is a numpy array."""
+    numpy = sys.modules.get("numpy")  # whoever has an array has loaded numpy
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
@@ -50,5 +50,5 @@ def reflected(error: NotAnOperand, other: Any, name: str) -> Any:
 
 
 def wrapped(array: Any) -> Tensor:
-    """What a function of numpy's made of a tensor: over the array's memory, unless that is nobody else's."""
+    """The tensor of an array that numpy made of a tensor: over its memory, unless that is nobody else's."""
     return from_host(array, cpu) if array.base is None else from_numpy(array)

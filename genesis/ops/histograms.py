@@ -21,14 +21,14 @@ __all__ = ["histogram", "histogramdd"]
 
 
 class Histogram(NamedTuple):
-    """How much is between the edges."""
+    """The result of `histogram`: how much lies between neighbouring edges."""
 
     hist: Tensor
     bin_edges: Tensor
 
 
 class Histograms(NamedTuple):
-    """How much is in each cell, and the edges of each dimension."""
+    """The result of `histogramdd`: how much lies in each cell, and the edges of each dimension."""
 
     hist: Tensor
     bin_edges: tuple[Tensor, ...]
@@ -36,7 +36,7 @@ class Histograms(NamedTuple):
 
 def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
               density: bool = False) -> Histogram:
-    """How many elements, or how much weight, lies between neighbouring edges. The last edge belongs to its bin.
+    """The number of elements, or their weight, between neighbouring edges. The last edge belongs to its bin.
 
     Args:
         input: floating point, any shape.
@@ -58,7 +58,7 @@ def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | Non
 
 def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
                 density: bool = False) -> Histograms:
-    """How many points lie in each cell of a grid.
+    """The number of points in each cell of a grid.
 
     Args:
         input: (..., dimensions): points, floating point.

@@ -1,4 +1,4 @@
-"""What `x[...]` means: a key becomes a plan, which `genesis.ops.indexing` carries out.
+"""Index plans, the meaning of `x[...]`: a key becomes a plan, which `genesis.ops.indexing` carries out.
 
 Ints, slices, None and Ellipsis select a part of the memory: a view. Integer tensors (also lists and arrays, and
 boolean masks, whose true positions they are) select elements one by one: the dimensions that they index are brought
@@ -30,7 +30,7 @@ __all__ = ["IndexKind", "IndexPlan", "index_plan"]
 
 
 class IndexKind(Enum):
-    """How an indexing expression runs."""
+    """The ways in which an indexing expression can run."""
 
     VIEW = "view"  # read: the result shows a part of the same memory
     GATHER = "gather"  # read: elements are copied from where integer tensors say
@@ -41,7 +41,7 @@ class IndexKind(Enum):
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What an indexing expression does.
+    """The plan of an indexing expression.
 
     Attributes:
         kind: how it runs.

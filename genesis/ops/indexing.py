@@ -61,13 +61,13 @@ def getitem(input: Tensor, key: Any) -> Tensor:
 
 
 def _masks_rows(input: Tensor, mask: TensorBase) -> bool:
-    """Is the mask one of the first dimensions, on the same device? Any other is planned, or refused there."""
+    """Whether the mask is one of the first dimensions, on the same device; any other goes through a plan."""
     shape = mask.type.shape
     return bool(shape) and shape == input.type.shape[:len(shape)] and mask.type.device is input.type.device
 
 
 def _picks_rows(input: Tensor, key: Any) -> bool:
-    """Is the key one tensor of row numbers on the same device, the commonest after ints and slices?"""
+    """Whether the key is one tensor of row numbers on the same device, the commonest after ints and slices."""
     return (isinstance(key, TensorBase) and key.type.dtype in (int64, int32) and key.type.ndim > 0
             and input.type.ndim > 0 and key.type.device is input.type.device)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def shows(tensor: Any, like: Any) -> Any:
-    """Let the tensor show what another one does.
+    """Make the tensor show what another one shows.
 
     Raises:
         RuntimeError: it is a leaf that requires grad, whose gradient would no longer fit it.
@@ -73,7 +73,7 @@ class InplaceViewMethods(TensorBase):
         return shows(self, source)
 
     def resize_(self: Any, *sizes: Any) -> Tensor:
-        """Another shape: the first elements of the same memory, or of a larger copy of it with zeros behind.
+        """Change the shape: the tensor shows the first elements of its memory, or of a larger copy with zeros behind.
 
         Raises:
             RuntimeError: it requires grad.

@@ -157,7 +157,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
 
 
 def _received(ext_tensor: Any, copy: bool | None) -> Tensor:
-    """What another library hands out."""
+    """The memory that another library hands out."""
     from genesis.runtime import dlpack
     capsule = ext_tensor
     if hasattr(ext_tensor, "__dlpack__"):
@@ -166,7 +166,7 @@ def _received(ext_tensor: Any, copy: bool | None) -> Tensor:
             stream = our_stream(Device("cuda", ext_tensor.__dlpack_device__()[1]))
         try:
             capsule = ext_tensor.__dlpack__(stream=stream, max_version=dlpack.VERSION)
-        except TypeError:  # it is older than versions are
+        except TypeError:  # a library from before there were versions
             capsule = ext_tensor.__dlpack__(stream=stream)
     given = dlpack.take_in(capsule)
     found = None if given.read_only or min(given.strides, default=0) < 0 else _over_described(given)
@@ -189,7 +189,7 @@ def _over_described(given: Described) -> Tensor | None:
     from genesis.runtime.cuda.foreign import LEGACY_STREAM, ForeignStorage, ForeignStream
     count = 0 if 0 in given.shape else 1 + sum((n - 1) * s for n, s in zip(given.shape, given.strides, strict=True))
     memory = ForeignStorage(given.address, count * given.dtype.itemsize, given.device, given.owner)
-    # Who hands memory out does not say on which stream it goes on using it: the default one is likely.
+    # A library does not say on which stream it goes on using its memory: the default one is likely.
     return over_memory(memory, given.shape, given.strides, given.dtype, given.device, memory,
                        ForeignStream(given.device, LEGACY_STREAM))
 

@@ -1,4 +1,4 @@
-"""What dtypes can hold: `finfo`, `iinfo`, `can_cast`."""
+"""The limits of dtypes: `finfo`, `iinfo`, `can_cast`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["frexp"]
 
 
 class MantissaExponent(NamedTuple):
-    """What `frexp` gives."""
+    """The result of `frexp`."""
 
     mantissa: Tensor
     exponent: Tensor

@@ -1,4 +1,4 @@
-"""What kind of tensor this is. Those that torch has for other kinds (sparse, quantized, ...) are all False."""
+"""Queries of a tensor's kind. Those about kinds that only torch has (sparse, quantized, ...) are all False."""
 
 from __future__ import annotations
 

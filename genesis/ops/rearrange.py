@@ -203,7 +203,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
 
 def _cut(index: int, size: int) -> int:
-    """Where an index cuts, as a slice takes it."""
+    """The place where an index cuts, as a slice takes it."""
     return min(max(index + size if index < 0 else index, 0), size)
 
 

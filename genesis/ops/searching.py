@@ -1,4 +1,4 @@
-"""Where things are: places in sorted sequences, positions of elements that are not 0, elements that a mask keeps.
+"""Searches: places in sorted sequences, positions of elements that are not 0, elements that a mask keeps.
 
 A result whose shape depends on the data is made in two steps: how long it is, is counted and read, which waits for the
 device once; then it is recorded with that length, like any other op.
@@ -28,7 +28,7 @@ __all__ = ["argwhere", "bucketize", "masked_select", "nonzero", "repeat_interlea
 
 def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False,
                  side: str | None = None, sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """Where values belong in sorted rows, so that these stay sorted.
+    """The places of values in sorted rows, so that these stay sorted.
 
     Args:
         sorted_sequence: sorted along the last dimension; one row, or one for each line of the input.
@@ -88,7 +88,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
 
 
 def counted(mask: Tensor) -> int:
-    """How many elements are not 0. Waits for the device."""
+    """The number of elements that are not 0."""
     return int(mask.count_nonzero().item())  # type: ignore[attr-defined]
 
 

@@ -77,7 +77,7 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
 
 
 def _changes(values: Any) -> Any:
-    """Where a sorted vector has another element than before."""
+    """A mask of the places where a sorted vector has another element than before."""
     size = values.type.numel
     return _with_first(values[1:] != values[:-1]) if size else values.to(bool_)
 
@@ -88,7 +88,7 @@ def _with_first(changed: Any) -> Any:
 
 
 def _groups(starts: Any) -> tuple[Any, Any, Any]:
-    """Of a vector that says where groups of neighbours start: these places, each element's group, sizes of groups."""
+    """Given where groups of neighbours start in a vector: these places, each element's group, the groups' sizes."""
     from genesis.ops.shape import cat
     found, = starts.nonzero(as_tuple=True)
     ends = cat((found[1:], found.new_full((min(found.type.numel, 1),), starts.type.numel)))
@@ -182,7 +182,7 @@ def _among(values: Any, tests: Any) -> Any:
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of the numbers 0, 1, 2, … occurs, or the sum of its weights. Reads the largest.
+    """The count of each of the numbers 0, 1, 2, … or the sum of its weights. The largest number is read.
 
     Args:
         input: a vector of integers ≥ 0.
@@ -220,7 +220,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None) -> Tensor:
-    """How many elements lie in each of `bins` equal parts of [min, max]; those outside count nowhere.
+    """The number of elements in each of `bins` equal parts of [min, max]; those outside count nowhere.
 
     Args:
         input: floating-point.

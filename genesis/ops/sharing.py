@@ -33,7 +33,7 @@ class UntypedStorage:
         return _pinned_memory(self._tensor).ptr
 
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """The number of bytes of the memory."""
         return self._tensor.storage.type.nbytes
 
     size = __len__ = nbytes
@@ -60,7 +60,7 @@ def _pinned_memory(tensor: Any) -> Any:
                       hint="copy the tensor with .cpu()")
     if tensor.is_cuda:
         memory.pinned = True
-        shadow_weights.overwritten((memory,))  # from now on others may write there
+        shadow_weights.overwritten((memory,))  # others may write to the memory from now on
     return memory
 
 
@@ -146,7 +146,7 @@ class SharingMethods(TensorBase):
         return array.copy() if copy and self.is_cpu else array
 
     def __array_wrap__(self: Any, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
-        """What a function of numpy's made of this tensor, as a tensor: `numpy.sin(x)` is one.
+        """The tensor of an array that a numpy function made of this tensor: `numpy.sin(x)` is one.
 
         >>> import genesis, numpy
         >>> numpy.sin(genesis.zeros(2))

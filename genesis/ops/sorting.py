@@ -22,7 +22,7 @@ __all__ = ["argsort", "msort", "sort", "topk"]
 
 
 def _alone(input: Tensor) -> ValuesIndices:
-    """What ranks a 0-d tensor gives."""
+    """The ranks of a 0-d tensor's one element."""
     return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
 
 

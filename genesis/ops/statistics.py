@@ -125,7 +125,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, d
 
 
 def _areas(name: str, y: Tensor, x: Tensor | None, dx: float, axis: int) -> Any:
-    """Of each trapezoid: half the sum of neighbours, times their distance."""
+    """The area of each trapezoid: half the sum of neighbours, times their distance."""
     size = y.type.shape[axis]
     if y.type.dtype is bool_:
         raise failure(name, "received a bool input for x or y, but bool is not supported", [("y", y)])

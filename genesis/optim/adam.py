@@ -71,7 +71,7 @@ class Adam(Optimizer):
             options["decoupled_weight_decay"] = self.decoupled
 
     def kind(self, parameter: Tensor) -> int:
-        """How many steps it has made: bias correction depends on it."""
+        """The number of steps that a parameter has made: bias correction depends on it."""
         steps: int = self.state[parameter]["step"]
         return steps
 

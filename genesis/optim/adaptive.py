@@ -197,7 +197,7 @@ class Rprop(ComposedOptimizer):
 
 
 class _Moments(ComposedOptimizer):
-    """What Adam's relatives share: options, and their checks."""
+    """The base of Adam's relatives: their options, and checks of these."""
 
     def __init__(self, params: Iterable[Any], lr: float, betas: tuple[float, float], eps: float, weight_decay: float,
                  **more: Any):

@@ -21,14 +21,14 @@ State = dict[str, Any]
 
 
 class ComposedOptimizer(Optimizer):
-    """What these optimizers share. A subclass names its state, its numbers and its rule."""
+    """The base of these optimizers. A subclass names its state, its numbers and its rule."""
 
     def tensors(self, group: Group) -> tuple[str, ...]:
         """The names of the state that is a tensor like the parameter, 0 at first."""
         raise NotImplementedError
 
     def numbers(self, group: Group, step: int) -> tuple[float, ...]:
-        """What the rule needs to know at this step, counted from 1."""
+        """The numbers that the rule needs at this step, counted from 1."""
         raise NotImplementedError
 
     def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
@@ -42,7 +42,7 @@ class ComposedOptimizer(Optimizer):
                               for name in self.tensors(group)}}
 
     def kind(self, parameter: Tensor) -> int:
-        """How many steps it has made."""
+        """The number of steps that a parameter has made."""
         steps: int = self.state[parameter]["step"]
         return steps
 

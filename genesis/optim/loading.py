@@ -32,7 +32,7 @@ STEP = "step"
 
 @dataclass
 class _Entry:
-    """What the state of a parameter will hold under a name.
+    """The value that a parameter's state will hold under a name.
 
     Attributes:
         value: the new value; a tensor of the type that the state wants.
@@ -108,7 +108,7 @@ def _group(optimizer: Optimizer, own: Group, saved: Mapping[str, Any]) -> Group:
         if name in options:
             if not _alike(options[name], default):
                 raise _refused(optimizer, f"option {name!r} is {options[name]!r}; expected one like {default!r}")
-        elif default is None or isinstance(default, bool):  # as torch: files from before the option was there
+        elif default is None or isinstance(default, bool):  # as torch: older files lack the option
             options[name] = default
         else:
             raise _refused(optimizer, f"a parameter group has no option {name!r}")
@@ -132,7 +132,7 @@ def _alike(value: Any, default: Any) -> bool:
 # States
 
 def _states(optimizer: Optimizer, saved: Mapping[str, Any], groups: Sequence[Group]) -> dict[Any, dict[Any, _Entry]]:
-    """For each parameter what its state will be. State that belongs to no parameter is kept as it is, as in torch."""
+    """The new state of each parameter. State that belongs to no parameter is kept as it is, as in torch."""
     if not isinstance(saved["state"], Mapping):
         raise _refused(optimizer, "its 'state' is no dictionary")
     number_of = chain.from_iterable(group["params"] for group in saved["param_groups"])
@@ -211,7 +211,7 @@ def _foreign(value: Any, name: Any, parameter: Tensor) -> Any:
 
 
 def _entries(values: State, present: Mapping[Any, Any]) -> dict[Any, _Entry]:
-    """Which of the present tensors each value goes into; a copy of its own where there is none for it."""
+    """The present tensor that each value goes into; a copy of its own where there is none for it."""
     found = {}
     for name, value in values.items():
         old = present.get(name)

@@ -33,7 +33,7 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """What all optimizers share. A subclass overrides `step`, as in torch, or `initial_state` and `update`.
+    """The base of all optimizers. A subclass overrides `step`, as in torch, or `initial_state` and `update`.
 
     >>> import genesis
     >>> class Plain(Optimizer):
@@ -90,21 +90,21 @@ class Optimizer:
         if "step" in vars(cls):
             cls.step = _ending(vars(cls)["step"])  # type: ignore[method-assign]
 
-    # What a subclass defines
+    # The part that a subclass defines
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """The state of a parameter that has not been stepped."""
         return {}
 
     def kind(self, parameter: Tensor) -> Hashable:
-        """What, beside dtype and device, parameters must share to be updated by one op."""
+        """The properties, beside dtype and device, that parameters must share to be updated by one op."""
         return None
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """Record the update of these parameters, which share dtype, device and kind."""
         raise NotImplementedError(f"{type(self).__name__} has no step(): override step, as for torch, or update")
 
-    # What a user calls
+    # The part that users call
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, and end the step: forward, backward and
@@ -269,7 +269,7 @@ class Optimizer:
 
 
 def _layers(parameters: Sequence[Tensor]) -> list[int]:
-    """For each parameter how many before it may share elements with it: these are updated before, by other ops.
+    """For each parameter the number of earlier ones that may share elements with it, which other ops update before.
 
     Tensors that were made of one numpy array have storages of their own: there the addresses count.
     """

@@ -14,7 +14,7 @@ from genesis.ops.trigonometry import sinc
 from genesis.special.upcast import in_float64
 
 FAR = 30.0
-"""From here on the asymptotic series, whose terms fall below 1e-16."""
+"""The argument from which on the asymptotic series is used, whose terms fall below 1e-16 there."""
 
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:

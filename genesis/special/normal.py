@@ -14,7 +14,7 @@ from genesis.ops.special import erfc, erfinv
 from genesis.special.upcast import Operand, in_float64
 
 FAR = 20.0
-"""From here on erfcx is its asymptotic series, whose terms fall below 1e-16."""
+"""The argument from which on erfcx is its asymptotic series, whose terms fall below 1e-16 there."""
 
 
 def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is useful around training: saving and loading, checkpointing of activations."""
+"""Tools around training: saving and loading, checkpointing of activations."""
 
 from genesis.utils.serialization import load, save
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 ENDING: Final = ".genesis-save"
-"""How names of files end that are being written."""
+"""The ending of names of files that are being written."""
 
 LONGEST_NAME: Final = 200
 """Bytes of a name that is repeated in the name of what is written beside it; file systems allow 255 in all."""
@@ -111,14 +111,14 @@ def _remove_abandoned(target: Path) -> None:
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(target.parent / name)
-        except OSError:  # it is being written, or was removed meanwhile
+        except OSError:  # the file is being written, or was removed meanwhile
             continue
         finally:
             os.close(handle)
 
 
 def _start(target: Path) -> str:
-    """How the names of what is written beside a file begin."""
+    """The start of the names of temporary files beside a file."""
     name = target.name
     if len(os.fsencode(name)) > LONGEST_NAME:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]

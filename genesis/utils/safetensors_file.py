@@ -26,7 +26,7 @@ LONGEST_HEADER: Final = 100_000_000
 """Bytes of the longest header that readers of the format accept."""
 
 MOST_DIMENSIONS: Final = 32
-"""Of a tensor; numpy before 2.0 has no more."""
+"""The most dimensions of a tensor; numpy before 2.0 has no more."""
 
 DTYPES: Final = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
                  "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
@@ -122,7 +122,7 @@ def _header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
 
 
 def parse(text: str) -> Any:
-    """What JSON says, in which no object has a name twice.
+    """The value of a JSON text in which no object has a name twice.
 
     Raises:
         Damaged: it is none.
@@ -147,7 +147,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _stored(name: str, entry: Any) -> Stored:
-    """What the header says of a tensor."""
+    """The header's entry of a tensor."""
     parts: list[Any] = [None] * 3
     if isinstance(entry, dict):
         parts = [entry.get(part) for part in ("dtype", "shape", "data_offsets")]
@@ -180,7 +180,7 @@ def _check_layout(stored: Sequence[Stored], size: int) -> None:
 
 
 def _fill(file: BinaryIO, into: memoryview) -> int:
-    """How many bytes there were."""
+    """The number of bytes that were read."""
     done = 0
     while done < len(into):
         count = file.readinto(into[done:])  # type: ignore[attr-defined]

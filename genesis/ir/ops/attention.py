@@ -39,7 +39,7 @@ def check_operands(q: TensorType, k: TensorType, v: TensorType, *mask: TensorTyp
 
 
 def group_size(q: TensorType, k: TensorType) -> int:
-    """How many query heads share a key head."""
+    """The number of query heads that share a key head."""
     return q.shape[-3] // k.shape[-3] if q.ndim > 2 and k.shape[-3] else 1
 
 

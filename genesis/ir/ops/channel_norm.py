@@ -136,7 +136,7 @@ def _group_vjp(g: Node, x: Node, *affine_and_y: Node, groups: int, eps: float) -
 
 
 def _group_backward(g: Node, x: Node, *weight: Node, groups: int, eps: float) -> tuple[Node, ...]:
-    """As of batch norm, over groups."""
+    """The gradients, as of batch norm, over groups."""
     normalized, inverse = _normalized(x, groups, eps)
     wg = upcast(g)
     h = wg * _of_channel(weight[0], x) if weight else wg

@@ -64,7 +64,7 @@ def _check(index: Node, allowed: Range, op: Op, source: Any) -> Node:
 
 
 def _counts_up_to(index: Node, size: int) -> bool:
-    """Is it `arange(n)`, or a part of it, with n ≤ size?"""
+    """Whether the index is `arange(n)`, or a part of it, with n ≤ size."""
     while index.op.name in ("reshape", "permute", "expand", "slice"):
         index = index.inputs[0]
     if index.op is not leaves.iota:

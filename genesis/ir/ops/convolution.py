@@ -27,7 +27,7 @@ Ints = tuple[int, ...]
 
 
 def spread_window(size: int, dilation: int) -> int:
-    """How many elements a window of `size` taps reaches over.
+    """The number of elements that a window of `size` taps reaches over.
 
     >>> spread_window(3, 2)
     5

@@ -79,7 +79,7 @@ def _col2im_value(columns: Any, sizes: Ints, window: Ints, stride: Ints, padding
 
 
 def _seen(window: Ints, sizes: Ints, stride: Ints, dilation: Ints) -> list[tuple[slice, ...]]:
-    """What each tap sees of the padded input, in all windows."""
+    """The elements of the padded input that each tap sees, in all windows."""
     return [tuple(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in zip(
         tap, dilation, sizes, stride, strict=True)) for tap in np.ndindex(*window)]
 

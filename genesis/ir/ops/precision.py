@@ -1,4 +1,4 @@
-"""In which dtype a composite computes: float16 and bfloat16 are upcast to float32 and rounded once."""
+"""The dtype in which a composite computes: float16 and bfloat16 are upcast to float32 and rounded once."""
 
 from __future__ import annotations
 

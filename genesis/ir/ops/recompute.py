@@ -1,4 +1,4 @@
-"""What is computed a second time instead of being kept: the barrier, and the boundaries of a checkpointed region.
+"""Recomputation of values that are not kept: the barrier, and the boundaries of a checkpointed region.
 
 A region's values come in through `enter` and go out through `leave`. Differentiating `leave` builds the region
 again over `recompute`d entries (`passes/graph/autodiff.py`); `passes/remat/remat.py` uses the same barrier on its own

@@ -1,4 +1,4 @@
-"""Which row an index means: negative ones count from the end, and those outside are the user's error."""
+"""Row numbers that indices mean: negative ones count from the end, and those outside are the user's error."""
 
 from __future__ import annotations
 

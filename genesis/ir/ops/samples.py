@@ -1,4 +1,4 @@
-"""What the registry-driven tests feed an op: typed generators, written next to the op.
+"""Samples that the registry-driven tests feed an op: typed generators, written next to the op.
 
     tanh = _op("tanh", ..., samples=each(reals(-4, 4)), reference=lambda x: np.tanh(x))
     take = Op("take", ..., samples=cases(case(reals().of(5, 3), integers(0, 5).of(2, 2), axis=0)), ...)

@@ -110,7 +110,7 @@ def _counts(base: Node, index: Node, axis: int, of: Node, start: Node) -> Node:
 
 
 def _reached(base: Node, index: Node, axis: int) -> Node:
-    """How many elements meet at each place."""
+    """The number of elements that meet at each place."""
     return _counts(base, index, axis, full(index.type.shape, 1, base.type.dtype, base.type.device), zeros_like(base))
 
 

@@ -180,7 +180,7 @@ IF_ALLOWED: Final = {float32, float64}
 
 
 def _any_order(dtype: DType) -> bool:
-    """May rows of this dtype be added up in any order?"""
+    """Whether rows of this dtype may be added up in any order."""
     return dtype in IN_ANY_ORDER or (dtype in IF_ALLOWED and not config.deterministic)
 
 

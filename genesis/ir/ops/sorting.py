@@ -59,7 +59,7 @@ WIDE_TILE: Final = 4096
 """The longest row that one program sorts in words of 64 bits: dtypes of 32 bits."""
 
 RUN: Final = 1024
-"""How many elements of a longer row are sorted at a time, to be merged."""
+"""Elements of a longer row that are sorted at a time, to be merged."""
 
 MOST_RUNS: Final = 16
 """The most runs that are merged; a row of more is sorted digit by digit."""

@@ -20,7 +20,7 @@ CUBIC = -0.75
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-    """Where each place of the result lies in the input, for an affine map of each image.
+    """The grid of places in the input, one for each place of the result, for an affine map of each image.
 
     Args:
         theta: (batch, 2, 3), or (batch, 3, 4) for volumes.
@@ -123,7 +123,7 @@ class _Axis:
         self.size, self.padding, self.align = size, padding, align
 
     def element(self, place: Tensor) -> Tensor:
-        """From [-1, 1] to elements."""
+        """Coordinates in elements, given coordinates from [-1, 1]."""
         return (place + 1) * ((self.size - 1) / 2) if self.align else ((place + 1) * self.size - 1) / 2
 
     def inside(self, at: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
 
 SATURATION = 1.7580993408473766
-"""Where selu ends on the left: scale · alpha, without its sign."""
+"""The limit of selu on the left, without its sign: scale · alpha."""
 
 
 def _drops(op: str, p: float, training: bool) -> bool:

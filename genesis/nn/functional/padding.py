@@ -11,7 +11,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ops.shape import apart, cat, flip, narrow
 
-Border = Callable[[Tensor, int, int, bool], Tensor]
+EdgeRule = Callable[[Tensor, int, int, bool], Tensor]
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
@@ -50,7 +50,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if value is not None and value != 0:
         raise failure("pad", f"Padding mode {mode!r} doesn't take in value argument", [("input", input)],
                       error=ValueError)
-    if mode not in _BORDERS or rank - len(pairs) not in (1, 2) or len(pairs) > 3:
+    if mode not in _EDGE_RULES or rank - len(pairs) not in (1, 2) or len(pairs) > 3:
         raise failure("pad", f"mode {mode!r} cannot pad {len(pairs)} of {rank} dimensions", [("input", input)],
                       hint="'reflect', 'replicate' and 'circular' pad the last 1 to 3 dimensions of an input with one "
                       "or two more", error=NotImplementedError)
@@ -90,7 +90,7 @@ def _by_axis(pairs: list[tuple[int, int, int]], rank: int, position: int) -> lis
 
 
 def _with_border(input: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    size, border = input.type.shape[axis], _BORDERS[mode]
+    size, border = input.type.shape[axis], _EDGE_RULES[mode]
     most = {"reflect": size - 1, "circular": size}.get(mode)
     if (most is not None and max(before, after) > most) or (size == 0 and max(before, after) > 0):
         raise failure("pad", f"a {mode} border of ({before}, {after}) is wider than dimension {axis} of size {size} "
@@ -99,7 +99,7 @@ def _with_border(input: Tensor, axis: int, before: int, after: int, mode: str) -
         return narrow(input, axis, 0, 0)
     first, last = max(0, -before), size - max(0, -after)
     middle = input if (first, last) == (0, size) else narrow(input, axis, first, last - first)
-    source = middle if mode == "circular" else input  # what is cut off first does not come round, as in torch
+    source = middle if mode == "circular" else input  # cut elements do not come round, as in torch
     parts = [border(source, axis, before, True)] if before > 0 else []
     parts += [middle, *([border(source, axis, after, False)] if after > 0 else [])]
     return cat(parts, axis) if len(parts) > 1 else middle
@@ -121,4 +121,4 @@ def _circular(x: Tensor, axis: int, count: int, front: bool) -> Tensor:
     return narrow(x, axis, x.type.shape[axis] - count if front else 0, count)
 
 
-_BORDERS: dict[str, Border] = {"reflect": _reflect, "replicate": _replicate, "circular": _circular}
+_EDGE_RULES: dict[str, EdgeRule] = {"reflect": _reflect, "replicate": _replicate, "circular": _circular}

@@ -354,7 +354,7 @@ class PReLU(Module):
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
-        """How many slopes."""
+        """The number of slopes."""
         return f"num_parameters={self.num_parameters}"
 
 

@@ -19,7 +19,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
-    """What all layers share: sizes, parameters, their first values. `dimensions` are the spatial ones."""
+    """The base of all convolution layers: sizes, parameters, their first values. `dimensions` are the spatial ones."""
 
     dimensions: ClassVar[int]
     transposed: ClassVar[bool] = False

@@ -130,5 +130,5 @@ class ChannelShuffle(Module):
         return F.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
-        """How many groups."""
+        """The number of groups."""
         return f"groups={self.groups}"

@@ -54,7 +54,7 @@ class Module(Tree):
         """Nothing is left to do."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """Compute the module's result; subclasses define it."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -210,7 +210,7 @@ class Module(Tree):
     # Printing
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses of `repr`; subclasses define it."""
+        """The text between the parentheses of `repr`; subclasses define it."""
         return ""
 
     def _get_name(self) -> str:

@@ -194,7 +194,7 @@ class _AdaptiveMaxPool(Module):
         self.output_size, self.return_indices = output_size, return_indices
 
     def extra_repr(self) -> str:
-        """How many windows."""
+        """The number of windows."""
         return f"output_size={self.output_size}"
 
 
@@ -228,7 +228,7 @@ class _AdaptiveAvgPool(Module):
         self.output_size = output_size
 
     def extra_repr(self) -> str:
-        """How many windows."""
+        """The number of windows."""
         return f"output_size={self.output_size}"
 
 

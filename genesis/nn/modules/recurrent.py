@@ -51,7 +51,7 @@ def initialize(module: Module, hidden_size: int) -> None:
 
 
 class RNNCellBase(Module):
-    """What the cells share: four parameters, and zeros for a state that is not given."""
+    """The base of the cells: four parameters, and zeros for a state that is not given."""
 
     bias_ih: Parameter | None
     bias_hh: Parameter | None

@@ -16,7 +16,7 @@ from genesis.ops.shape import cat, stack
 
 
 class RNNBase(Module):
-    """What `RNN`, `LSTM` and `GRU` share.
+    """The base of `RNN`, `LSTM` and `GRU`.
 
     Args:
         mode: one of `GATES`.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` found on one side only."""
+    """The keys that `load_state_dict` found on one side only."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]

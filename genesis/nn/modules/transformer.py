@@ -32,7 +32,7 @@ def _activation(given: str | Activation) -> Activation:
 
 
 class _Layer(Module):
-    """What both kinds of layers have: attention within the sequence, a network at each place, norms, dropout."""
+    """The base of both kinds of layers: attention within the sequence, a network at each place, norms, dropout."""
 
     def _set_up(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str | Activation,
                 eps: float, batch_first: bool, norm_first: bool, bias: bool, crossed: bool, device: Any,

@@ -84,7 +84,7 @@ class Tree:
 
     def __getattr__(self, name: str) -> Any:
         own = self.__dict__
-        if "_modules" in own:  # else somebody looks at an object that `__new__` is still making, or a copy
+        if "_modules" in own:  # an object that `__new__` or a copy is still making has none
             if name in own["_modules"]:
                 return own["_modules"][name]
             if name in own["_parameters"]:
@@ -182,7 +182,7 @@ class Tree:
                 yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
     def modules(self) -> Iterator[Any]:
-        """This module and all below, each once."""
+        """The module and all modules below, each once."""
         return (module for _, module in self.named_modules())
 
     def _named(self, registry: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""What all learning rate schedules have in common."""
+"""The base of all learning rate schedules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LRScheduler:
         self.optimizer, self.last_epoch = optimizer, last_epoch
         for number, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
-                group.setdefault("initial_lr", group["lr"])  # that of a scheduler made before stays
+                group.setdefault("initial_lr", group["lr"])  # the rate of a scheduler made before stays
             elif "initial_lr" not in group:
                 raise KeyError("param 'initial_lr' is not specified in param_groups"
                                f"[{number}] when resuming an optimizer")
@@ -52,7 +52,7 @@ class LRScheduler:
     # States
 
     required: ClassVar[tuple[str, ...]] = ("last_epoch", "base_lrs")
-    """What a state dict must have. Torch's have the formula's own numbers too, some by other names."""
+    """The entries that a state dict must have. Torch's have the formula's own numbers too, some by other names."""
 
     per_group: ClassVar[tuple[str, ...]] = ("base_lrs", "max_lrs", "min_lrs", "base_momentums", "max_momentums")
 
@@ -126,7 +126,7 @@ def _with_parts(scheduler: LRScheduler) -> Iterator[LRScheduler]:
 
 
 def _alike(value: Any, own: Any) -> bool:
-    """Is it a number where there is a number, and so on?"""
+    """Whether a value has the kind of the one that it replaces: a number for a number, and so on."""
     if isinstance(own, str):
         return isinstance(value, str)
     if isinstance(own, list):

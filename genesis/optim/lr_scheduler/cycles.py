@@ -95,7 +95,7 @@ class CyclicLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def height(self, epoch: int) -> float:
-        """How far from base to max at this step, scaled."""
+        """The scaled way from base to max at this step."""
         cycle = math.floor(1 + epoch / self.total)
         place, turn = 1 + epoch / self.total - cycle, self.up / self.total
         rise = place / turn if place <= turn else (place - 1) / (turn - 1)
