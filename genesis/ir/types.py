@@ -149,7 +149,7 @@ def _devices_text() -> str:
 
 
 class Device:
-    """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number (0 if it has none)."""
+    """A place for memory: `type` is a backend's name ("cpu", "cuda"), `index` its device's number, 0 without one."""
 
     __slots__ = ("index", "type")
     _all: dict[tuple[str, int], Device] = {}
