@@ -21,7 +21,8 @@ _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of"
                              "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
 """Names of functions that wait for a value and hold no other content meanwhile."""
 
-_SIGNALS: Final = [int(s) for s in signal.Signals if s not in (signal.SIGKILL, signal.SIGSTOP)]
+_SIGNALS: Final = [int(s) for s in signal.valid_signals() if s not in (signal.SIGKILL, signal.SIGSTOP)]
+"""The signals that a handler can be set for, those between SIGRTMIN and SIGRTMAX too."""
 
 
 def others_record() -> bool:
@@ -43,15 +44,10 @@ def _records(frame: Any) -> bool:
 
 
 def handled() -> bool:
-    """Whether a signal handler of the user's may interrupt this thread."""
+    """Whether a signal handler of the user's may interrupt this thread. Every step on the CPU asks."""
     if threading.get_ident() != threading.main_thread().ident:
         return False
-    return any(map(_calls, map(getsignal, _SIGNALS)))
-
-
-def _calls(handler: Any) -> bool:
-    """Is it a function of the user's, not a number that stands for one of the system's?"""
-    return handler.__class__ is not int and handler is not None and handler is not signal.default_int_handler
+    return any(handler is not signal.default_int_handler for handler in filter(callable, map(getsignal, _SIGNALS)))
 
 
 class Job:
