@@ -38,7 +38,7 @@ def short_read(storage: Storage) -> bool:
     """Compute a value that depends on nothing else that is going on; False, and nothing done, where it does."""
     if not _alone(storage):
         return False
-    node = storage._node
+    node, number = storage._node, storage._queued
     reading = reading_of(storage)
     if reading is None:
         return False
@@ -61,14 +61,14 @@ def short_read(storage: Storage) -> bool:
         node.buffer = cell  # type: ignore[union-attr]
     storage.settle(cell, content=node)
     if storage._node is None:
-        state.pending.pop(id(storage._reference), None)  # so that the next read is alone at first sight
+        state.pending.pop(number, None)  # so that the next read is alone at first sight
     return True
 
 
 def _alone(storage: Storage) -> bool:
     """Is this the only storage with content to compute?"""
     if len(state.pending) == 1:
-        return id(storage._reference) in state.pending
+        return storage._queued in state.pending
     live = live_pending()
     return len(live) == 1 and live[0] is storage
 

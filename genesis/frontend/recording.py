@@ -272,9 +272,8 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     """
     if noted:  # what was read to be written is no operand of the next result
         forget()
-    storage = tensor.storage
-    freed = tensor.leaf == FREED
-    if tensor.leaf is not None and mode.enabled and not freed:
+    storage, leaf = tensor.storage, tensor.leaf
+    if leaf is not None and leaf != FREED and mode.enabled:
         raise _refused(tensor)
     if storage.inference and not mode.inference:
         raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
@@ -282,14 +281,14 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     if node.type is not tensor.type:
         raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
                       hint="use the out-of-place op")
-    if freed and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
+    if leaf == FREED and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
         node = make(control.stop_gradient, (node,))
     detached = tensor.detached
     if detached is not None and not node.needs_grad and detached.history is None and not storage.needs_grad:
         detached = None  # nothing that gradients flow through
     if tensor.part is None and detached is None and not storage.needs_grad:
         if since is not None:
-            return storage.replace(node, *since, later)
+            return storage.replace(node, since[0], since[1], later)
         storage.write(node, later)
         return True
     while True:
@@ -314,8 +313,10 @@ def _refused(tensor: TensorBase) -> Exception:
 
 def content_of(storage: Storage) -> tuple[Node | None, int]:
     """What `Storage.replace` compares with: the content that is read from now on, and how often it was written."""
-    writes = storage.writes
-    return storage.node if storage._outside is None else storage._node, writes
+    content = storage._node
+    if content is None and storage._outside is None:
+        content = storage._leaf()
+    return content, storage.writes
 
 
 def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Node:

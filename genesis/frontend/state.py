@@ -29,10 +29,10 @@ class FrontendState:
     """What the frontend remembers. Of the counts only matters whether they moved.
 
     Attributes:
-        pending: storages whose content may be ahead of their memory, in the order in which they got so. The key is the
-            `id` of the reference: references to storages made at one address, one after the other, hash alike.
-        histories: detached tensors that have a history of their own, which a backward may go through, as in `pending`.
-        differentiable: storages with computed content that a backward may go through, as in `pending`.
+        pending: storages whose content may be ahead of their memory, by a number that grows.
+        differentiable: storages with computed content that a backward may go through, by such a number.
+        histories: detached tensors that have a history of their own, which a backward may go through. The key is the
+            `id` of the reference: references to what was made at one address, one after the other, hash alike.
         volatile: leaves over memory that may change as soon as the user's call returns.
         watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
         crossings: (boundary, number of its output) by the number in the `watch` node of that output

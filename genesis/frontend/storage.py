@@ -13,6 +13,7 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
+from itertools import count
 from operator import lt
 from typing import Any, Final
 
@@ -23,6 +24,13 @@ from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
+
+next_number: Final = count(1).__next__
+"""Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
+new one gets the address of the last, and so its hash."""
+
+FORGET_AFTER: Final = 1 << 16
+"""So many notes apart those of storages that died are forgotten, in a program that computes nothing meanwhile."""
 
 
 class Cell:
@@ -64,10 +72,14 @@ class Storage:
         self.inference = mode.inference
         self.error: BaseException | None = None
         self._outside: _Outside | None = None
-        self._queued = node is not None
         self._reference = weakref.ref(self)
-        if node is not None:
-            state.pending[id(self._reference)] = self._reference
+        if node is None:
+            self._queued = 0
+        else:
+            self._queued = number = next_number()
+            state.pending[number] = self._reference
+            if not number % FORGET_AFTER:
+                live_pending()
 
     @property
     def node(self) -> Node:
@@ -155,8 +167,12 @@ class Storage:
 
         A memory that others see gets it before this returns, or, with `later`, is noted there for `compute_now`.
         """
+        number = next_number()
         self._node = node
         self.writes += 1
+        if not self._queued:
+            self._queued = number
+            state.pending[number] = self._reference
         self._written(node, later)
 
     def replace(self, node: Node, content: Node | None, writes: int, later: list[Storage] | None = None) -> bool:
@@ -164,10 +180,14 @@ class Storage:
 
         Returns False, and writes nothing, if another thread or a signal handler wrote since.
         """
+        number = next_number()
         if self._node is not content or self.writes != writes:
             return False
-        self._node = node  # no call between: nobody writes between looking and writing
+        self._node = node  # no call from the look on: nobody writes between, or sees a content that is not queued
         self.writes += 1
+        if not self._queued:
+            self._queued = number
+            state.pending[number] = self._reference
         self._written(node, later)
         return True
 
@@ -181,10 +201,6 @@ class Storage:
         self.error = None
         if state.session is not None and (running := session.active()) is not None:
             running.writes[self] = running.writes.get(self, 0) + 1
-        if not self._queued:
-            self._queued = True
-            state.pending.pop(id(self._reference), None)  # from an earlier time: its last write counts
-            state.pending[id(self._reference)] = self._reference
         if (outside is not None and self.exported) or (state.volatile and node.op is not control.item):
             if later is None:
                 compute_now(self)
@@ -202,11 +218,13 @@ class Storage:
             self.cell = cell
             cell.owner = self._reference
             return
-        self.cell, self._node, self._queued = cell, keep, False  # no call since the comparison
+        self.cell, self._node, self._queued = cell, keep, 0  # no call since the comparison
         cell.owner = self._reference
         del held
         if keep is not None:
-            state.differentiable[id(self._reference)] = self._reference
+            state.differentiable[(number := next_number())] = self._reference
+            if not number % FORGET_AFTER:
+                live_differentiable()
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
@@ -221,7 +239,7 @@ class Storage:
         held = self._node
         if content is not None and held is not content:
             return
-        self._node, self._queued = None, False
+        self._node, self._queued = None, 0
         del held
         if self.cell is None:
             self.error = error
@@ -307,30 +325,28 @@ def compute_now(*storages: Storage) -> None:
 
 
 def live_pending() -> list[Storage]:
-    """The storages with uncomputed content that somebody still holds; forgets the others."""
+    """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
+    others."""
     found = []
-    for key, reference in list(state.pending.items()):
+    for number, reference in list(state.pending.items()):
         storage = reference()
-        if storage is not None and storage._queued:
+        if storage is not None and storage._queued == number:
             found.append(storage)
-            continue
-        state.pending.pop(key, None)
-        if storage is not None and storage._queued:  # another thread wrote to it meanwhile
-            state.pending[key] = reference
-            found.append(storage)
+        else:  # one that was computed, and written to since, has another number
+            state.pending.pop(number, None)
     return found
 
 
 def live_differentiable() -> list[Storage]:
     """The storages of `state.differentiable` that somebody still holds; forgets the others."""
-    found = []
-    for key, reference in list(state.differentiable.items()):
+    found: dict[Storage, None] = {}
+    for number, reference in list(state.differentiable.items()):
         storage = reference()
-        if storage is None:
-            state.differentiable.pop(key, None)
+        if storage is None or storage in found:
+            state.differentiable.pop(number, None)
         else:
-            found.append(storage)
-    return found
+            found[storage] = None
+    return list(found)
 
 
 ViewStep = tuple[Any, tuple]

@@ -25,7 +25,9 @@ def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tens
     while True:  # again, if another thread wrote to the tensor meanwhile
         since = content_of(tensor.storage)
         result = emit(op, operands(name, (tensor, *others), floating))
-        if assign(tensor, as_content(name, tensor, result), since=since):
+        if result.type is not tensor.type:
+            result = as_content(name, tensor, result)
+        if assign(tensor, result, since=since):
             return tensor
 
 

@@ -1,0 +1,63 @@
+"""What the program notes of storages costs the same however many came and went before, and takes no memory for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+
+import pytest
+
+import genesis
+from genesis.frontend import storage
+from genesis.frontend.state import state
+
+
+def seconds(call: Callable[[], object], count: int) -> float:
+    start = process_time()
+    for _ in range(count):
+        call()
+    return process_time() - start
+
+
+def test_recording_costs_the_same_after_many_results_that_nobody_kept() -> None:
+    """Each result gets the address of the one before: found by that, it would be compared with all that were there.
+    Six thousand such results made an op fifty times as slow; a busy machine makes it three times."""
+    x = genesis.ones(2)
+    genesis.eval(x)
+    first = min(seconds(x.exp, 200) for _ in range(5))
+    seconds(x.exp, 6000)
+    assert min(seconds(x.exp, 200) for _ in range(5)) < 6 * first
+
+
+def test_results_that_nobody_kept_are_forgotten_by_a_program_that_computes_nothing(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "FORGET_AFTER", 64)
+    x, kept = genesis.ones(2), []
+    for i in range(1000):
+        y = x * i
+        if i % 250 == 0:
+            kept.append(y)
+    assert len(state.pending) < 200
+    assert [y.tolist() for y in kept] == [[0, 0], [250, 250], [500, 500], [750, 750]]
+
+
+def test_values_that_gradients_flow_through_are_forgotten_with_their_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation loop overwrites nothing: no flush of its looks them through."""
+    monkeypatch.setattr(storage, "FORGET_AFTER", 4)  # of numbers, of which a loss takes two
+    storage.live_differentiable()
+    before, x = len(state.differentiable), genesis.ones(2, requires_grad=True)
+    for i in range(100):
+        (x * i).sum().item()
+    assert len(state.differentiable) < before + 50
+
+
+def test_a_storage_that_is_written_again_is_computed_with_its_last_content() -> None:
+    x, y = genesis.zeros(2), genesis.zeros(2)
+    genesis.eval(x, y)
+    for turn in range(1, 4):
+        x.add_(1)
+        y.add_(x)
+        assert [tensor.storage for tensor in (x, y)] == storage.live_pending()
+        genesis.eval(x)
+        assert x.tolist() == [turn, turn] and storage.live_pending() == []
+    assert y.tolist() == [6, 6]
