@@ -21,7 +21,7 @@ SMALL: Final = 4096
 """Bytes of a value that is cheaper to keep than to think about, such as a loss."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Flush:
     """One plan's worth of work: the program and the storages that it is for.
 

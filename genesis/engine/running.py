@@ -8,6 +8,7 @@ user's, which this thread cannot keep out, another thread runs it; a handler tha
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,12 @@ from genesis.engine.failures import give_up
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.state import Execution, engine_state
-from genesis.engine.uncollected import uncollected
 from genesis.frontend.storage import Cell, Storage
 from genesis.frontend.threads import Job, handled
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 
 if TYPE_CHECKING:
-    from genesis.codegen.base import Backend
     from genesis.engine.compilation import Compiled
 
 
@@ -65,36 +64,51 @@ def _execute(flush: Flush, execution: Execution) -> None:
     if not execution.overwrites:
         flush.results = compiled.run(memories, numbers)
         return
-    with uncollected:
+    collects = gc.isenabled()
+    gc.disable()
+    try:
         kept = [(cell, memory.clone()) for storage, (cell, memory) in flush.cells.items()
-                if storage not in flush.snapshots] if flush.doubtful else []
-        try:
-            flush.results = _undisturbed(lambda: compiled.run(memories, numbers), compiled.backend, execution)
-        except BaseException:  # a signal handler's own, after all has run
-            if execution.job is not None:
-                flush.results = execution.job.result
-            raise
-        flush.copies.update(kept)
+                if storage not in flush.snapshots] if flush.doubtful else None
+        if compiled.backend.asynchronous or not handled():
+            flush.results = compiled.run(memories, numbers)
+        else:
+            _run_apart(flush, execution)
+        if kept is not None:
+            flush.copies.update(kept)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _run_apart(flush: Flush, execution: Execution) -> None:
+    captured = flush.captured
+    try:
+        _in_a_thread(lambda: flush.compiled.run(captured.memories, captured.numbers), execution)
+    finally:  # a signal handler's own error comes after all has run
+        if execution.job is not None:
+            flush.results = execution.job.result
 
 
 def overwrite(function: Callable[[], Any], compiled: Compiled) -> Any:
     """Call what runs a plan that overwrites memory, and tells the storages so, with the lock held, where nobody looks
     on."""
-    before = engine_state.executing
-    with uncollected:
-        try:
-            engine_state.executing = execution = Execution(compiled.plan.device, overwrites=True)
-            return _undisturbed(function, compiled.backend, execution)
-        finally:
-            engine_state.ran += 1
-            engine_state.executing = before
+    before, collects = engine_state.executing, gc.isenabled()
+    gc.disable()
+    try:
+        engine_state.executing = execution = Execution(compiled.plan.device, overwrites=True)
+        if compiled.backend.asynchronous or not handled():
+            return function()
+        return _in_a_thread(function, execution)
+    finally:
+        engine_state.ran += 1
+        engine_state.executing = before
+        if collects:
+            gc.enable()
 
 
-def _undisturbed(function: Callable[[], Any], backend: Backend, execution: Execution) -> Any:
-    """What the function returns: it runs in a thread of its own where a signal handler may interrupt this one. What a
-    device does by itself, in the order of a thread's stream, belongs in that thread."""
-    if backend.asynchronous or not handled():
-        return function()
+def _in_a_thread(function: Callable[[], Any], execution: Execution) -> Any:
+    """What the function returns, which runs where no signal handler interrupts it. (What a device does by itself, in
+    the order of a thread's stream, belongs in that thread: it is not given here.)"""
     execution.job = job = Job(function)
     job.wait()
     if job.error is not None:

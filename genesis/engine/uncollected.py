@@ -24,4 +24,4 @@ class _Uncollected:
 
 
 uncollected: Final = _Uncollected()
-"""Entered with the engine's lock held."""
+"""For compiling and reading plans."""

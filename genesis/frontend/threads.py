@@ -47,7 +47,8 @@ def handled() -> bool:
     """Whether a signal handler of the user's may interrupt this thread. Every step on the CPU asks."""
     if threading.get_ident() != threading.main_thread().ident:
         return False
-    return any(handler is not signal.default_int_handler for handler in filter(callable, map(getsignal, _SIGNALS)))
+    handlers = list(filter(callable, map(getsignal, _SIGNALS)))
+    return len(handlers) > 1 or (len(handlers) == 1 and handlers[0] is not signal.default_int_handler)
 
 
 class Job:
