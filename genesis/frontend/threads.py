@@ -18,7 +18,7 @@ from typing import Any, Final
 
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of", "export_numpy", "numpy",
-                             "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
+                             "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__", "_work"})
 """Names of functions that wait for a value and hold no other content meanwhile."""
 
 _SIGNALS: Final = [int(s) for s in signal.valid_signals() if s not in (signal.SIGKILL, signal.SIGSTOP)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from genesis.frontend.threads import handled
+import genesis
+from genesis.frontend.threads import handled, others, others_record
 
 
 @pytest.fixture
@@ -62,3 +63,12 @@ def test_a_handler_of_the_users_counts_on_every_signal(on: Callable[[int, Any], 
 def test_a_handler_counts_whatever_it_compares_equal_to(on: Callable[[int, Any], None]) -> None:
     on(signal.SIGINT, Handler())
     assert handled()
+
+
+def test_the_thread_for_jobs_holds_no_content_while_it_waits(on: Callable[[int, Any], None]) -> None:
+    """Else each step after the first would copy all that it overwrites."""
+    on(signal.SIGUSR1, print)
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    genesis.eval(x.add_(1))
+    assert others() and not others_record()
