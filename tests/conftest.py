@@ -15,8 +15,8 @@ os.environ.setdefault("GENESIS_PLAN_CACHE", "0")  # a test is to see what it mad
 
 
 @cache
-def missing_gpu() -> str:
-    """Why a test cannot use a GPU here, '' when it can."""
+def missing_gpu() -> str | None:
+    """Why a test cannot use a GPU here; None when it can."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -26,7 +26,7 @@ def missing_gpu() -> str:
         return "the NVIDIA driver finds no GPU"
     if importlib.util.find_spec("cuda") is None:
         return "cuda-python is not installed (pip install 'genesis-compiler[cuda]')"
-    return ""
+    return None
 
 
 INTERPRETED = ("codegen", "golden", "gpu", "opinfo")
@@ -74,6 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if in_part(item.nodeid, part)]
     wanting = [item for item in items if item.get_closest_marker("gpu")]
-    if wanting and (reason := missing_gpu()):
+    if wanting and (reason := missing_gpu()) is not None:
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, report, judge. 0: below the bar; 1: not; 2: cannot run here."""
     settings = Settings(**{field.name: getattr(arguments, field.name) for field in fields(Settings)})
     problem = _problem(settings)
-    if problem:
+    if problem is not None:
         print(f"genesis demo: {problem}", file=sys.stderr)
         return 2
     outcome, compiled = _train(settings)
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if outcome.passed else 1
 
 
-def _problem(settings: Settings) -> str:
-    """Why these settings cannot run, '' when they can."""
+def _problem(settings: Settings) -> str | None:
+    """Why these settings cannot run; None when they can."""
     for name in ("steps", "layers", "dim", "heads", "batch", "context"):
         if getattr(settings, name) < 1:
             return f"--{name} must be at least 1"
@@ -69,7 +69,7 @@ def _problem(settings: Settings) -> str:
         if not genesis.cuda.is_available():
             return ("--device cuda: no GPU can be used here. Does nvidia-smi list one, and is cuda-python installed "
                     "(pip install 'genesis-compiler[cuda]')?")
-    return ""
+    return None
 
 
 def _train(settings: Settings) -> tuple[Outcome, Any]:

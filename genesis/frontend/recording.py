@@ -60,7 +60,7 @@ _tensor_class: type[TensorBase] = TensorBase
 
 
 def set_tensor_class(cls: type[TensorBase]) -> None:
-    """`genesis.tensor` says what `wrap` makes."""
+    """Set the class of the tensors that `wrap` makes; `frontend/tensor.py` calls this."""
     global _tensor_class
     _tensor_class = cls
 

@@ -247,7 +247,7 @@ class Storage:
     def share(self, owner: Any, stream: Any = None) -> None:
         """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content.
 
-        `stream`: on a GPU, where the others work with it (`runtime.cuda_foreign.ForeignStream`).
+        `stream`: on a GPU, where the others work with it (`runtime.cuda.foreign.ForeignStream`).
         """
         state.touched += 1
         if self._outside is None:

@@ -174,8 +174,8 @@ class Checks:
             self._tensor_epoch = at
         return True
 
-    def difference(self) -> str:
-        """The name of something that is not as it was, '' when that is not known."""
+    def difference(self) -> str | None:
+        """The name of something that is not as it was; None when that is not known."""
         for space, values in self._places.values():
             for name, value in values.items():
                 if not same(space.get(name, MISSING), value):
@@ -194,7 +194,7 @@ class Checks:
             for name in sorted(names):
                 if name in keys:
                     return name
-        return ""
+        return None
 
     def _equal(self) -> bool:
         now = list(self._now())

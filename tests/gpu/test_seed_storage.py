@@ -20,7 +20,7 @@ import torch
 import genesis
 from genesis.ops import sharing
 from genesis.runtime.cuda.driver import Pointer
-from genesis.runtime.fake_cuda import interpreter as host_interpreter
+from genesis.runtime.fake_cuda import interpreter
 
 from .compare import array
 
@@ -140,10 +140,10 @@ def test_a_triton_kernel_of_the_users(cuda, tmp_path, monkeypatch, dtype):
     """It is read from a file, as Triton asks. On the host driver it is interpreted, which asks more of a pointer."""
     if not cuda.real:
         monkeypatch.setattr(sharing, "DevicePointer",
-                            lambda address, dtype: host_interpreter.HostPointer(Pointer(address, dtype)))
+                            lambda address, dtype: interpreter.HostPointer(Pointer(address, dtype)))
     file = tmp_path / "kernels.py"
     file.write_text(TRITON)
-    with contextlib.nullcontext() if cuda.real else host_interpreter.interpreting():
+    with contextlib.nullcontext() if cuda.real else interpreter.interpreting():
         spec = importlib.util.spec_from_file_location("kernels", file)
         kernels = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(kernels)

@@ -13,8 +13,7 @@ import pytest
 import genesis
 from genesis.ir.types import Device
 from genesis.runtime import dlpack
-from genesis.runtime.cuda import cuda_python_driver
-from genesis.runtime.cuda import foreign as cuda_foreign
+from genesis.runtime.cuda import cuda_python_driver, foreign
 from genesis.runtime.fake_cuda.driver import HostDriver
 
 from .compare import array, numbers
@@ -73,7 +72,7 @@ def test_memory_lives_as_long_as_the_capsule(cuda):
     del y, capsule
     gc.collect()
     genesis.cuda.synchronize()
-    cuda_foreign._drop_finished()
+    foreign._drop_finished()
     assert genesis.cuda.memory_allocated() == before
 
 
@@ -192,7 +191,7 @@ def test_foreign_memory_is_kept_until_our_work_is_done(lazy_cuda):
             Owner.alive = False
     memory = lazy_cuda.alloc(512)
     given = dlpack.Described(memory, (4,), (1,), genesis.float32, GPU, owner=Owner())
-    library = Library(lazy_cuda, cuda_foreign.LEGACY_STREAM)
+    library = Library(lazy_cuda, foreign.LEGACY_STREAM)
     library.fill(memory, 3.0, 4)
     x = genesis.from_dlpack(dlpack.capsule_of(given, versioned=False))
     del given
@@ -202,7 +201,7 @@ def test_foreign_memory_is_kept_until_our_work_is_done(lazy_cuda):
     gc.collect()
     assert Owner.alive, "the GPU has not read it yet"
     assert array(y).tolist() == [6] * 4
-    cuda_foreign._drop_finished()
+    foreign._drop_finished()
     gc.collect()
     assert not Owner.alive
 
@@ -256,7 +255,7 @@ def test_memory_goes_back_and_forth_without_piling_up():
         there_and_back()
     gc.collect()
     genesis.cuda.synchronize()
-    cuda_foreign._drop_finished()
+    foreign._drop_finished()
     gc.collect()
     genesis.cuda.empty_cache()
     assert genesis.cuda.memory_allocated() <= before[0] and torch.cuda.memory_allocated() == before[1]

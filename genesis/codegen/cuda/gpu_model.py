@@ -7,7 +7,7 @@ backend to the passes and to every emitter, and is part of the keys of kernels a
     target "l4"    →  MODELS["l4"]
 
 What needs Hopper (compute capability 9.0) asks the model, and has a plain form beside it for older GPUs. A GPU below
-8.0 is refused when it is first used (`runtime.driver.require_capability`).
+8.0 is refused when it is first used (`runtime.cuda.driver.require_capability`).
 """
 
 from __future__ import annotations

@@ -110,6 +110,6 @@ class ShadowWeightsExecutor:
         """The source's shadow weight; a missing one is allocated."""
         found = shadow_weights.find(source, kind.dtype)
         if found is None:
-            memory = CUDAStorage(kind.nbytes, kind.device, "low-precision copy of a weight")
+            memory = CUDAStorage(kind.nbytes, kind.device, "shadow weight: a low-precision copy of a weight")
             found = shadow_weights.add(source, kind.dtype, memory)
         return found

@@ -30,7 +30,7 @@ from genesis.runtime.cuda.driver import (
     LaunchArguments,
     require_capability,
 )
-from genesis.runtime.fake_cuda import interpreter as host_interpreter
+from genesis.runtime.fake_cuda import interpreter
 from genesis.runtime.fake_cuda.streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
 
@@ -237,7 +237,7 @@ class HostDriver:
         module = self._modules.get(image.source)
         if module is None:
             file = Path(self._folder.name) / f"kernels_{len(self._modules)}.py"
-            module = self._modules[image.source] = host_interpreter.load_source(image.source, file)
+            module = self._modules[image.source] = interpreter.load_source(image.source, file)
         if not hasattr(module, image.name):
             raise DriverError("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND", f"no kernel {image.name!r} in the source")
         return getattr(module, image.name), module
@@ -333,7 +333,7 @@ class HostLaunch:
     def bound(self) -> Callable[[], None]:
         """A function that runs the kernel with the arguments as they are now."""
         try:
-            run = host_interpreter.bind(self.function, self.grid, self.arguments.described(), self.constexprs)
+            run = interpreter.bind(self.function, self.grid, self.arguments.described(), self.constexprs)
         except TypeError as error:
             raise DriverError("cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", str(error)) from error
         return partial(_interpret, self.name, run)

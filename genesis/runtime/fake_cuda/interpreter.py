@@ -15,7 +15,7 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
  * Assembly cannot be run; there is one line of it, a move, whose result is its operand.
 Afterwards everything is as it was, and the same process can go on compiling.
 
-A GPU may or may not notice an access outside a kernel's arguments, or a race; here they are errors (`host_accesses`).
+A GPU may or may not notice an access outside a kernel's arguments, or a race; here they are errors (`accesses.py`).
 """
 
 from __future__ import annotations
