@@ -14,7 +14,7 @@ enabled = False
 
 
 class detect_anomaly:
-    """Inside, backward looks at every value it computes with, and raises at the first that is NaN where no operand was.
+    """A context: inside, backward checks every value it computes with, and raises at the first NaN that no operand had.
 
     All values are computed and kept, one by one: only for finding an error.
 

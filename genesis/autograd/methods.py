@@ -50,7 +50,7 @@ class AutogradMethods(TensorBase):
         backward(self, gradient, retain_graph, create_graph, inputs)
 
     def register_hook(self: Any, hook: Any) -> Any:
-        """Let the gradient that arrives here go through a function, which may return another one.
+        """Register a function that the gradient of this tensor goes through; it may return another gradient.
 
         Call the result's `remove()` to take the function away.
 

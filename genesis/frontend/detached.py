@@ -17,7 +17,7 @@ from genesis.ir.ops import control
 
 
 class Detached:
-    """How gradients flow through a detached tensor and its views.
+    """The way that gradients flow through a detached tensor and its views.
 
     Attributes:
         history: a node of the whole storage's type that is differentiated for what they read, None for no gradient.

@@ -103,7 +103,7 @@ class Generator:
         return self
 
     def clone_state(self) -> Generator:
-        """Another generator that will give the same draws.
+        """A new generator that will give the same draws.
 
         >>> g = Generator().manual_seed(7)
         >>> g.next_draw(), g.clone_state().next_draw() == g.next_draw()

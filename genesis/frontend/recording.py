@@ -34,7 +34,7 @@ FREED = 0
 
 
 class TensorBase:
-    """What recording needs of a tensor: a storage, which part of it, and how gradients flow.
+    """The base of tensors, with what recording needs: a storage, the part of it that is shown, and how gradients flow.
 
     Attributes:
         storage: the memory it looks at.
@@ -77,7 +77,7 @@ def read(tensor: TensorBase) -> Node:
     try:
         storage = tensor.storage
         node = storage._node
-    except AttributeError:  # it costs nothing to try
+    except AttributeError:  # a `try` costs nothing where nothing is raised
         raise not_an_operand(tensor) from None
     if node is None:
         node = storage._leaf()
@@ -119,12 +119,12 @@ class Region:
         self._thread = threading.get_ident()
 
     def here(self) -> bool:
-        """Is this the thread that records it?"""
+        """Whether this thread records the region."""
         return self._thread == threading.get_ident()
 
 
 def entered(storage: Storage, node: Node) -> Node:
-    """What is read of a storage, as the regions around see it."""
+    """The node that is read of a storage, as the regions around see it."""
     for region in state.regions:
         if storage not in region.own and region.here():
             node = make(recompute.enter, (node,), (region.number,))
@@ -213,7 +213,7 @@ def owned(result: Any) -> Any:
 
 
 def show(tensor: TensorBase, like: TensorBase) -> None:
-    """Let the tensor show from now on what another one does; a leaf stays one, and its gradient gets that shape."""
+    """Make the tensor show what another one shows; a leaf stays a leaf, and its gradient gets that shape."""
     part = like.part
     leaf = part is not None and tensor.leaf is not None and not tensor.is_view
     tensor.storage, tensor.type, tensor.part = like.storage, like.type, part.of_leaf() if leaf else part  # type: ignore
@@ -270,7 +270,7 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     `since`: the content that the value was computed of (`content_of`). Returns False, and writes nothing, if another
     thread has written to the storage since.
     """
-    if noted:  # what was read to be written is no operand of the next result
+    if noted:  # values that were read for this write are no operands of the next result
         forget()
     storage, leaf = tensor.storage, tensor.leaf
     if leaf is not None and leaf != FREED and mode.enabled:
@@ -312,7 +312,7 @@ def _refused(tensor: TensorBase) -> Exception:
 
 
 def content_of(storage: Storage) -> tuple[Node | None, int]:
-    """What `Storage.replace` compares with: the content that is read from now on, and how often it was written."""
+    """The pair that `Storage.replace` compares: the content that is read from now on, and how often it was written."""
     content = storage._node
     if content is None and storage._outside is None:
         content = storage._leaf()

@@ -1,4 +1,4 @@
-"""What happens while `genesis.compile` captures a function.
+"""The session of a capture: what a function does, besides making nodes, while `genesis.compile` captures it.
 
 Recording, random draws, gradients and optimizers report here what they do beyond making nodes,
 so that a replay can do it again. None of them does anything here when no capture runs.

@@ -89,7 +89,7 @@ class Storage:
 
     @property
     def version(self) -> int:
-        """How often it was written, for people: nothing depends on it."""
+        """The number of writes so far, for people: nothing depends on it."""
         return self.writes + sum(count for count, in self.replays)
 
     @property
@@ -259,7 +259,7 @@ class Storage:
         self._keep_from_outside(self._outside)
 
     def join_others(self) -> None:
-        """On a GPU, let our later work wait for that of those who share the memory."""
+        """On a GPU, make our later work wait for the work of those who share the memory."""
         if self._outside is not None:
             self._outside.join()
 
@@ -433,7 +433,7 @@ VIEWS: Final = frozenset({movement.reshape, movement.permute, movement.slice, mo
 
 
 def _applied(op: Any, attrs: tuple, whole: Node) -> Node:
-    """What a step selects."""
+    """The node that a view's step selects of the whole."""
     if op is not STRIDED:
         return make(op, (whole,), attrs)
     flat = movement.reshape(whole, shape=(whole.type.numel,))
@@ -442,7 +442,7 @@ def _applied(op: Any, attrs: tuple, whole: Node) -> Node:
 
 
 def _places(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, device: Device) -> Node:
-    """Where each element is in memory."""
+    """The position of each element in memory."""
     place = leaves.full(shape, offset, int64, device)
     for axis, stride in enumerate(strides):
         place = place + leaves.iota(shape=shape, axis=axis, dtype=int64, device=device) * stride

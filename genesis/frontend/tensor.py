@@ -50,7 +50,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def __init__(self, *data: Any, **options: Any):
         pass
 
-    # What it is
+    # Properties
 
     @property
     def shape(self) -> tuple[int, ...]:

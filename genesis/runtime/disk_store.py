@@ -29,7 +29,7 @@ TEMPORARY: Final = ".tmp"
 
 
 class Entry(NamedTuple):
-    """What an entry holds: small facts that JSON can say, and bytes."""
+    """An entry's content: small facts that JSON can say, and bytes."""
 
     meta: dict[str, Any]
     content: bytes
@@ -92,7 +92,7 @@ class DiskStore:
         return Entry(meta, rest)
 
     def has(self, key: str) -> bool:
-        """Is there a file for a key's entry, whatever is in it?"""
+        """Whether there is a file for a key's entry, whatever is in it."""
         try:
             with self._opened() as directory:
                 os.stat(self._file(name_of(key)), dir_fd=directory, follow_symlinks=False)
@@ -202,7 +202,7 @@ def default_directory() -> Path:
     the user's number among the temporary files."""
     named, cache = os.environ.get("GENESIS_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
     if named:
-        folder = os.path.expanduser(named)  # as it is, where nobody knows the home that it names
+        folder = os.path.expanduser(named)  # unchanged where the home that it names is unknown
         return Path(folder)
     if os.path.isabs(cache):
         return Path(cache) / "genesis"

@@ -104,7 +104,7 @@ class CPUStorage:
         return self._ptr if self._bytes is not None else address_of(self.bytes)
 
     def clone(self) -> CPUStorage:
-        """Another storage with the same content."""
+        """A new storage with the same content."""
         copy = CPUStorage(self.nbytes)
         copy.bytes[:] = self.bytes
         return copy

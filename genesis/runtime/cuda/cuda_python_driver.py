@@ -231,7 +231,7 @@ class CudaDriver:
         return int(stream)
 
     def foreign_stream(self, number: int) -> StreamHandle:
-        """Another library's stream of this number; 1 is CUDA's legacy default stream, 2 the thread's default one."""
+        """The other library's stream of this number; 1 is CUDA's legacy default stream, 2 the thread's default one."""
         return self._cuda.CUstream(number)
 
     def destroy_stream(self, stream: StreamHandle) -> None:

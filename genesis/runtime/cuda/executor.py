@@ -118,7 +118,7 @@ class _PlanOnStream:
         self._gpu = driver()
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
         self._arena = arena_of(stream)
-        self._packed = bytearray(8 * len(plan.numbers))  # where the driver reads the numbers
+        self._packed = bytearray(8 * len(plan.numbers))  # the host memory from which the driver reads the numbers
         self._packed_ptr = address_of(as_bytes(self._packed, len(self._packed)))
         self._written = b""  # the numbers on the device now
         self._numbers = CUDAStorage(0, plan.device)
@@ -127,7 +127,7 @@ class _PlanOnStream:
         self._unheld = [_UNHELD] * len(plan.outputs)
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
-        self._stamp: object = None  # that of the `Memories` that have these addresses
+        self._stamp: object = None  # the stamp of the `Memories` that have these addresses
         self._without_graph = len(steps.steps) <= STEPS_WITHOUT_GRAPH
         self._order = order()
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))

@@ -89,7 +89,7 @@ class Lane:
         return None
 
     def make_home(self, block: Block, nbytes: int) -> None:
-        """Let the block come back to the shelf of its size, unless the size is asked for the first time."""
+        """Make the block come back to the shelf of its size, unless the size is asked for the first time."""
         size, shelf = block.size, self.shelves.get(block.size)
         block.pool, block.units = self.pool, size // ALIGNMENT
         if shelf is None:

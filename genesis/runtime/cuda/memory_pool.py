@@ -249,7 +249,7 @@ class MemoryPool:
         return 1.0 if self._limit is None else self._limit / self._driver.properties(self.device).total_memory
 
     def set_memory_fraction(self, fraction: float) -> None:
-        """Let this pool take at most that part of the GPU's memory.
+        """Limit this pool to that part of the GPU's memory.
 
         Raises:
             ValueError: the fraction is not in [0, 1].

@@ -1,4 +1,4 @@
-"""What a memory pool tells about itself: torch's statistics, every block, a table, and who holds what."""
+"""Reports of a memory pool: torch's statistics, every block, a table, and who holds what."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class CUDAStorage:
             gpu.copy(self.ptr, other.ptr, self.nbytes, stream)
 
     def clone(self) -> CUDAStorage:
-        """Another storage with the same content; does not wait."""
+        """A new storage with the same content; does not wait."""
         copy = CUDAStorage(self.nbytes, self.device, self.source)
         copy.copy_from(self)
         return copy
