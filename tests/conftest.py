@@ -6,7 +6,6 @@ import ctypes
 import importlib.util
 import os
 from functools import cache
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -27,10 +26,6 @@ def missing_gpu() -> str | None:
     if importlib.util.find_spec("cuda") is None:
         return "cuda-python is not installed (pip install 'genesis-compiler[cuda]')"
     return None
-
-
-INTERPRETED = ("codegen", "golden", "gpu", "opinfo")
-"""Folders here whose tests run kernels in Triton's interpreter, or torch's samples by the thousand."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,14 +56,10 @@ def in_part(name: str, part: tuple[int, int]) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out other parts, mark what is interpreted, and skip what needs a GPU when there is none.
+    """Leave out other parts, and skip what needs a GPU when there is none.
 
     The driver is asked only if some test wants one.
     """
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.path.relative_to(here).parts[0] in INTERPRETED:
-            item.add_marker(pytest.mark.interpreted)
     if (part := config.getoption("--part")) is not None:
         left = [item for item in items if not in_part(item.nodeid, part)]
         config.hook.pytest_deselected(items=left)

@@ -12,8 +12,11 @@ from typing import Any
 
 from genesis.ir.source import Source
 
-_ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+# Names of all supported versions: `LOAD_METHOD` until 3.11, `LOAD_FROM_DICT_OR_GLOBALS` since 3.12 (in annotations and
+# type parameters of a class), `LOAD_SMALL_INT` since 3.14.
+_ROOTS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"})
 _LINKS = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _COMPUTED = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "dir", "__getattribute__"})
 
@@ -53,7 +56,7 @@ def reads(code: types.CodeType) -> Reads:
         constants: list[Any] = [0, 0]  # an import takes two: its level, what it imports from there
         for instruction in dis.get_instructions(each):
             kind, name = instruction.opname, instruction.argval
-            if kind == "LOAD_CONST":
+            if kind in _CONSTANTS:
                 constants.append(name)
             if chain and kind in _LINKS:
                 chain = (*chain, name)

@@ -29,7 +29,9 @@ from tests.opinfo.operators import OPERATORS, Operator
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, differs, parts, shown
 
 MAIN = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
-FEW = 6
+FEW = 3
+DRAWN = 48
+"""Of how many samples a few are taken: some operators have thousands, and making them takes longer than running one."""
 MOST_LINES = 12
 
 by_name = pytest.mark.parametrize("operator", OPERATORS, ids=repr)
@@ -145,7 +147,8 @@ def samples(operator: Operator, dtypes: tuple[torch.dtype, ...], most: int | Non
         if dtype in supported:
             torch.manual_seed(0)
             np.random.seed(0)
-            made = list(itertools.islice(operator.info.sample_inputs("cpu", dtype, requires_grad=grad), 400))
+            made = list(itertools.islice(operator.info.sample_inputs("cpu", dtype, requires_grad=grad),
+                                         400 if most is None else DRAWN))
             step = 1 if most is None else max(len(made) // most, 1)
             for sample in made[::step][:most]:
                 yield dtype, sample

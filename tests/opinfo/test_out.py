@@ -25,15 +25,17 @@ def takes_out(operator: Operator) -> bool:
             and operator.name != "normal.in_place")
 
 
+FEW = 2
 WRITING = [o for o in OPERATORS if takes_out(o)]
 by_name = pytest.mark.parametrize("operator", WRITING, ids=repr)
 
 
-def cases(operator: Operator, dtypes: tuple[torch.dtype, ...]) -> Iterator[tuple[Any, Any, tuple, dict]]:
+def cases(operator: Operator, dtypes: tuple[torch.dtype, ...],
+          most: int = FEW) -> Iterator[tuple[Any, Any, tuple, dict]]:
     """(sample, torch's result, our arguments) of the first samples that can be had."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for dtype, sample in samples(operator, dtypes, 4, grad=False):
+        for dtype, sample in samples(operator, dtypes, most, grad=False):
             if known(operator.name, "forward", sample, dtype) or "out" in sample.kwargs:
                 continue
             try:
@@ -60,8 +62,19 @@ def with_gaps(x: torch.Tensor) -> Any:
 
 @by_name
 def test_the_result_is_written(operator: Operator) -> None:
+    check_written(operator, FEW)
+
+
+@pytest.mark.sweep
+@by_name
+def test_the_result_of_more_samples_is_written(operator: Operator) -> None:
+    check_written(operator, 8)
+
+
+def check_written(operator: Operator, most: int) -> None:
+    """Results go into memory with gaps, and into an empty tensor that grows; the values are torch's."""
     problems, seen = [], 0
-    for sample, result, args, kwargs in cases(operator, (torch.float32, torch.int64, torch.bool)):
+    for sample, result, args, kwargs in cases(operator, (torch.float32, torch.int64, torch.bool), most):
         for make in (with_gaps, lambda x: genesis.empty(0, dtype=DTYPE[x.dtype])):
             given = outs(result, make)
             try:
@@ -93,7 +106,7 @@ def test_a_lower_category_is_refused(operator: Operator) -> None:
 def test_gradients_are_refused(operator: Operator) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for dtype, sample in samples(operator, (torch.float64,), 3, grad=True):
+        for dtype, sample in samples(operator, (torch.float64,), FEW, grad=True):
             result = operator.info.op(sample.input, *sample.args, **sample.kwargs)
             if known(operator.name, "gradient", sample, dtype) or not any(x.requires_grad for x in parts(result)):
                 continue

@@ -19,7 +19,7 @@ from genesis.nn import functional as F
 from tests.opinfo.operators import OPERATORS
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, parts
 
-MOST = 12
+FEW, MOST = 4, 12
 
 DIFFERENT_MEMORY = {
     "as_strided.partial_views": "the sample looks beyond its input into the rest of torch's storage",
@@ -28,15 +28,29 @@ DIFFERENT_MEMORY = {
 """Operators whose samples ask something else, with the reason."""
 
 
-@pytest.mark.parametrize("operator", [o for o in OPERATORS if o.name not in DIFFERENT_MEMORY], ids=repr)
+by_name = pytest.mark.parametrize("operator", [o for o in OPERATORS if o.name not in DIFFERENT_MEMORY], ids=repr)
+
+
+@by_name
 def test_operator(operator):
+    check(operator, FEW)
+
+
+@pytest.mark.sweep
+@by_name
+def test_operator_on_more_samples(operator):
+    check(operator, MOST)
+
+
+def check(operator: Any, most: int) -> None:
+    """The first samples share what torch's share."""
     problems = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for dtype in (torch.float32, torch.int64):
             if dtype in operator.info.supported_dtypes("cpu"):
                 made = operator.info.sample_inputs("cpu", dtype, requires_grad=False)
-                for sample in itertools.islice(made, MOST):
+                for sample in itertools.islice(made, most):
                     problems += sharing_differs(operator, sample)
     assert not problems, "\n".join(problems[:6])
 
