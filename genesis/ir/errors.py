@@ -18,17 +18,20 @@ class NotAnOperand(TypeError):
 
 def not_an_operand(value: Any) -> NotAnOperand:
     """The error for a value that an op cannot take: what it is, and how to make a tensor of it."""
+    return NotAnOperand(f"expected a genesis tensor or a number, not {kind_and_conversion(value)}")
+
+
+def kind_and_conversion(value: Any) -> str:
+    """What a value is that is not one of ours, and in a second line how to make a tensor of it, if that can be had."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     name = kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
-    lines = [f"expected a genesis tensor or a number, not {name}"]
+    copied = f"{name}\n  try: genesis.tensor(x)"
     if library == "torch":
-        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_dlpack(x.detach()), which shares memory")
-    elif name == "numpy.ndarray":
-        lines.append("  try: genesis.tensor(x), which copies, or genesis.from_numpy(x), which shares its memory")
-    elif isinstance(value, (list, tuple)):
-        lines.append("  try: genesis.tensor(x)")
-    return NotAnOperand("\n".join(lines))
+        return f"{copied}, which copies, or genesis.from_dlpack(x.detach()), which shares memory"
+    if name == "numpy.ndarray":
+        return f"{copied}, which copies, or genesis.from_numpy(x), which shares its memory"
+    return copied if isinstance(value, (list, tuple)) else name
 
 
 def is_foreign(value: Any) -> bool:

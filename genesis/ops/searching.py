@@ -96,12 +96,18 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     """Indices of the elements that are not 0, in row-major order. Reads how many there are.
 
     Returns:
-        int64, (count, ndim), or with `as_tuple` a vector for each dimension, which `out` has no part in.
+        int64, (count, ndim), or with `as_tuple` a vector for each dimension.
+
+    Raises:
+        RuntimeError: for an `out` with `as_tuple`.
 
     >>> import genesis
     >>> genesis.nonzero(genesis.tensor([[0, 1], [2, 0]])).tolist()
     [[0, 1], [1, 0]]
     """
+    if as_tuple and out is not None:
+        raise failure("nonzero", "there is no out kwarg when as_tuple is True", [("input", input), ("out", out)],
+                      "nonzero(x, out=out), a row for each element")
     if as_tuple and not input.type.ndim:
         return nonzero(input.reshape(1), as_tuple=True)
     count = counted(input)

@@ -23,7 +23,7 @@ from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import assign_all, emit, read
 from genesis.frontend.session import live_numbers
 from genesis.frontend.tensor import Tensor
-from genesis.ir.errors import failure, not_an_operand
+from genesis.ir.errors import failure, kind_and_conversion
 from genesis.ir.node import Op
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords
@@ -250,7 +250,8 @@ class Optimizer:
 
     def _check(self, parameter: Any, known: Collection[int]) -> None:
         if not isinstance(parameter, Tensor):
-            raise TypeError(f"optimizer can only optimize Tensors: {not_an_operand(parameter)}")
+            raise TypeError("optimizer can only optimize Tensors, but one of the params is "
+                            f"{kind_and_conversion(parameter)}")
         if not parameter.is_leaf:
             raise ValueError("can't optimize a non-leaf Tensor")
         if id(parameter) in known:

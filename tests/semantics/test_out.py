@@ -53,6 +53,11 @@ def test_several_results_go_into_as_many_tensors():
         genesis.sort(genesis.ones(3), out=values)
 
 
+def test_one_tensor_cannot_take_as_many_results_as_there_are_dimensions():
+    with pytest.raises(RuntimeError, match="no out kwarg when as_tuple is True"):
+        genesis.nonzero(genesis.ones(2, 2), as_tuple=True, out=genesis.empty(0, dtype=genesis.int64))
+
+
 def test_a_created_tensor_takes_the_dtype_of_out():
     whole = genesis.empty(4, dtype=genesis.int32)
     assert genesis.arange(4, out=whole) is whole and whole.tolist() == [0, 1, 2, 3]
