@@ -1,50 +1,50 @@
-"""Readable kernel names from what a kernel computes."""
+"""Kernel names that say what a kernel computes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
+from genesis.codegen.cuda.idioms import idioms
 from genesis.ir.node import Node
 from genesis.ir.ops.splits import reduce_splits
 from genesis.passes.groups import Group
 
-_KNOWN: Final = (
-    ("cross_entropy", {"max", "exp", "sum", "log", "gather"}),
-    ("log_softmax", {"max", "exp", "sum", "log"}),
-    ("softmax", {"max", "exp", "sum", "div"}),
-    ("layer_norm", {"rsqrt", "sum", "sub", "mul"}),
-    ("rms_norm", {"rsqrt", "sum", "mul"}),
-    ("adamw", {"sqrt", "div", "mul", "sub", "add"}),
-)
-"""(name, the ops that must be there), the first that fits."""
-
 _SILENT: Final = {"cast", "reshape", "expand", "const", "scalar", "input", "iota", "slice", "item"}
-LONGEST: Final = 5
+"""Ops that say little about what a kernel computes."""
+
+MOST_WORDS: Final = 5
+"""Idioms and ops that a name has; the others are counted. Longer names fill a line of a profile."""
+
+_UPDATE: Final = "adamw"
+"""An idiom that is a kernel of its own: what else stands in it belongs to the update."""
 
 
 def kernel_name(group: Group) -> str:
-    """A Python name such as `softmax_rows` or `add_mul_gelu`.
+    """A Python name such as `softmax_rows` or `add_mul_gelu`: the idioms of a kernel and its other ops, in order.
 
     The same ops in the same order give the same name, whatever the shapes.
     """
-    ops = list(dict.fromkeys(_loud(group.nodes)))
-    present = set(ops)
-    name = next((name for name, needed in _KNOWN if needed <= present and len(ops) <= 3 * len(needed)), "")
-    if not name:
-        shown = ops[:LONGEST]
-        name = "_".join(shown) + (f"_and_{len(ops) - LONGEST}_more" if len(ops) > LONGEST else "")
+    words = list(dict.fromkeys(_words(group)))
+    if _UPDATE in words:
+        words = [_UPDATE]
+    shown = words[:MOST_WORDS]
+    name = "_".join(shown) + (f"_and_{len(words) - MOST_WORDS}_more" if len(words) > MOST_WORDS else "")
     reduced = any(kind == "r" for _, kind in group.space)
     where = "" if not reduced else "_columns" if group.space[-1][1] == "x" else "_rows"
     return f"{name or _quiet(group.nodes)}{where}"
 
 
-def _loud(nodes: Iterable[Node]) -> Iterable[str]:
-    names = (node["how"] if node.op is reduce_splits else node.op.name for node in nodes)
-    return (name.strip("_") for name in names if name not in _SILENT)
+def _words(group: Group) -> Iterator[str]:
+    """The idiom or the op that each node is, in the order of what they compute."""
+    idiom_of = idioms(group.nodes)
+    for node in group.nodes:
+        name = node["how"] if node.op is reduce_splits else node.op.name
+        if node in idiom_of or name not in _SILENT:
+            yield idiom_of.get(node, name.strip("_"))
 
 
-def _quiet(nodes: Iterable[Node]) -> str:
+def _quiet(nodes: tuple[Node, ...]) -> str:
     """A name for a group of casts and views only."""
     names = {node.op.name for node in nodes}
     return "cast" if "cast" in names else "iota" if "iota" in names else "fill" if "const" in names else "copy"
