@@ -29,7 +29,6 @@ TOLERANCE = 2e-2
 """Of the largest value: bf16 inputs are exact in the reference, probabilities and results are rounded to 8 bits."""
 
 SWEPT = {"i": (64, 128), "j": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
-TILES_VARIABLE = "GENESIS_ATTENTION_TILES"
 REPEATS = 20
 
 
@@ -173,6 +172,15 @@ def run_torch(case: tuple[int, ...], backend: str) -> dict[str, Any]:
                 "peak_gb": torch.cuda.max_memory_allocated() / 1e9, "version": torch.__version__}
 
 
+def use_tiles(text: str) -> None:
+    """Replace rows of the kernels' table of tiles: "op=i,j,warps,stages;…". Plans on disk were made with others."""
+    from genesis.codegen.cuda.templates import attention
+    for row in filter(None, text.split(";")):
+        op, _, numbers = row.partition("=")
+        attention.TILES[op] = ((1 << 30, attention.AttentionTile(*map(int, numbers.split(",")))),)
+        os.environ["GENESIS_PLAN_CACHE"] = "0"
+
+
 def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     """The time of every kernel with every tile of the grid that compiles, fits and gives right results."""
     from genesis import engine
@@ -188,9 +196,10 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
               for group in groups}
     rows, sources = [], []
     for (op, label), *numbers in itertools.product(labels.items(), *SWEPT.values()):
-        os.environ[TILES_VARIABLE] = f"{op}={','.join(map(str, numbers))}"
+        tile = f"{op}={','.join(map(str, numbers))}"
+        use_tiles(tile)
         group = next(g for g in groups if emit(g, gpu).label == label)
-        rows.append((op, label, os.environ[TILES_VARIABLE]))
+        rows.append((op, label, tile))
         sources.append(emit(group, gpu))
 
     def compiles(source: Any) -> bool:
@@ -206,7 +215,7 @@ def sweep(case: tuple[int, ...]) -> list[dict[str, Any]]:
     for (op, label, tile), works in zip(rows, fine, strict=True):
         if not works:
             continue
-        os.environ[TILES_VARIABLE] = tile
+        use_tiles(tile)
         engine.reset()
         try:
             results, plan = bench.run(backward=True)
@@ -268,12 +277,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", default=CASES, help="batch x heads x length x head size, comma-separated")
     parser.add_argument("--only", help="contestants, comma-separated")
-    parser.add_argument("--tiles", default=os.environ.get(TILES_VARIABLE, ""), help='"op=i,j,warps,stages;…"')
+    parser.add_argument("--tiles", default="", help='"op=i,j,warps,stages;…"')
     parser.add_argument("--sweep", action="store_true", help="time a grid of tiles instead")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     record.add_out(parser)
     args = parser.parse_args()
-    os.environ[TILES_VARIABLE] = args.tiles
+    use_tiles(args.tiles)
     if args.measure:
         print("RESULT " + json.dumps(measure(args.measure, tuple(map(int, args.cases.split("x"))))))
         return 0

@@ -19,6 +19,10 @@ STEPS: Final = 20_000
 IN_BETWEEN: Final = "another kernel must run in between"
 """Why clusters that a path through a third one joins cannot be one."""
 
+
+class Refused(Exception):
+    """Two clusters stay apart; the text says why."""
+
 ROOM: Final = 1 << 40
 """Between the labels of two neighbours, at first."""
 
@@ -51,10 +55,11 @@ class ClusterGraph(Generic[N]):
         label = self._order.label
         return any(label[source] > label[first] for source in self.sources[second])
 
-    def merge(self, first: int, second: int, nodes_of_second: Iterable[N]) -> str:
-        """Put `second` into `first`. Returns why not, '' when done.
+    def merge(self, first: int, second: int, nodes_of_second: Iterable[N]) -> None:
+        """Put `second` into `first`.
 
-        They must not be joined by a path through a third cluster.
+        Raises:
+            Refused: they are joined by a path through a third cluster (`IN_BETWEEN`), or too far apart to know.
         """
         label = self._order.label
         low, high = sorted((first, second), key=label.__getitem__)
@@ -64,9 +69,9 @@ class ClusterGraph(Generic[N]):
             if after is not None or before is not None:
                 break
         else:
-            return "too far apart"
+            raise Refused("too far apart")
         if high in (after or ()) or low in (before or ()):
-            return IN_BETWEEN
+            raise Refused(IN_BETWEEN)
         if before is not None:  # the pair at the place of the lower, behind what the higher reads
             self._order.move(sorted(before, key=label.__getitem__), before=low)
             self._order.drop(high, into=low, named=first)
@@ -74,7 +79,6 @@ class ClusterGraph(Generic[N]):
             self._order.move(sorted(after or (), key=label.__getitem__), after=high)
             self._order.drop(low, into=high, named=first)
         self._join(first, second, nodes_of_second)
-        return ""
 
     def between(self, low: int, high: int, most: int) -> list[int]:
         """The clusters on the paths from one to a later one, in order; none when there are more than a few."""

@@ -12,6 +12,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import contraction
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16, float32
+from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import coordinates
 
 if TYPE_CHECKING:
@@ -38,33 +39,33 @@ def merge_epilogues(fuser: _Fuser) -> None:
             first, second = fuser.clusters[a], fuser.clusters.get(b)
             if second is None or second.kind != "loop":
                 continue
-            why = _refusal(fuser, product, first, second)
-            if not why and fuser.dag.waits_for_later(a, b):
-                why = "the product would wait, with all that it reads, for values that are made later"
-            why = why or fuser.dag.merge(a, b, second.levels)
-            if why:
-                fuser.refused |= dict.fromkeys(fuser.dag.readers[a].get(b, ()), why)
-            else:
-                first.levels.update(second.levels)
-                first.weight += second.weight
-                del fuser.clusters[b]
+            try:
+                _require_epilogue(fuser, product, first, second)
+                if fuser.dag.waits_for_later(a, b):
+                    raise Refused("the product would wait, with all that it reads, for values that are made later")
+                fuser.dag.merge(a, b, second.levels)
+            except Refused as refusal:
+                fuser.refused |= dict.fromkeys(fuser.dag.readers[a].get(b, ()), str(refusal))
+                continue
+            first.levels.update(second.levels)
+            first.weight += second.weight
+            del fuser.clusters[b]
 
 
-def _refusal(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> str:
-    """Why a product's kernel cannot compute a loop that reads it, or had better not."""
+def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Cluster) -> None:
+    """Raise Refused if a product's kernel cannot compute a loop that reads it, or had better not."""
     if second.space is not None or second.has_inlined or second.size != product.type.numel:
-        return "a product's tile knows neither whole rows nor other elements"
+        raise Refused("a product's tile knows neither whole rows nor other elements")
     if 1 in product.type.shape[-2:]:
-        return "a tile of one row or column is a vector"
+        raise Refused("a tile of one row or column is a vector")
     if second.updates:
-        return "updates of memory run together, in one launch for all tensors"
+        raise Refused("updates of memory run together, in one launch for all tensors")
     if first.weight + second.weight > MOST_WEIGHT:
-        return f"the product's tile would wait for {first.weight + second.weight} weighted ops"
+        raise Refused(f"the product's tile would wait for {first.weight + second.weight} weighted ops")
     known = {*first.levels, *second.levels}
     read = dict.fromkeys(x for node in second.levels for x in fuser.reads[node] if x not in known)
     if sum(2 * hint(x.type.numel) >= hint(second.size) for x in read) > MOST_READS:
-        return "the product's tile would be held while several other values are loaded"
+        raise Refused("the product's tile would be held while several other values are loaded")
     at = coordinates(((second.size, "x"),)).element
     if any(x in known and e != at for node in second.levels for x, e in fuser.reads_at(node, at)):
-        return "it reads other elements of the product than it computes"
-    return ""
+        raise Refused("it reads other elements of the product than it computes")

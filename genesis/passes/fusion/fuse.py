@@ -24,6 +24,7 @@ programs takes a split of whole rows, and adds up the columns on the way.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -33,7 +34,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
-from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph
+from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph, Refused
 from genesis.passes.fusion.epilogues import merge_epilogues
 from genesis.passes.fusion.finish_groups import make_groups
 from genesis.passes.fusion.foreach import join_equal_groups
@@ -143,8 +144,7 @@ class _Fuser:
             own = self.dag.of[node]
             kept = first.setdefault(maker(node), own)
             if kept != own:
-                why = self.dag.merge(kept, own, (node,))
-                assert not why, why
+                self.dag.merge(kept, own, (node,))
                 self.clusters[kept].levels[node] = "pointwise"
                 del self.clusters[own]
 
@@ -175,11 +175,11 @@ class _Fuser:
         if producer.op is reduce_splits:
             self.refused[(producer, consumer)] = TOGETHER
             return
-        why = self.join(a, b, first, second, inline)
-        if why == IN_BETWEEN and self.gather(a, b, inline):
-            return
-        if why:
-            self.refused[(producer, consumer)] = why
+        try:
+            self.join(a, b, first, second, inline)
+        except Refused as refusal:
+            if str(refusal) != IN_BETWEEN or not self.gather(a, b, inline):
+                self.refused[(producer, consumer)] = str(refusal)
 
     def gather(self, a: int, b: int, inline: bool) -> bool:
         """Merge a producer's cluster with the few that stand between it and its reader's, then with that one."""
@@ -188,12 +188,15 @@ class _Fuser:
             return False
         node = next(iter(self.clusters[a].levels))
         target = next(iter(self.clusters[b].levels))
-        for other in between:
-            a = self.dag.of[node]
-            if self.join(a, other, self.clusters[a], self.clusters[other], inline):
-                return False
-        a, b = self.dag.of[node], self.dag.of[target]
-        return not self.join(a, b, self.clusters[a], self.clusters[b], inline)
+        try:
+            for other in between:
+                a = self.dag.of[node]
+                self.join(a, other, self.clusters[a], self.clusters[other], inline)
+            a, b = self.dag.of[node], self.dag.of[target]
+            self.join(a, b, self.clusters[a], self.clusters[b], inline)
+        except Refused:
+            return False
+        return True
 
     def siblings(self) -> None:
         """Merge clusters of one space that read the same large value: it is then loaded once.
@@ -210,7 +213,8 @@ class _Fuser:
                 first, second = self.clusters[a], self.clusters[b]
                 large = 2 * hint(value.type.numel) >= hint(max(first.size, second.size, key=hint))
                 if a != b and first.kind == second.kind == "loop" and large:
-                    self.join(a, b, first, second)
+                    with suppress(Refused):
+                        self.join(a, b, first, second)
         parts: dict[int, list[Node]] = {}
         for node in self.values.materialized:
             for x in self.reads[node]:
@@ -220,23 +224,24 @@ class _Fuser:
             for one, other in pairwise(nodes):
                 a, b = self.dag.of[one], self.dag.of[other]
                 if a != b:
-                    self.join(a, b, self.clusters[a], self.clusters[b])
+                    with suppress(Refused):
+                        self.join(a, b, self.clusters[a], self.clusters[b])
 
     # One merge
 
-    def join(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool = True) -> str:
-        """Merge two loop clusters; returns why not, '' when done."""
+    def join(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool = True) -> None:
+        """Merge two loop clusters.
+
+        Raises:
+            Refused: no kernel can compute both, or had better not. Nothing has changed.
+        """
         if first.updates != second.updates:
-            return "updates of memory run together, in one launch for all tensors"
-        merged, why = self.fit(a, b, first, second, inline)
-        if merged is None:
-            return why
-        space, size = shared_space(first, second)[0], merged_size(first, second)
+            raise Refused("updates of memory run together, in one launch for all tensors")
+        merged = self.fit(a, b, first, second, inline)
+        space, size = shared_space(first, second), merged_size(first, second)
         transposes = None not in (first.space, second.space) and first.space != second.space
         small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
-        why = self.dag.merge(large, small, self.clusters[small].levels)
-        if why:
-            return why
+        self.dag.merge(large, small, self.clusters[small].levels)
         levels = self.clusters[large].levels
         computes_other_rows = first.computes_other_rows or second.computes_other_rows or self.other_rows
         if len(set(merged.values())) > 1 or merged[a] != "own":
@@ -248,7 +253,6 @@ class _Fuser:
         kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
         kept.splits, kept.splits_x = first.splits or second.splits, first.splits_x or second.splits_x or transposes
         del self.clusters[small]
-        return ""
 
     def relevel(self, cluster: Cluster, level: str) -> None:
         """Give the nodes of a pointwise cluster their level in the merged space."""
@@ -258,28 +262,28 @@ class _Fuser:
                 if cluster.levels[node] == "pointwise":
                     cluster.levels[node] = level
 
-    def fit(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool) -> tuple[dict[int, str] | None, str]:
-        """The level at which each cluster's pointwise nodes go on, or why the two do not fit."""
-        why = shared_space(first, second)[1]
-        if why:
-            return None, why
+    def fit(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool) -> dict[int, str]:
+        """The level at which each cluster's pointwise nodes go on. Raises Refused if the two do not fit."""
+        shared_space(first, second)
         loose = first.space is None and second.space is None
         heavy = first.weight + second.weight > MOST_WEIGHT
         if heavy and not (loose and first.size == second.size and not first.has_inlined and not second.has_inlined):
-            return None, f"the kernel would be too long ({first.weight + second.weight} weighted ops)"
-        refused = []
+            raise Refused(f"the kernel would be too long ({first.weight + second.weight} weighted ops)")
+        refusals: list[str] = []
         for levels in self.candidates(first, second):
             if levels[0] == "inlined" and not inline:
                 continue
-            why = self.check(a, b, first, second, levels)
-            if not why:
-                return {a: levels[0], b: levels[1]}, ""
-            refused.append(why)
-        return None, next(iter(refused), "their shapes do not fit one loop")
+            try:
+                self.check(a, b, first, second, levels)
+            except Refused as refusal:
+                refusals.append(str(refusal))
+            else:
+                return {a: levels[0], b: levels[1]}
+        raise Refused(next(iter(refusals), "their shapes do not fit one loop"))
 
     def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
         """Levels to try for the two clusters' pointwise nodes, the cheapest kernel first."""
-        space = shared_space(first, second)[0]
+        space = shared_space(first, second)
         if space is None:
             if first.size == second.size:
                 yield "pointwise", "pointwise"
@@ -299,17 +303,17 @@ class _Fuser:
             for two in options[1]:
                 yield one, two
 
-    def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> str:
-        """Is every read between the clusters one that the kernel can serve, at a cost worth it? '' if so."""
-        space = shared_space(first, second)[0] or ((merged_size(first, second), "x"),)
+    def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> None:
+        """Raise Refused if a read between the clusters is none that the kernel can serve, at a cost worth it."""
+        space = shared_space(first, second) or ((merged_size(first, second), "x"),)
         at = coordinates(space)
-        if chosen[0] == "inlined" and (why := self.may_inline(a, b, first)):
-            return why
+        if chosen[0] == "inlined":
+            self.require_inlinable(a, b, first)
         edges = [(p, c, first, chosen, second) for p, c in self.dag.readers[a].get(b, ())]
         edges += [(p, c, second, chosen[::-1], first) for p, c in self.dag.readers[b].get(a, ())]
         self.other_rows = False
         if any(reader.computes_other_rows and source.space is not None for _, _, source, _, reader in edges):
-            return "it reads the reduction's result of another row"
+            raise Refused("it reads the reduction's result of another row")
         repeats, shared, elsewhere = 0.0, ROW_BLOCK, 0
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
@@ -318,10 +322,10 @@ class _Fuser:
             level = _level(source, producer, levels[0])
             where = _level(reader, consumer, levels[1])
             if level == "partial":
-                return TOGETHER
+                raise Refused(TOGETHER)
             if where == "inlined":
                 if level != "inlined":
-                    return "the value is read at points that differ from those it is computed at"
+                    raise Refused("the value is read at points that differ from those it is computed at")
                 continue
             position = at.element if where == "pointwise" or consumer.op.kind == "reduction" else at.row
             for value, e in self.reads_at(consumer, position):
@@ -331,7 +335,7 @@ class _Fuser:
                     continue
                 counted.add((producer, e))
                 if level == "row" or (source.space is not None and not _same_row(e, space, at.row)):
-                    return "it reads the reduction's result of another row"
+                    raise Refused("it reads the reduction's result of another row")
                 if level == "pointwise" and not _same_row(e, space, at.row):
                     self.other_rows = True
                     elsewhere += hint(producer.type.nbytes)
@@ -339,27 +343,26 @@ class _Fuser:
                 repeats += points / max(producer.type.numel, 1)
                 shared = min(shared, _neighbours_with(e))
         if is_inlined(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT * shared:
-            return "broadcasting it costs more to recompute than to store"
+            raise Refused("broadcasting it costs more to recompute than to store")
         if not is_inlined(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
-            return "its elements are needed at several places, and computing them again costs more than storing"
+            raise Refused("its elements are needed at several places, and computing them again costs more than storing")
         if not is_inlined(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
-            return "it is stored anyway, and reading that takes less than reading what it is made of at other places"
-        return ""
+            raise Refused("it is stored anyway, and reading that takes less than reading what it is made of at other "
+                          "places")
 
     def bytes_read(self, cluster: Cluster) -> int:
         """How much a cluster reads of what others make."""
         read = {x for node in cluster.levels for x in self.values.reads[node] if x not in cluster.levels}
         return sum(hint(x.type.nbytes) for x in read)
 
-    def may_inline(self, a: int, b: int, first: Cluster) -> str:
-        """May a cluster lose its own loop and be computed where the other reads it?"""
+    def require_inlinable(self, a: int, b: int, first: Cluster) -> None:
+        """Raise Refused if a cluster may not lose its own loop and be computed where the other reads it."""
         if first.space is not None:
-            return "it reads the reduction's result of another row"
+            raise Refused("it reads the reduction's result of another row")
         if set(self.dag.readers[a]) != {b}:
-            return "other kernels need the value too"
+            raise Refused("other kernels need the value too")
         if any(self.values.name[node] in self.outputs for node in first.levels):
-            return "the program returns the value"
-        return ""
+            raise Refused("the program returns the value")
 
     def reads_at(self, consumer: Node, position: Expr) -> tuple[tuple[Node, Expr], ...]:
         key = (consumer, position)
@@ -379,22 +382,22 @@ def is_inlined(level: str) -> bool:
     return level == "inlined"
 
 
-def shared_space(first: Cluster, second: Cluster) -> tuple[Space | None, str]:
-    """The space that two clusters can share (None: any of their size), or why there is none."""
+def shared_space(first: Cluster, second: Cluster) -> Space | None:
+    """The space that two clusters can share; None is any of their size. Raises Refused if there is none."""
     if first.space is None or second.space is None:
-        return first.space or second.space, ""
+        return first.space or second.space
     if first.splits and second.splits and first.splits != second.splits:
-        return None, "they cut what they reduce into different splits"
+        raise Refused("they cut what they reduce into different splits")
     if first.space == second.space:
         for one, other in ((first, second), (second, first)):
             if one.splits and not one.splits_x and (other.full_reductions or other.splits_x):
-                return None, "one needs all of a row at once, the other only splits"
-        return first.space, ""
+                raise Refused("one needs all of a row at once, the other only splits")
+        return first.space
     for one, other in ((first, second), (second, first)):
         transposes = one.splits and not one.splits_x and "row" not in one.levels.values()
         if transposes and (other.splits_x or not other.splits) and other.space == _transposed(one.space):
-            return other.space, ""
-    return None, "they reduce over different spaces"
+            return other.space
+    raise Refused("they reduce over different spaces")
 
 
 def _transposed(space: Space | None) -> Space | None:

@@ -74,6 +74,7 @@ class _Planner:
         self.before: list[tuple[Place, Place]] = []
         self.after: list[tuple[Place, Place]] = []
         self.copies: list[tuple[int, Node, Place]] = []
+        self.late: list[tuple[int, Node]] = []  # where in `after` a copy starts at this value, which has no place yet
         self.arena = ArenaLayout()
         self.value_at: dict[int, int] = {}  # id of a place → value of the arena
 
@@ -138,9 +139,9 @@ class _Planner:
             elif self._can_update(target, value):
                 self.places[value] = place
             else:
+                self.late.append((len(self.after), value))
                 self.after.append((Place("", 0, 0, value.type), place))
                 self.last[value] = len(self.groups)
-                self._pending_copy(value)
 
     def _can_update(self, target: Node, value: Node) -> bool:
         """Nobody reads the old content after the new one is written, and the writer may overwrite what it reads."""
@@ -149,11 +150,6 @@ class _Planner:
             return False
         group = self.groups[at]
         return all(x is target and self.may_overwrite(group, value, x) for x in self.reads[at].get(target, ()))
-
-    def _pending_copy(self, value: Node) -> None:
-        """`after` gets the arena place once it is known."""
-        self._late = getattr(self, "_late", [])
-        self._late.append((len(self.after) - 1, value))
 
     def _copy_at_end(self, value: Node, place: Place) -> None:
         """The value is in memory that may change before the end: keep a copy in the arena first."""
@@ -189,7 +185,7 @@ class _Planner:
             for node in dying.get(at, ()):
                 if node in values:
                     self.arena.give(values.pop(node))
-        for index, value in getattr(self, "_late", []):
+        for index, value in self.late:
             self.after[index] = (self.places[value], self.after[index][1])
 
     def _starts_output(self, node: Node, follower: Node) -> bool:

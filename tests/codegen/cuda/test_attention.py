@@ -91,10 +91,11 @@ def test_head_sizes_in_float16(head) -> None:
         close(got, want, TOLERANCE[float16])
 
 
-@pytest.mark.parametrize("tile", ["32,16", "16,64", "64,16", "128,32"])
+@pytest.mark.parametrize("tile", [(32, 16), (16, 64), (64, 16), (128, 32)])
 @pytest.mark.parametrize("causal", [True, False])
 def test_tiles_of_any_shape(tile, causal, monkeypatch) -> None:
-    monkeypatch.setenv(attention.TILES_VARIABLE, ";".join(f"{op}={tile},4,2" for op in attention.TILES))
+    for op in attention.TILES:
+        monkeypatch.setitem(attention.TILES, op, ((256, attention.AttentionTile(*tile, 4, 2)),))
     for queries, keys in ((96, 130), (130, 64)):
         operands, outputs = program((), queries, keys, 16, 16, causal, 0.5)
         data = [some(x) for x in operands]

@@ -234,6 +234,7 @@ def test_the_cuda_schedule_gets_a_plan_too() -> None:
     }"""
     from genesis.passes.pipeline import run_passes
     backend = backend_named("cuda")
-    _, schedule, plan, _ = run_passes(parse(text), backend)
-    check_plan(schedule, plan, backend.may_overwrite)
+    passed = run_passes(parse(text), backend)
+    plan = passed.memory
+    check_plan(passed.schedule, plan, backend.may_overwrite)
     assert plan.max_live_bytes <= plan.arena_bytes

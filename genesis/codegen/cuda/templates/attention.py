@@ -19,7 +19,6 @@ over all of these heads.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -69,16 +68,9 @@ FLOAT32_TILES: Final = (
     (64, AttentionTile(64, 32, 8, 2)), (128, AttentionTile(32, 32, 8, 2)), (256, AttentionTile(16, 32, 8, 1)))
 """(largest head size, tile) of all three kernels on float32."""
 
-TILES_VARIABLE: Final = "GENESIS_ATTENTION_TILES"
-"""Environment variable for tuning: "op=i,j,warps,stages;…" replaces the table's rows of these ops."""
-
 
 def tile_for(op: str, head: int, dtype: DType) -> AttentionTile:
     """The tile for a kernel and the larger of its two head sizes."""
-    for row in filter(None, os.environ.get(TILES_VARIABLE, "").split(";")):
-        name, _, numbers = row.partition("=")
-        if name == op:
-            return AttentionTile(*map(int, numbers.split(",")))
     return next(tile for largest, tile in (FLOAT32_TILES if dtype is float32 else TILES[op]) if head <= largest)
 
 
