@@ -1,4 +1,4 @@
-"""The backends that there are: code generation and runtime of each kind of device, joined in one `Backend`.
+"""The backends: code generation and runtime of each kind of device, joined in one `Backend`.
 
 Each imports what it needs when it is asked: making a tensor on the CPU needs no torch, a plan from disk no compiler.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from genesis.runtime.plan import Plan
 
 _makers: Final[dict[str, Callable[[int], Backend]]] = {}
-"""Device type → what makes the backend of the device with this number."""
+"""Device type → the function that makes the backend of the device with a number."""
 
 
 def register(name: str, make: Callable[[int], Backend], *, numbered: bool = False) -> None:
-    """Let programs run on devices of this type. Registering a name again replaces its backend.
+    """Register a type of device, on which programs can run then. Registering a name again replaces its backend.
 
     Args:
         name: the device type: `genesis.ones(2, device=name)`.
@@ -176,7 +176,7 @@ class FakeCUDABackend(CUDABackend):
         self.driver = driver
 
     def __enter__(self) -> FakeCUDABackend:
-        """From here on "cuda" is the fake GPU."""
+        """Make "cuda" mean the fake GPU from here on."""
         from genesis.runtime.cuda.cuda_python_driver import install
         install(self.driver)
         register("cuda", lambda index: self, numbered=True)
@@ -195,7 +195,7 @@ def cuda_backend(gpu: GpuModel) -> CUDABackend:
 
 
 def gpu_at_hand(index: int) -> GpuModel:
-    """What GPU number `index` is. Where there is no GPU, programs can still be compiled: for an H200.
+    """The model of GPU number `index`; an H200 where there is no GPU, so that programs can still be compiled.
 
     Raises:
         RuntimeError: kernels are not built for such a GPU.
@@ -216,7 +216,7 @@ def gpu_at_hand(index: int) -> GpuModel:
 
 
 _known_gpus: Final[WeakKeyDictionary[Driver, dict[int, GpuModel]]] = WeakKeyDictionary()
-"""What each driver's GPUs are, by number: a backend is asked for at every flush."""
+"""Driver → the models of its GPUs, by number; kept because a backend is asked for at every flush."""
 
 
 _cpu: Final = CPUBackend()

@@ -31,7 +31,7 @@ _SPECIAL: Final = frozenset({*NUMBERED, *CHECKED})
 
 @dataclass
 class Captured:
-    """What a flush computes.
+    """A captured program: what a flush computes.
 
     Attributes:
         order: the nodes it needs but for numbers, operands before users; computed ones stand for their memory.
@@ -61,7 +61,7 @@ class Captured:
 
     @property
     def op_at(self) -> dict[Node, int]:
-        """Where in the key a node's op stands; its attributes are next, and a leaf's type after these."""
+        """Node → the position of its op in the key; its attributes come next, and a leaf's type after these."""
         nodes = [node for node in self.order if node in self.known or not computed(node)]
         return dict(zip(nodes, [at for at, item in enumerate(self.key) if item.__class__ is Op], strict=True))
 
@@ -214,12 +214,12 @@ Attributes = Callable[[Node, tuple[Node, ...]], tuple]
 def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
                 attributes: Attributes = lambda node, operands: node.attrs,
                 known: Mapping[Node, Node] | None = None, asked: Collection[Node] | None = None) -> dict[Node, Node]:
-    """For each captured node its node over `input` and `scalar` nodes.
+    """Captured node → the node over `input` and `scalar` nodes that stands for it in the graph.
 
     Args:
         captured: the program.
-        inputs: stand for its memories.
-        attributes: what becomes of a node's attributes.
+        inputs: the nodes that stand for its memories.
+        attributes: gives a new node's attributes.
         known: nodes that are built already.
         asked: values that gradients are asked for, where these are not all in the program (see `asked_values`).
     """
@@ -254,7 +254,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
             made = with_check(node.op, given, attrs, node.source)
         else:
             made = make(node.op, given, attrs, node.source)
-        if every_line:  # it may be an equal node of another program
+        if every_line:  # the node may be an equal one of another program
             made.source = node.source
         if has_value:
             with located(node.source):

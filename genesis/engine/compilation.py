@@ -1,4 +1,4 @@
-"""From a graph to something that runs: the passes, then the backend's lowering and executor.
+"""Compilation of a graph: the passes, then the backend's lowering and executor.
 
 Passes and code generation are imported when something is compiled: a plan that comes from disk needs neither.
 """
@@ -30,9 +30,9 @@ class Compiled:
 
     Attributes:
         plan: the steps and their memory.
-        backend: what it was compiled by.
-        executor: what runs it.
-        seconds: how long it took to get.
+        backend: the backend that compiled it.
+        executor: the executor of its plan.
+        seconds: how long it took to get the plan.
         origin: "compiled", "other size" (filled in from the template of another batch size) or "disk".
         program: makes the program as captured.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
@@ -83,7 +83,7 @@ def compile_graph(graph: Graph, device: Device) -> Compiled:
 
 
 def ready(plan: Plan, start: float, origin: str, program: Callable[[], Graph]) -> Compiled:
-    """A plan with what runs it; getting it began at `start`."""
+    """A plan with its executor; getting it began at `start`."""
     backend = backend_of(plan.device)
     return Compiled(plan, backend, backend.executor(plan), perf_counter() - start, origin, program)
 
@@ -93,7 +93,7 @@ def plan_of(graph: Graph, device: Device, passed: Passed) -> Plan:
 
     Args:
         graph: the program as captured.
-        passed: it after all passes. Behind the program's own inputs what was grouped has those that the plan keeps.
+        passed: the program after all passes. Its inputs are the program's own, then the shadow weights.
     """
     from genesis.passes.fusion.shadow_weights import copied_from
     steps, registers = passed.stages["code"]
@@ -108,7 +108,7 @@ def plan_of(graph: Graph, device: Device, passed: Passed) -> Plan:
 
 
 def _refresh(device: Device, prepared: Graph, given: int) -> Plan | None:
-    """The plan that makes the kept copies anew."""
+    """The plan that makes the shadow weights anew."""
     from genesis.passes.fusion.shadow_weights import refreshing
     from genesis.passes.pipeline import run_passes
     graph = refreshing(prepared, given)

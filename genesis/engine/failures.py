@@ -1,4 +1,4 @@
-"""What becomes of the storages when a program fails: its writes are dropped, what depends on them raises when read."""
+"""Failures of a program: its writes are dropped, and values that depend on them raise when they are read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from genesis.ir.walk import computed, walk
 
 def give_up(flush: Flush, error: BaseException) -> BaseException:
     """A program failed: drop its writes. Returns the error that says why."""
-    if isinstance(error, Overwritten):  # what needs the value never comes to be; all else stays to be computed
+    if isinstance(error, Overwritten):  # values that need the lost one are given up; all others stay pending
         _fail_without_value(error, flush)
         return error
     misplaced = None if backend_of(flush.device).checks_indices else misplaced_in(error, flush.captured.order)
     if misplaced is None:
         _fail(error, flush, flush.outputs)
         return error
-    node, error = misplaced  # what does not need that op stays to be computed
+    node, error = misplaced  # values that do not need that op stay pending
     _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])])
     return error
 
@@ -61,7 +61,7 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
         return value
     try:
         return find_misplaced(walk(order), value_of)
-    except Exception:  # what the program failed of keeps it from being looked at again
+    except Exception:  # the program's failure can keep its indices from being computed again
         return None
 
 
@@ -74,7 +74,7 @@ def without_frames(error: BaseException) -> BaseException:
 
 
 def _fail_without_value(error: BaseException, flush: Flush) -> None:
-    """What depends on an overwritten value raises this error when read."""
+    """Make values that depend on an overwritten one raise this error when they are read."""
     error = without_frames(error)
     for storage in dict.fromkeys((*flush.outputs, *flush.updates, *flush.live)):
         content = storage._node

@@ -13,7 +13,7 @@ from genesis.engine.state import Execution, Plans, engine_state
 
 @contextmanager
 def beside(interrupted: Execution) -> Iterator[None]:
-    """Inside, other programs run.
+    """A context inside which other programs run.
 
     A program that another thread runs is waited for, one whose results are there is finished. One that only makes new
     memory goes on afterwards: what runs here has plans and scratch memory of its own.
@@ -39,11 +39,11 @@ def beside(interrupted: Execution) -> Iterator[None]:
 
 
 def _completed(interrupted: Execution) -> bool:
-    """Has the program run, and do its storages know? One that runs in another thread has then."""
+    """Whether the program has run and its storages know; one that runs in another thread is waited for."""
     job, flush = interrupted.job, interrupted.flush
     if job is not None:
         job.wait()
-        if flush is not None:  # else what ran has told the storages
+        if flush is not None:  # without a flush, what ran has told the storages itself
             flush.results = job.result
             if job.error is not None:
                 give_up(flush, job.error)

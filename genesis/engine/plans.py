@@ -1,4 +1,4 @@
-"""Where a plan comes from: a plan for another batch size, the disk, or the compiler."""
+"""Sources of a plan: the template of another batch size, the disk, or the compiler."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ VARIABLE: Final = "GENESIS_PLAN_CACHE"
 
 MAKING_FOLDERS: Final = ("ir", "passes", "codegen", "runtime", "engine")
 MAKING_MODULES: Final = ("config.py",)
-"""What decides which plan a program gets. The rest of Genesis decides which program it is, and that is part of a
-plan's name on disk anyway."""
+"""Folders and files whose code decides which plan a program gets. The rest of Genesis decides which program it is, and
+that is part of a plan's name on disk anyway."""
 
 MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
@@ -99,7 +99,7 @@ def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[Any]]
 
 
 def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
-    graph = build_graph(captured)  # for whoever asks how the plan is made; later the captured nodes are gone
+    graph = build_graph(captured)  # for those who ask for the stages; later the captured nodes are gone
     return ready(plan, start, "disk", lambda: graph)
 
 

@@ -1,4 +1,5 @@
-"""What a flush computes: what is asked for, all pending writes, and what live tensors could not be computed later."""
+"""Preparation of a flush: the storages to compute are the wanted ones, all pending writes, and those of live tensors
+that could not be computed later."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
 
 SMALL: Final = 4096
-"""Bytes of a value that is cheaper to keep than to think about, such as a loss."""
+"""Bytes up to which a value, such as a loss, is kept without weighing what that costs."""
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Flush:
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
-    """What to run, so that the wanted storages and all pending writes are in memory; None for nothing."""
+    """The flush that brings the wanted storages and all pending writes into memory; None if nothing is to be done."""
     ran = engine_state.ran
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
@@ -81,14 +82,14 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
 
 
 def _moved_on(live: list[Storage], content: dict[Storage, Node]) -> bool:
-    """Has another thread recorded something since these contents were looked at?"""
+    """Whether another thread has recorded something since these contents were looked at."""
     return any(s._node is not content[s] for s in live) or any(
         not s.settled and s not in content for s in live_pending() if s.type.device is live[0].type.device)
 
 
 def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
                   rest_of: list[Storage], content: dict[Storage, Node]) -> tuple[list[Storage], list[Storage]]:
-    """What else the flush must keep, so that every live tensor stays readable.
+    """The storages that the flush must also keep, so that every live tensor stays readable.
 
     Returns the storages to compute now, and the updated storages whose old content to copy. A
     tensor that the program computes anyway is kept, and so is a gradient. Another one that needs
@@ -116,7 +117,7 @@ def _still_needed(computed_here: dict[Node, None], updates: list[Storage],
 
 
 def _is_in(computed_here: Container[Node], node: Node) -> bool:
-    """Is the value among these, or one of them whose history was forgotten, as a loss's after its backward?"""
+    """Whether the value is among these, or one of them whose history was forgotten, as a loss's after its backward."""
     return node in computed_here or (node.op is control.stop_gradient and node.inputs[0] in computed_here)
 
 
@@ -146,7 +147,7 @@ def _needed_by_backwards(updates: list[Storage], live: list[Storage], content: d
 
 
 def _readers(order: Iterable[Node], overwritten: Container[int]) -> set[Node]:
-    """Which of these nodes, operands before users, need content of the overwritten cells (given by id)."""
+    """Those of these nodes, operands before users, that need content of the overwritten cells (given by id)."""
     found: set[Node] = set()
     disjoint = found.isdisjoint
     for node in order:

@@ -46,7 +46,7 @@ def run(flush: Flush) -> Compiled:
         if flush.results is not None:  # interrupted while the storages were told
             finish(flush)
             raise
-        if flush.ran != engine_state.ran and execution.job is None:  # it was captured while something else ran
+        if flush.ran != engine_state.ran and execution.job is None:  # it was captured while another program ran
             raise Superseded from None
         found = give_up(flush, error)
         if found is not error:
@@ -107,7 +107,7 @@ def overwrite(function: Callable[[], Any], compiled: Compiled) -> Any:
 
 
 def _in_a_thread(function: Callable[[], Any], execution: Execution) -> Any:
-    """What the function returns, which runs where no signal handler interrupts it. (What a device does by itself, in
+    """The function's result; it runs where no signal handler interrupts it. (What a device does by itself, in
     the order of a thread's stream, belongs in that thread: it is not given here.)"""
     execution.job = job = Job(function)
     job.wait()
@@ -148,7 +148,7 @@ def _settle(storage: Storage, cell: Cell, content: Node, constant: Container[Nod
     if (before is None or before.memory is None) and node not in constant:  # a plan may make the constant and keep it
         node.buffer = cell
     elif before is not None and before.memory is cell.memory:
-        cell = before  # this was interrupted here
+        cell = before  # an earlier attempt was interrupted here
     if not node.needs_grad:
         storage.settle(cell, content=content)
         return

@@ -1,4 +1,4 @@
-"""What a flush keeps for a backward that may come.
+"""Saved values: those that a flush keeps in memory for a backward that may come.
 
 Reading a loss before its backward computes the forward. What the backward will read of it is kept
 in memory then, as eager torch keeps it, until the tensors that need it die. If it died unused the
@@ -20,7 +20,7 @@ from genesis.passes.graph.autodiff import read_by_backward
 
 
 class Usage:
-    """What became of the values saved by one program's last run.
+    """The fate of the values that a program's last run saved.
 
     Attributes:
         positions: where in the program's order they are; None before that was asked.
@@ -71,7 +71,7 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
 
 
 def _positions_read(captured: Captured, wanted: list[Node]) -> tuple[int, ...]:
-    """Where in the program's order the values are that a backward of the wanted ones reads."""
+    """Positions, in the program's order, of the values that a backward of the wanted ones reads."""
     built = build_nodes(captured)
     read = read_by_backward([built[node] for node in wanted])
     kept = {*captured.outputs, *constants(captured.order)}

@@ -24,10 +24,10 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
 
 DEEPEST: Final = 12
-"""Ops in a row: a longer chain takes longer to compute than to capture."""
+"""Ops in a row up to which a read is short: a longer chain takes longer to compute than to capture."""
 
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data})
-"""Ops that say how a value came to be, or whose memory is gone: the engine looks further."""
+"""Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
 
 
 _MAKES_MEMORY: Final = Execution(cpu, overwrites=False)
@@ -57,16 +57,16 @@ def short_read(storage: Storage) -> bool:
     engine_state.ran += 1
     engine_state.last = found
     cell = Cell(memory)
-    if reading.memories or reading.numbers:  # else it is a constant, which the plan may keep
+    if reading.memories or reading.numbers:  # a constant's memory may be the plan's own
         node.buffer = cell  # type: ignore[union-attr]
     storage.settle(cell, content=node)
     if storage._node is None:
-        state.pending.pop(number, None)  # so that the next read is alone at first sight
+        state.pending.pop(number, None)  # so that the next read finds nothing else pending
     return True
 
 
 def _alone(storage: Storage) -> bool:
-    """Is this the only storage with content to compute?"""
+    """Whether this is the only storage with content to compute."""
     if len(state.pending) == 1:
         return storage._queued in state.pending
     live = live_pending()
@@ -98,7 +98,7 @@ def _fail(storage: Storage, node: Node, error: BaseException) -> None:
 
 
 class Reading(NamedTuple):
-    """What computes a value.
+    """The program that computes a value, written down in one walk.
 
     Attributes:
         key: its structure, equal for equal programs: ops, attributes, types and positions.
@@ -112,7 +112,7 @@ class Reading(NamedTuple):
 
 
 def reading_of(storage: Storage) -> Reading | None:
-    """What computes the content of a storage; None if that takes the engine.
+    """The reading that computes the content of a storage; None if that takes the engine.
 
     >>> import genesis
     >>> x = genesis.zeros(2)

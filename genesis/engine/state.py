@@ -70,7 +70,7 @@ class Plans:
 
 
 class Execution:
-    """What a thread runs with the lock held, for whoever interrupts it (`interruption.py`).
+    """The program that a thread runs with the lock held, for those who interrupt it (`interruption.py`).
 
     Attributes:
         device: where it runs.
@@ -87,7 +87,7 @@ class Execution:
 
 
 class EngineState:
-    """What the engine remembers. Read and written with the lock held.
+    """All that the engine remembers. It is read and written with the lock held.
 
     Attributes:
         plans: the plans there are.

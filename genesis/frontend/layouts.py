@@ -204,7 +204,7 @@ def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
 
 # Rules: (the result's shape, (shape, strides) of the operands) → dense strides, or None for row-major
 
-Rule = Callable[[tuple[int, ...], list[tuple[tuple[int, ...], Strides]]], Strides | None]
+LayoutRule = Callable[[tuple[int, ...], list[tuple[tuple[int, ...], Strides]]], Strides | None]
 
 
 def pointwise_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...], Strides]]) -> Strides | None:
@@ -273,7 +273,7 @@ def convolution_rule(shape: tuple[int, ...], operands: list[tuple[tuple[int, ...
     return suggested_rule(shape, operands[:1]) or suggested_rule(shape, operands[1:2])
 
 
-RULES: Final[dict[Op, Rule]] = {
+RULES: Final[dict[Op, LayoutRule]] = {
     pointwise.cast: like_rule,
     **dict.fromkeys((random.dropout, regression.huber_loss, regression.smooth_l1_loss,
                      probability.binary_cross_entropy), pointwise_rule),
@@ -286,7 +286,7 @@ RULES: Final[dict[Op, Rule]] = {
 """The ops whose results follow their operands' layout in another way than pointwise ops'."""
 
 
-def _rule_of(op: Op) -> Rule | None:
+def _rule_of(op: Op) -> LayoutRule | None:
     return RULES.get(op) or (pointwise_rule if op.kind == "pointwise" else None)
 
 

@@ -29,7 +29,7 @@ from genesis.ir.types import int64
 if TYPE_CHECKING:
     from genesis.func.batching import Batch
 
-Rule = Callable[["Batch", Node, list[Node]], Any]
+BatchRule = Callable[["Batch", Node, list[Node]], Any]
 
 
 def _pointwise(batch: Batch, node: Node, operands: list[Node]) -> Node:
@@ -188,11 +188,11 @@ def _leading_rows(batch: Batch, node: Node, operands: list[Node]) -> Node:
     return movement.reshape(found, shape=(batch.size, *values.type.shape))
 
 
-BY_KIND: dict[str, Rule] = {
+BY_KIND: dict[str, BatchRule] = {
     "pointwise": _pointwise, "reduction": _deeper, "scan": _deeper, "linalg": _same,
 }
 
-RULES: dict[Op, Rule] = {
+RULES: dict[Op, BatchRule] = {
     movement.reshape: _reshape, movement.permute: _permute, movement.expand: _expand, movement.slice: _region,
     movement.pad: _region, movement.assign: _region, movement.flip: _deeper, movement.concat: _deeper,
     contraction.matmul: _same, indexing.gather: _deeper, indexing.scatter: _deeper, indexing.scatter_add: _deeper,

@@ -37,7 +37,7 @@ class Operand:
 
 
 @dataclass
-class Part:
+class CallPart:
     """A part of the program: one `call`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Parts:
     """
 
     operands: list[Operand] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[CallPart] = field(default_factory=list)
     results: list[tuple[int | None, int | None]] = field(default_factory=list)
 
 
@@ -181,7 +181,7 @@ class _Cutting:
             graph = Graph(tuple(inputs), tuple([built[node] for node in outputs]), (), len(places))
             operands = [self._operand(x) for x in taken]
             there = len(self.found.operands)
-            self.found.parts.append(Part(graph, operands, places, [node.needs_grad for node in outputs], there,
+            self.found.parts.append(CallPart(graph, operands, places, [node.needs_grad for node in outputs], there,
                                          operands == [*range(there)]))
             for node in outputs:
                 self._value_at[node] = len(self._value_at)

@@ -22,7 +22,7 @@ from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan
 
 
-class _Arena:
+class _HostArena:
     """Scratch memory that all CPU plans share; `version` grows whenever it moves."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class _Arena:
             self.storage, self.version = before
 
 
-arena = _Arena()
+arena = _HostArena()
 
 
 def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-Span = tuple[int, int]
+AddressRange = tuple[int, int]
 """A range of addresses: from the first up to, and without, the second."""
 
 SEVERAL: Final = -1
@@ -48,7 +48,7 @@ class Accesses:
     genesis.runtime.fake_cuda.accesses.Race: program 1 reads what program 0 writes, 0 bytes from ...
     """
 
-    def __init__(self, spans: Iterable[Span], programs: int):
+    def __init__(self, spans: Iterable[AddressRange], programs: int):
         merged = _merged(spans)
         self._starts = np.array([start for start, _ in merged], np.int64)
         self._ends = np.array([end for _, end in merged], np.int64)
@@ -115,9 +115,9 @@ class Accesses:
             raise Race(f"{text.format(others[first] - 1)}, {offset} bytes from where an argument begins")
 
 
-def _merged(spans: Iterable[Span]) -> Sequence[Span]:
+def _merged(spans: Iterable[AddressRange]) -> Sequence[AddressRange]:
     """The same addresses as disjoint spans, in order."""
-    merged: list[Span] = []
+    merged: list[AddressRange] = []
     for start, end in sorted(spans):
         if merged and start <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(merged[-1][1], end)
