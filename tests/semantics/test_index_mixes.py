@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import genesis
 from genesis import IndexKind, index_plan
 
-SETTINGS = settings(max_examples=200, deadline=None)
+SETTINGS = settings(max_examples=120, deadline=None)
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
