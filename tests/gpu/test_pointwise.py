@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 import genesis
 from genesis.ir.types import DTYPES, DType
@@ -145,3 +148,22 @@ def test_in_place_ops(cuda):
         y.clamp_(max=3)
         return y, z, x
     check(program, numbers(4, 3))
+
+
+NUMBERS = {
+    "a whole base": lambda lib, x: 2 ** x,
+    "a whole base of a logarithm": lambda lib, x: lib.xlogy(x, 2),
+    "a whole factor of a logarithm": lambda lib, x: lib.xlogy(3, x),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_whole_number_in_a_formula_is_computed_as_its_op_computes(cuda: Any, name: str) -> None:
+    """The gradient of 2 ** x has log(2), of which there is none for integers: it is that of 2.0."""
+    x = genesis.tensor([1.0, 2.5, 0.5], device="cuda", requires_grad=True)
+    expected = torch.tensor([1.0, 2.5, 0.5], requires_grad=True)
+    y, wanted = NUMBERS[name](genesis, x), NUMBERS[name](torch, expected)
+    y.sum().backward()
+    wanted.sum().backward()
+    assert y.tolist() == pytest.approx(wanted.tolist(), rel=1e-6)
+    assert x.grad.tolist() == pytest.approx(expected.grad.tolist(), rel=1e-6)

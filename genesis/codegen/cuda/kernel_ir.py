@@ -17,11 +17,12 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final
 
+from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import SymInt
-from genesis.ir.types import DType, int64, promote_types
+from genesis.ir.types import DType, float64, int64, promote_types
 from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reduction_space
 from genesis.passes.fusion.materialize import weight
@@ -277,7 +278,8 @@ def build_operands(group: Group, space: Space, operands: tuple[Node, ...]) -> tu
 
 
 def operand_dtype(node: Node) -> DType:
-    """The dtype in which a pointwise op computes: that of its strong operands, of numbers their widest."""
+    """The dtype in which a pointwise op computes: that of its strong operands; of numbers their widest, or the next one
+    that the op exists for, as its type rule says (the logarithm of the number 2 is one of 2.0)."""
     types = [x.type for x in (node.inputs[1:] if node.op.name == "where" else node.inputs)]
     strong = [t.dtype for t in types if not t.weak]
     if strong:
@@ -285,7 +287,10 @@ def operand_dtype(node: Node) -> DType:
     dtype = types[0].dtype
     for t in types[1:]:
         dtype = promote_types(dtype, t.dtype)
-    return dtype
+    columns = POINTWISE.get(node.op.name)
+    if columns is None or columns[dtype.kind if dtype.kind != "float" else "f64"]:
+        return dtype
+    return int64 if dtype.kind == "bool" and columns["int"] else float64
 
 
 @contextmanager
