@@ -16,28 +16,28 @@ from genesis.ir.sym_int import SymInt, guarded_hint
 from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
-"""Most elements of a row that is one block, held in registers from load to store."""
+"""Maximum elements of a row that is one block, in registers from load to store."""
 
 HELD: Final = 65536
-"""Most elements of a row that is held as memory has it, and converted again for each use."""
+"""Maximum elements of a row that registers hold in its dtype in memory and convert again for each use."""
 
 TILE: Final = 8192
-"""Most elements of a block of columns that is not walked over."""
+"""Maximum elements of a block of columns that needs no loop over r."""
 
 EACH: Final = 2
-"""Programs for each multiprocessor that keep a GPU busy."""
+"""Programs per multiprocessor that keep a GPU busy."""
 
 BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
-"""Blocks for a size that leads."""
+"""Block sizes for the batch: few, so that most batch sizes share their kernels."""
 
 PIPELINE_SHARE: Final = (40, 57)
-"""Part of a multiprocessor's shared memory that is for loads that run ahead: 160 of an H200's 228 KiB."""
+"""(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
 
 PROGRAM_BYTES: Final = 8192
-"""The least that a program of a large loop reads and writes."""
+"""Minimum bytes that a program of a large loop reads and writes: fewer do not pay for starting it."""
 
 HEAVY: Final = 40
-"""Ops for each element beyond which arithmetic needs more warps than loads do."""
+"""Weighted ops per element above which arithmetic needs more warps than loads do."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Blocks:
     """How a program takes its part of the space. Block sizes are powers of two.
 
     Attributes:
-        looped: the program walks over r.
+        looped: the program loops over r.
         tiled: other programs take the rest of r.
-        stages: loads of a loop run that many rounds minus one ahead of what uses them.
-        held: bytes that registers may keep of a row from one walk over r to the next; 0 to load it again.
+        num_stages: loads of a loop run that many rounds minus one ahead of their uses, as Triton counts.
+        held: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
     """
 
     x: int
@@ -106,7 +106,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 
 def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
-    """A walk, which is right for every length of an r that is open."""
+    """A loop over r, which is right for every value of a symbolic r."""
     if columns:
         return _columns(kernel, 2 * TILE, gpu)
     r_block = batch_block(guarded_hint(kernel.r_size), PERSISTENT)
@@ -114,7 +114,7 @@ def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
 
 
 def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
-    """How far the loads of blocks of so many elements run ahead, where a multiprocessor has so many programs."""
+    """Pipeline stages for blocks of so many elements, where a multiprocessor has so many programs."""
     nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
     part, of = PIPELINE_SHARE
     room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)

@@ -2,7 +2,7 @@
 
 A kernel without r has blocks [XBLOCK]. With r they are [XBLOCK, RBLOCK], and a value that does not
 depend on a coordinate has size 1 there, so that arithmetic broadcasts. What loops around the
-statements is the business of `walks`.
+statements is the business of `reduction_loops`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from genesis.codegen.cuda import lowerings as table
+from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.kernel_ir import (
     END,
@@ -122,7 +122,7 @@ class Body:
             case Index(out, operand, size):
                 value = self.use(operand, operand.dtype)
                 clamped = f"tl.minimum(tl.maximum({value}.to(tl.int64), 0), {max(size - 1, 0)})"
-                return [f"{out.name} = {clamped}.to({table.triton_type(self.index_type)})"]
+                return [f"{out.name} = {clamped}.to({lowerings.triton_type(self.index_type)})"]
             case Checked():
                 return [*self.comment(s.node.source), self.checked(s)]
             case Apply():
@@ -177,22 +177,22 @@ class Body:
         return [f"# {text}"]
 
     def load(self, s: Load) -> list[str]:
-        held = table.held(s.out.dtype)
+        held = lowerings.held(s.out.dtype)
         masks = self.masks(s.out.vars, s.bounds)
         address = self.at(s.address, s.out.vars if masks else self.vars_of(s.address))
         text = f"tl.load({s.argument} + {address}{f', mask={masks}, other=0' if masks else ''})"
-        return [f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({table.triton_type(held)})")]
+        return [f"{s.out.name} = {text}" + ("" if held is s.out.dtype else f".to({lowerings.triton_type(held)})")]
 
     def store(self, s: Store) -> str:
         address = self.at(s.address, s.vars, block=True)
         dtype = self.dtypes[s.argument]
         source = self.casts.get(s.value.name)
-        if source is not None and source.dtype is float32 and table.held(dtype) is float32:
+        if source is not None and source.dtype is float32 and lowerings.held(dtype) is float32:
             value = self.use(source, float32)  # rounded once, as it is stored
         else:
             value = self.use(s.value, s.value.dtype)
-        if table.held(dtype) is not dtype:
-            value = f"{value}.to({table.triton_type(dtype)})"
+        if lowerings.held(dtype) is not dtype:
+            value = f"{value}.to({lowerings.triton_type(dtype)})"
         if not self.flat:
             value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
         masks = self.masks(s.vars, ())
@@ -202,12 +202,12 @@ class Body:
         node, compute = s.node, s.compute
         name = node.op.name
         if name == "cast":
-            return table.convert(self.use(s.operands[0], s.operands[0].dtype), s.operands[0].dtype, node.dtype)
+            return lowerings.convert(self.use(s.operands[0], s.operands[0].dtype), s.operands[0].dtype, node.dtype)
         if name == "bitcast":
-            return table.reinterpret(self.use(s.operands[0], compute), compute, node.dtype)
+            return lowerings.reinterpret(self.use(s.operands[0], compute), compute, node.dtype)
         if name == "where":
             dtypes = (bool_, compute, compute)
-            return table.pointwise(name, compute, tuple(map(self.use, s.operands, dtypes)))
+            return lowerings.pointwise(name, compute, tuple(map(self.use, s.operands, dtypes)))
         if name == "pow" and (power := self.small_power(s)):
             return power
         inline = name in _INLINE and not all(v.name in self.constants for v in s.operands)
@@ -215,9 +215,9 @@ class Body:
         if name == "div" and compute.kind == "float" and (product := self.as_product(s, rounded)):
             return product
         if name in ("eq", "ne") and (compared := self.compared_positions(s)):
-            return table.pointwise(name, int32, compared)
+            return lowerings.pointwise(name, int32, compared)
         operands = tuple(self.use(v, compute, inline) for v in s.operands)
-        return table.pointwise(name, compute, operands, rounded)
+        return lowerings.pointwise(name, compute, operands, rounded)
 
     def compared_positions(self, s: Apply) -> tuple[str, str] | None:
         """A coordinate and a number of its row in 32 bits, where the IR has 64 of them for every element."""
@@ -238,7 +238,7 @@ class Body:
             number = float(constant.number)
             exact = number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5 and abs(number) < 2.0**100
             if exact or (rounded and number):
-                return f"{value} * {literal(1 / number, table.held(s.compute), True)}"
+                return f"{value} * {literal(1 / number, lowerings.held(s.compute), True)}"
         if rounded and "r" in s.out.vars and "r" not in under.vars:
             return f"{value} * (1.0 / {self.use(under, s.compute, True)})"
         return ""
@@ -266,11 +266,11 @@ class Body:
 
     def finished(self, s: Reduce, block: str) -> str:
         """One value a row, of a block."""
-        text = table.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, 1)
+        text = lowerings.REDUCE_FINISH[REDUCED_AS[s.op]].format(block, 1)
         if s.out.dtype is bool_:
             return f"{text} != 0"
-        held = table.held(s.out.dtype)
-        return text if held is self.accumulator(s) else f"{text}.to({table.triton_type(held)})"
+        held = lowerings.held(s.out.dtype)
+        return text if held is self.accumulator(s) else f"{text}.to({lowerings.triton_type(held)})"
 
     def first_hit(self, s: Reduce, block: str, positions: str, inside: str) -> list[str]:
         """The smallest position of the extremum; the first NaN when there is one."""
@@ -284,7 +284,7 @@ class Body:
         """The dtype a reduction accumulates in: at least 32 bits."""
         if s.op in ("any", "all"):
             return int32
-        dtype = table.held(s.operand.dtype)
+        dtype = lowerings.held(s.operand.dtype)
         return int32 if dtype.itemsize < 4 else dtype
 
     def identity(self, s: Reduce) -> str:
@@ -292,21 +292,21 @@ class Body:
         if s.op in ("any", "all"):
             return str(int(s.op == "all"))
         narrow = s.op in ("max", "min", "argmax", "argmin") and s.operand.dtype.kind == "int"
-        return table.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if narrow else self.accumulator(s))
+        return lowerings.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if narrow else self.accumulator(s))
 
     def reduced_operand(self, s: Reduce, mask: str | None = None) -> str:
         """The operand over the whole block, with what lies outside the row (or the mask) made neutral."""
         value, dtype = self.use(s.operand, s.operand.dtype), self.accumulator(s)
         if s.op in ("any", "all") and s.operand.dtype is not bool_:
             value = f"({value} != 0)"
-        if dtype is not table.held(s.operand.dtype) or s.op in ("any", "all"):
-            value = f"{value}.to({table.triton_type(dtype)})"
+        if dtype is not lowerings.held(s.operand.dtype) or s.op in ("any", "all"):
+            value = f"{value}.to({lowerings.triton_type(dtype)})"
         if s.operand.vars != "xr":
             value = f"tl.broadcast_to({value}, [XBLOCK, RBLOCK])"
         mask = ("r_mask" if self.ragged_r else "") if mask is None else mask
         if not mask:
             return value
-        return f"tl.where({mask}, {value}, tl.full((), {self.identity(s)}, {table.triton_type(dtype)}))"
+        return f"tl.where({mask}, {value}, tl.full((), {self.identity(s)}, {lowerings.triton_type(dtype)}))"
 
     # Pieces of text
 
@@ -314,12 +314,12 @@ class Body:
         """A value as an operand in the dtype that holds `dtype`."""
         constant = self.constants.get(value.name)
         if constant is not None:
-            return literal(constant.number, table.held(dtype), inline)
-        return table.to_held(value.name, value.dtype, dtype)
+            return literal(constant.number, lowerings.held(dtype), inline)
+        return lowerings.to_held(value.name, value.dtype, dtype)
 
     def as_type(self, e: Expr, dtype: DType) -> str:
         """An index expression as a value."""
-        held = table.triton_type(table.held(dtype))
+        held = lowerings.triton_type(lowerings.held(dtype))
         if e.is_constant:
             return f"tl.full((), {e.constant}, {held})"
         return f"({expression(e)}).to({held})"
@@ -332,7 +332,7 @@ class Body:
             return text if e.is_atom else f"({text})"
         shape = self.shape(vars)
         if e.is_constant:
-            return f"tl.full({shape}, {text}, {table.triton_type(self.index_type)})"
+            return f"tl.full({shape}, {text}, {lowerings.triton_type(self.index_type)})"
         return f"tl.broadcast_to({text}, {shape})"
 
     def shape(self, vars: str) -> str:
@@ -382,7 +382,7 @@ REDUCED_AS = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "
 
 
 FULL_ROW: Final = 8192
-"""Elements of a row from which on it leaves few registers of a program."""
+"""Minimum elements of a row that takes most of a program's registers."""
 
 
 def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> str:
@@ -392,7 +392,7 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     ('tl.full((), 0.5, tl.float32)', '0.5')
     """
     if isinstance(number, SymInt):  # an argument of the kernel
-        return f"tl.full((), {number}, {table.triton_type(dtype)})"
+        return f"tl.full((), {number}, {lowerings.triton_type(dtype)})"
     if dtype.kind == "float":
         value = float(number)
         text = repr(value) if math.isfinite(value) else f'float("{value}")'
@@ -400,7 +400,7 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
         text = repr(int(number) % 2**8 if dtype is uint8 else int(number))
     if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):
         return text if not text.startswith("-") else f"({text})"
-    return f"tl.full((), {text}, {table.triton_type(dtype)})"
+    return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
 
 
 def expression(e: Expr) -> str:

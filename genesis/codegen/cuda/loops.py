@@ -118,7 +118,7 @@ def _r_lines(body: Body) -> list[str]:
 # One program over many tensors
 
 CHUNK = 8192
-"""Elements of one tensor that one program of a foreach takes."""
+"""Elements of one tensor per program of a foreach kernel."""
 
 
 def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:

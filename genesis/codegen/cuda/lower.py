@@ -41,13 +41,13 @@ def supports(node: Node) -> bool:
 
 
 FEW_ROWS: Final = 256
-"""Indices up to which each program looks through all of them for its rows; more are sorted."""
+"""Maximum row indices of a write that every program searches for its rows; more are sorted first."""
 
 FEW_ELEMENTS: Final = 32
-"""The same for an index with an entry for each element, along its axis."""
+"""Maximum length, along the axis, of an element-wise index that every program searches; longer ones are sorted."""
 
 SMALL: Final = 1 << 20
-"""Elements up to which a whole result is written anew; of a larger one only the rows that are hit."""
+"""Maximum elements of a result that is written anew as a whole; of a larger one only the rows that are hit."""
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
@@ -85,7 +85,7 @@ def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
 
 
 Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
-"""Of each group its kernel: as text, and compiled if it has any program to run."""
+"""(source, image) of each group's kernel; the image is None where the grid is empty."""
 
 
 def kernels_of(schedule: Schedule, store: Cache | None, compile: Compile | None, gpu: GpuModel) -> Kernels:

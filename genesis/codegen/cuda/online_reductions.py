@@ -1,4 +1,4 @@
-"""Pairs of reductions of which the second waits for the first, and that one walk over a long row computes all the same.
+"""Online reductions: pairs of which the second waits for the first, and that one loop over a long row computes anyway.
 
 A maximum and the sum of the exponentials below it: the sum is scaled down whenever the maximum grows (Milakov and
 Gimelshein 2018). A sum and the sum of the squares of what is left without the mean (Welford 1962; Chan, Golub and

@@ -1,4 +1,4 @@
-"""What a kernel asks the L2 for before it waits for the kernels before it.
+"""Prefetch: what a kernel asks the L2 for before it waits for the kernels before it.
 
 A kernel is started while those before it end (`source.WAIT`). When they have, its first programs would all wait for
 memory that had nothing to do meanwhile; so they ask for their blocks before they wait. That reads nothing: there is one
@@ -18,19 +18,19 @@ from genesis.codegen.cuda.kernel_ir import Kernel, Load
 from genesis.ir.sym_int import SymInt, guarded_hint
 
 WARPS: Final = 16
-"""Warps of a multiprocessor that ask. Twice as many gain no more (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
+"""Warps per multiprocessor that prefetch; more gain nothing (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
 34.1 µs with 32)."""
 
 LEAST_PART: Final = (2, 15)
-"""Part of the L2 from which on an operand that is read in pieces is asked for, 8 of an H200's 60 MiB: smaller ones are
-in the L2 as a rule, or done before asking has helped."""
+"""(numerator, denominator): the part of the L2 above which an operand is prefetched, 8 of an H200's 60 MiB. Smaller
+operands are in the L2 as a rule, or read before a prefetch has helped."""
 
 MOST_BYTES: Final = 65536
-"""A program asks for: more would leave the L2 before it is read."""
+"""Maximum bytes that a program prefetches: more would leave the L2 before they are read."""
 
 
 def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
-    """The lines that ask for blocks which lie in one piece: a program's own, and what all programs read.
+    """The lines that prefetch contiguous blocks: a program's own, and what all programs read.
 
     None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
     """
@@ -55,7 +55,7 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
 
 
 def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, bool] | None:
-    """(elements that a program reads from there, whether they begin behind those of the program before)."""
+    """(elements that a program reads there, whether each program has its own); None if they are not contiguous."""
     terms = {atom.name: k for atom, k in load.address.terms if atom.kind == "var"}
     if len(terms) < len(load.address.terms):
         return None
@@ -71,7 +71,7 @@ def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, 
 
 
 def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:
-    """The condition for a program to ask: it is one of the first, and its block is whole."""
+    """The condition under which a program prefetches: it is one of the first, and its block is whole."""
     if not own:
         return "tl.program_id(0) == 0"
     first = f"tl.program_id(0) < {gpu.multiprocessors * max(1, WARPS // blocks.num_warps)}"

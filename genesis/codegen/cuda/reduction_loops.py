@@ -1,14 +1,14 @@
-"""What loops around a kernel's statements.
+"""The loops around a kernel's statements.
 
-    whole rows     none: a block has every r, and is held in registers from load to store
-    long rows      a walk over r for each stage, that is, for each reduction that needs an earlier one's result
-    a split of r     a walk over the program's part of r; its `Part`s are added up by another kernel
-    a split of x     a walk over the program's rows, each of them whole; the `Part`s are sums over these rows
+    whole rows      none: a block has every r, and is held in registers from load to store
+    long rows       a loop over r for each reduction that needs an earlier one's result, and one for the stores
+    a split of r    a loop over the program's split of r; another kernel adds up its `Part`s
+    a split of x    a loop over the program's rows, each of them whole; its `Part`s are sums over these rows
 
-A walk computes what the reductions and stores at its end need, from memory on. What memory gives is kept in registers
-between the walks where they have room (`Blocks.held`): the walks are then unrolled, and a value is converted again in
-each, because the registers hold it as memory does. Else two reductions that wait for each other share a walk where
-`one_walk` knows how.
+A reduction loop computes what its reductions and stores need, from memory on. Loaded values stay in registers between
+the loops where there is room (`Blocks.held`): the loops are then unrolled, and each converts a value again, because the
+registers hold it in its dtype in memory. Else two reductions that wait for each other share a loop where
+`online_reductions` knows how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from genesis.codegen.cuda import lowerings as table
+from genesis.codegen.cuda import lowerings
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.emitter import BIG, REDUCED_AS, Body
 from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Statement, Store, Value, operands_of
@@ -62,17 +62,17 @@ class Program(Body):
     # Long rows
 
     def reduction_loops(self) -> list[str]:
-        """One walk over r for each stage, with what is computed once a row in between.
+        """One loop over r for each reduction that waits for an earlier one; between them what is computed once a row.
 
-        Everything is stored at the end, in the last walk: an output may share memory with an input,
-        which earlier walks read.
+        Everything is stored at the end, in the last loop: an output may share memory with an input,
+        which earlier loops read.
         """
         statements = self.stores_last(self.kernel.statements)
         found: list[str] = []
         last = max((self.loop_of(s) for s in statements), default=0)
-        for stage in range(last + 1):
-            here = [s for s in statements if not isinstance(s, END) and self.loop_of(s) == stage]
-            stores = [s for s in statements if isinstance(s, END)] if stage == last else []
+        for index in range(last + 1):
+            here = [s for s in statements if not isinstance(s, END) and self.loop_of(s) == index]
+            stores = [s for s in statements if isinstance(s, END)] if index == last else []
             for s in here:
                 if not self.inside(s) and not isinstance(s, Reduce):
                     found += self.statement(s)
@@ -99,7 +99,7 @@ class Program(Body):
         else:
             found.append(self.loop("r_start", "0", self.r_size, "RBLOCK"))
         exact = [s.out.name for s in reductions if s.out.name not in everywhere and not self.averages_out(s)]
-        self.rounded = everywhere | rounded_values(self.kernel, wanted, exact)  # what other walks need, they compute
+        self.rounded = everywhere | rounded_values(self.kernel, wanted, exact)  # what other loops need, they compute
         for s in wanted:
             inner += self.accumulate(s) if isinstance(s, Reduce) else self.statement(s)
         self.rounded = everywhere
@@ -109,7 +109,7 @@ class Program(Body):
         return found + [line for s in reductions for line in self.finish(s)]
 
     def loop(self, name: str, start: str, end: str, step: str) -> str:
-        """The head of a loop; its loads run ahead when the blocks say so."""
+        """The head of a loop; its loads are pipelined when the blocks say so."""
         stages = f", num_stages={self.blocks.num_stages}" if self.blocks.num_stages > 1 else ""
         return f"for {name} in {'tl.' if stages else ''}range({start}, {end}, {step}{stages}):"
 
@@ -120,7 +120,7 @@ class Program(Body):
         return [*lines, f"r_mask = r < {end or self.r_size}"] if self.ragged_r else lines
 
     def needed(self, ends: Sequence[Statement]) -> list[Statement]:
-        """What must be computed inside a walk over r for these ends, in order."""
+        """What must be computed inside a loop over r for these ends, in order."""
         wanted: set[str] = set()
         chosen = set(map(id, ends))
         kept = []
@@ -131,12 +131,12 @@ class Program(Body):
         return kept[::-1]
 
     def reads(self, s: Statement) -> list[Value]:
-        """The values a statement reads; a sum that shares a walk with what it waits for reads what both are of."""
+        """The values a statement reads. A sum in one loop with the reduction it waits for reads that one's operand."""
         beside = self.online.get(_name(s)) or self.squares.get(_name(s))
         return [beside.operand] if beside is not None else operands_of(s, self.kernel.indices)
 
     def loop_of(self, s: Statement) -> int:
-        """The walk a statement belongs to; a reduction belongs to the one that feeds it."""
+        """The loop over r that a statement belongs to; a reduction belongs to the one that feeds it."""
         if isinstance(s, Store):
             return self.loop_index[s.value.name]
         if isinstance(s, Part):
@@ -144,7 +144,7 @@ class Program(Body):
         return self.loop_index[s.out.name] - isinstance(s, Reduce)
 
     def _loop_index(self) -> dict[str, int]:
-        """How many walks each value takes."""
+        """The loops over r that must end before each value is known."""
         found: dict[str, int] = {}
         for s in self.kernel.statements:
             if not isinstance(s, END):
@@ -152,20 +152,20 @@ class Program(Body):
         return found
 
     def inside(self, s: Statement) -> bool:
-        """Does the statement depend on r, so that it is computed inside a walk?"""
+        """Does the statement depend on r, so that it is computed inside a loop over r?"""
         if isinstance(s, Part):
             return True
         return "r" in s.vars if isinstance(s, Store) else not isinstance(s, Reduce) and "r" in s.out.vars
 
-    # What registers keep from walk to walk
+    # What registers keep from loop to loop
 
     def _held(self) -> set[str]:
-        """Loads that more than one walk needs, as many as there is room for."""
+        """Loads that more than one loop needs, as many as there is room for."""
         last = max(map(self.loop_of, self.kernel.statements))
         uses: dict[Load, int] = {}
-        for stage in range(last + 1):
-            ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.loop_of(s) == stage)
-                    or (isinstance(s, Store) and stage == last and self.inside(s))]
+        for index in range(last + 1):
+            ends = [s for s in self.kernel.statements if (isinstance(s, Reduce) and self.loop_of(s) == index)
+                    or (isinstance(s, Store) and index == last and self.inside(s))]
             for s in self.needed(ends):
                 if isinstance(s, Load) and s.out.vars == "xr":
                     uses[s] = uses.get(s, 0) + 1
@@ -183,8 +183,8 @@ class Program(Body):
         name = s.out.name
         if name not in self.held:
             return lines
-        held = table.held(s.out.dtype)
-        wide = "" if held is s.out.dtype else f".to({table.triton_type(held)})"
+        held = lowerings.held(s.out.dtype)
+        wide = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
         if name in self.loaded:
             return [f"{name} = g_again({name}_held[chunk]){wide}"]
         first, *_ = lines
@@ -208,7 +208,7 @@ class Program(Body):
                 f"end = tl.minimum(begin + length, {size})"]
 
     def split_of_r(self) -> list[str]:
-        """Walk over the split, take its elements into the accumulators, store what depends on r; then the parts."""
+        """Loop over the split, take its elements into the accumulators, store what depends on r; then the parts."""
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
         found = self.split_lines(self.r_size, "tl.program_id(1)")
         outside, inside = self.around_loop(lambda s: self.inside(s))
@@ -234,7 +234,7 @@ class Program(Body):
         found += [line for s in outside for line in self.statement(s)]
         reductions = {id(s): self.part_as_reduction(s) for s in self.parts}
         for part in reductions.values():
-            kind = table.triton_type(self.accumulator(part))
+            kind = lowerings.triton_type(self.accumulator(part))
             found.append(f"{part.out.name}_all = tl.full([1, RBLOCK], {self.identity(part)}, {kind})")
         found.append(self.loop("x_start", "begin", "end", "XBLOCK"))
         inner = [f"x = x_start + {self.range('X')}[:, None]", *(["x_mask = x < end"] if self.ragged_x else [])]
@@ -253,28 +253,28 @@ class Program(Body):
         return [s for s in statements if not inside(s)], [s for s in statements if inside(s)]
 
     def part_as_reduction(self, s: Part) -> Reduce:
-        """The same over what a program has."""
+        """The partial reduction as one over the elements that a program has."""
         dtype = next(a.node.dtype for a in self.kernel.arguments if a.name == s.argument)
         return Reduce(Value(f"{s.argument}_part", dtype, "x", 0), s.op, s.operand)
 
     def store_part(self, s: Part, address: str, value: str, mask: str) -> str:
         """Write a split's results to its row of the output."""
-        value = f"{value}.to({table.triton_type(self.dtypes[s.argument])})"
+        value = f"{value}.to({lowerings.triton_type(self.dtypes[s.argument])})"
         return f"tl.store({s.argument} + ({address}), {value}{f', mask={mask}' if mask else ''})"
 
     def take_rows(self, s: Reduce) -> list[str]:
         """Take a block of rows into the accumulators of the columns."""
         name, kind = s.out.name, REDUCED_AS[s.op]
         value = self.reduced_operand(s, "x_mask" if self.ragged_x else "")
-        rows = table.REDUCE_FINISH[kind].format(value, 0)
-        return [f"{name}_all = {table.REDUCE_COMBINE[kind].format(f'{name}_all', rows)}"]
+        rows = lowerings.REDUCE_FINISH[kind].format(value, 0)
+        return [f"{name}_all = {lowerings.REDUCE_COMBINE[kind].format(f'{name}_all', rows)}"]
 
     # Accumulators
 
     def start(self, s: Reduce) -> list[str]:
-        """The accumulators of a reduction over a walk."""
+        """The accumulators of a reduction, before its loop."""
         name, dtype = s.out.name, self.accumulator(s)
-        kind = table.triton_type(dtype)
+        kind = lowerings.triton_type(dtype)
         if name in self.with_others:
             return []
         if name in self.squares:
@@ -285,11 +285,11 @@ class Program(Body):
         found = [f"{name}_all = tl.full([XBLOCK, RBLOCK], {self.identity(s)}, {kind})"]
         if s.position is not None:
             found.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {BIG[self.index_type]}, "
-                         f"{table.triton_type(self.index_type)})")
+                         f"{lowerings.triton_type(self.index_type)})")
         return found
 
     def accumulate(self, s: Reduce) -> list[str]:
-        """Take one block of the walk into the accumulators."""
+        """Take one block of the loop into the accumulators."""
         name = s.out.name
         if name in self.with_others:
             return []
@@ -302,7 +302,7 @@ class Program(Body):
             return [f"{name}_top, {name}_all = g_online({name}_top, {name}_all, {value}, {LANES}, {self.cheap(s)})"]
         found = [f"{name}_new = {self.reduced_operand(s)}"]
         if s.position is None:
-            combine = table.REDUCE_COMBINE[REDUCED_AS[s.op]].format(f"{name}_all", f"{name}_new")
+            combine = lowerings.REDUCE_COMBINE[REDUCED_AS[s.op]].format(f"{name}_all", f"{name}_new")
             return [*found, f"{name}_all = {combine}"]
         sign = ">" if s.op == "argmax" else "<"
         better = (f"({name}_new {sign} {name}_all) | (({name}_new != {name}_new) & ({name}_all == {name}_all))"
@@ -313,12 +313,12 @@ class Program(Body):
         return found
 
     def cheap(self, s: Reduce) -> bool:
-        """Are cheap exponentials good enough for this sum?"""
+        """Whether cheap exponentials are good enough for this sum."""
         return s.out.name in self.rounded or self.averages_out(s)
 
     def averages_out(self, s: Reduce) -> bool:
-        """Is it a sum of exponentials of what memory has in 16 bits? Their errors are far below those of what they are
-        of, and in the sum they average out."""
+        """Whether it sums exponentials of 16-bit values in memory: the errors of cheap exponentials are far below those
+        of such values, and average out in the sum."""
         largest = self.exponentials.get(s.out.name)
         return largest is not None and largest.operand.name in self.casts and (
             self.casts[largest.operand.name].dtype.itemsize == 2)

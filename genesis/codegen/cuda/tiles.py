@@ -24,16 +24,16 @@ from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group
 
 SHORTEST_ROW: Final = 16
-"""A shorter row is not worth a coordinate of its own."""
+"""Minimum elements of a row that gets a coordinate of its own."""
 
 WASTE: Final = 1.25
-"""The most lanes a block of rows may have for each element of a row."""
+"""Maximum lanes of a block of rows per element of a row: the others idle."""
 
 SIDE_BYTES: Final = 256
-"""Of a transposing tile, which is square."""
+"""Bytes of a side of a transposing tile, which is square."""
 
-SHORTEST_RUN: Final = 8
-"""An operand with fewer neighbouring elements along its own axis is read as it comes."""
+FEWEST_NEIGHBOURS: Final = 8
+"""Minimum neighbouring elements along an operand's own axis for a tile; with fewer it is read as it comes."""
 
 
 def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] | None:
@@ -78,7 +78,7 @@ def _turned_at(kernel: Kernel) -> int:
         if isinstance(statement, Load) and (atom := _unit_stride(statement.address)) is not None:
             columns = atom.number
             run = kernel.x_size // columns if atom.high >= kernel.x_size // columns - 1 else atom.high + 1
-            if min(columns, run) >= SHORTEST_RUN and kernel.x_size % columns == 0:
+            if min(columns, run) >= FEWEST_NEIGHBOURS and kernel.x_size % columns == 0:
                 return columns
     return 0
 

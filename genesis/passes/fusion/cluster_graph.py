@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 N = TypeVar("N")
 
 STEPS: Final = 20_000
-"""Most edges that are looked at before a merge is given up as too far apart."""
+"""Maximum edges that a search for a path between two clusters follows; beyond it the merge is refused."""
 
 IN_BETWEEN: Final = "another kernel must run in between"
 """Why clusters that a path through a third one joins cannot be one."""
@@ -24,7 +24,7 @@ class Refused(Exception):
     """Two clusters stay apart; the text says why."""
 
 ROOM: Final = 1 << 40
-"""Between the labels of two neighbours, at first."""
+"""Distance between the labels of neighbours at first: room for as many insertions as halvings of it."""
 
 
 class ClusterGraph(Generic[N]):

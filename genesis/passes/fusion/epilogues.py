@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from genesis.passes.fusion.fuse import Cluster, _Fuser
 
 DTYPES = (float32, float16, bfloat16)
-"""Of products whose tiles are sums in float32."""
+"""Dtypes of products that have an epilogue: those whose tiles are float32 sums."""
 
 MOST_WEIGHT = 8
-"""Weighted ops on an element of a tile before it is stored: meanwhile no tensor core works. A gelu takes as long there
-as a kernel of its own, which waits for memory meanwhile."""
+"""Maximum weighted ops of an epilogue per element: the tensor cores idle meanwhile. A gelu takes as long there as in a
+kernel of its own."""
 
 MOST_READS = 1
-"""Values of the product's size that are read in between, while the tile is held in registers."""
+"""Maximum values of the product's size that an epilogue reads while registers hold the tile."""
 
 
 def merge_epilogues(fuser: _Fuser) -> None:

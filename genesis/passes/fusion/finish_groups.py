@@ -18,8 +18,8 @@ from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
 
 LONGEST = 160
-"""Weighted ops after which a chain of pointwise ops is cut. Compile time grows faster than the length. A search among
-2^17 sorted elements is one kernel."""
+"""Maximum weighted ops of a pointwise kernel: compile time grows faster than its length. A search among 2^17 sorted
+elements is still one kernel."""
 
 Levels = dict[Node, str]
 

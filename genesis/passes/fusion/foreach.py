@@ -18,7 +18,7 @@ from genesis.ir.ops.recompute import inputs_read
 from genesis.passes.groups import Group
 
 FEWEST = 2
-"""Groups worth joining."""
+"""Minimum groups that are joined."""
 
 SHOWN = (movement.expand, movement.reshape, recompute.recompute)
 """Ops that show their operand element by element, or repeat a constant."""

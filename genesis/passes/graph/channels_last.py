@@ -32,13 +32,13 @@ DOTS: Final = ("float16", "bfloat16", "float32")
 """Dtypes that the kernels multiply."""
 
 FEW_CHANNELS: Final = 16
-"""Channels of a group below which a kernel takes several taps at a time: a dot wants 16 terms."""
+"""Channels per group below which a kernel takes several taps at a time: a dot instruction takes 16 terms."""
 
 EACH: Final = 2
-"""Programs for each multiprocessor that the gradient by a weight is shared out over."""
+"""Programs per multiprocessor that share the gradient by a weight."""
 
 SHARE: Final = 512
-"""The fewest places that a program sums over."""
+"""Minimum places that a program sums over."""
 
 
 def convolution_refusal(x: TensorType, y: TensorType, groups: int) -> str:

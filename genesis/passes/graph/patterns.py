@@ -83,7 +83,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
 # Attention
 
 LARGEST_HEAD = 256
-"""Head size above which a tile of queries and its sums no longer fit a multiprocessor."""
+"""Maximum head size: a tile of larger queries and its sums do not fit a multiprocessor's shared memory."""
 
 
 def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:

@@ -1,4 +1,4 @@
-"""Rows that a program treats alike, one after the other, are treated together.
+"""Reroll: rows that an unrolled loop treats alike, one after the other, are treated together.
 
 A loop like `for i in range(n): out[i] = f(x[i])` records n slices, n times f and n assignments. As one program over all
 rows it is a kernel or two, where it was hundreds that nobody could compile.
@@ -16,7 +16,7 @@ from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import movement
 
 FEWEST: Final = 4
-"""Rows from which on it is done; fewer are cheap as they are."""
+"""Minimum rows that are rolled up; fewer are cheap as they are."""
 
 Batched = Callable[[Node, Node, int], Node]
 """(a node of one row, its operand for all rows, how many) → the node for all rows, which are dimension 0."""
@@ -72,7 +72,7 @@ def reroll(graph: Graph) -> Graph:
 
 
 LARGEST = 128
-"""The most nodes of a row's value that are compared with another's: a longer one may be a chain through all rows."""
+"""Maximum nodes of a row's value that are compared with another row's: a larger one may be a chain through all rows."""
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ TOTALS: Final = {scan.cumsum: (reduction.sum, 0), scan.cumprod: (reduction.prod,
 """Scan → what gives a chunk's total, and what does not change it."""
 
 COLUMNS: Final = 32
-"""Neighbouring columns that one program scans."""
+"""Neighbouring columns per program."""
 
 SMALLEST: Final = {True: 1024, False: 64}
-"""The least elements of a chunk of a row; of columns."""
+"""Minimum elements of a chunk: {of a row: …, of columns: …}, by whether the scanned axis is the last."""
 
 LARGEST: Final = 8192
-"""The most elements of a chunk: what a program scans in one piece."""
+"""Maximum elements of a chunk: what a program scans in one piece."""
 
 
 def split_scans(graph: Graph, gpu: Gpu) -> Graph:

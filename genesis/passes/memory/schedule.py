@@ -12,7 +12,7 @@ from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.arena import aligned
 
 WORTH_REORDERING = 0.98
-"""Part of the peak that must be left for the program's own order to be given up."""
+"""Ratio of the new peak to the old one below which a reordering is taken."""
 
 
 def order_groups(groups: list[Group]) -> tuple[Group, ...]:

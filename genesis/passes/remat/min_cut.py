@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 FORBIDDEN = -1
-"""A cost without end."""
+"""Stands for an infinite cost."""
 
 
 @dataclass(frozen=True)

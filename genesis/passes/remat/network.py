@@ -24,13 +24,13 @@ MADE_AGAIN = ("pointwise", "movement", "random")
 """Kinds of ops that are computed a second time; sums and products are kept."""
 
 OP_BYTES = 1 / 64
-"""Bytes that could be moved while a weighted op is computed for one element: kernels that read memory have time."""
+"""Bytes that could be moved in the time of a weighted op on one element: little, as kernels wait for memory anyway."""
 
 LAUNCH_BYTES = 8 << 20
-"""Bytes that could be moved while one more small kernel starts and ends."""
+"""Bytes that could be moved in the time of one more small kernel's launch and end."""
 
 NEW = -1
-"""A far kernel that there is not yet."""
+"""Stands for a far kernel that recomputation would add."""
 
 
 class StepCosts:

@@ -30,13 +30,14 @@ from genesis.passes.remat.network import CHOOSING, StepCosts, network
 from genesis.passes.remat.rewrite import recomputed
 
 LEAST_BYTES = 16 << 20
-"""Kept bytes below which nothing is to be gained: they stay in the GPU's cache."""
+"""Minimum kept bytes of a step that is looked at: fewer stay in the GPU's L2."""
 
 LITTLE, MUCH = 0.05, 4.0
 """What a byte of memory is worth in bytes moved: nearly nothing, and where memory is what counts."""
 
 NO_MORE = 1.002
-"""Times the bytes that were moved before: biases and the like, which several kernels read, are no objection."""
+"""Ratio of moved bytes, after to before, up to which recomputation counts as moving no more: biases and the like, which
+several kernels read, are no objection."""
 
 
 def remat(schedule: Schedule, group: Callable[[Graph], Schedule], least: int = LEAST_BYTES,

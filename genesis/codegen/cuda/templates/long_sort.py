@@ -17,14 +17,14 @@ from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 MERGED: Final = 16
-"""Words of one program of a merge."""
+"""Words that a program of a merge places."""
 
 PROBES: Final = 4
-"""Words of a run that are looked at together: looks after each other take time, and so does each word (on an H200 eight
-took 15.5 µs for 16384 words with `MERGED` 32, four with 16 take 6.3)."""
+"""Words of a run that a step of the search compares: both cost time (H200, 16384 words: 6.3 µs with four and `MERGED`
+16, 15.5 µs with eight and 32)."""
 
 WARPS: Final = 16
-"""Of a program that sorts a block by a digit."""
+"""Warps of a program that sorts a block by a digit."""
 
 
 def emit_long_sort(group: Group) -> KernelSource:

@@ -91,7 +91,7 @@ def g_exp_sum(a, s, b, t):
 }
 
 PERSISTENT: Final = 8192
-"""The longest row that is scanned in one piece; half of it where the state is two numbers."""
+"""Maximum elements of a row that is scanned in one piece; half as many where the state is two numbers."""
 
 STEP: Final = 4096
 """Elements of a longer row that are scanned at a time."""
@@ -111,7 +111,7 @@ class _Emitter:
 
     Attributes:
         chunk: elements of a chunk, 0 where a program scans whole rows.
-        walks: whether the program walks along the axis.
+        loops: whether the program loops along the axis.
         columns: whether neighbours in memory belong to different rows. Then a block is read in the order in which it
             is scanned, so that a scan from the end is one from the start.
         stretches: of columns, how many threads share a row of the block: each has a stretch of neighbours.

@@ -27,7 +27,7 @@ from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 
 SEARCHED = 512
-"""Indices compared at a time."""
+"""Indices that a program compares at a time."""
 
 
 def emit_scatter(group: Group) -> KernelSource:

@@ -28,7 +28,7 @@ from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
 
 EACH: Final = {True: 64, False: 16}
-"""Words of a thread: of 32 bits, of 64. The more, the fewer come from other lanes and warps."""
+"""Words per thread, {32-bit: …, 64-bit: …}: the more, the fewer are exchanged with other lanes and warps."""
 
 HELPERS: Final = {
     "g_log2": '''
