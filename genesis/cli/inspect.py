@@ -70,6 +70,7 @@ class Program:
         schedule: its groups, or those of them that are asked for.
         memory: where its values are.
         ran: whether this is how it ran.
+        fixed_sizes: why the plan serves no other batch size, or None.
     """
 
     backend: Backend
@@ -78,6 +79,7 @@ class Program:
     schedule: Schedule
     memory: MemoryPlan
     ran: bool
+    fixed_sizes: str | None = None
 
     @property
     def target(self) -> str:
@@ -103,7 +105,7 @@ def last_step() -> Program:
 
 def program_of(compiled: Any) -> Program:
     """What the engine compiled (`compiler.Compiled`), for the backend that ran it."""
-    return _program(compiled.backend, compiled.passed, ran=True)
+    return replace(_program(compiled.backend, compiled.passed, ran=True), fixed_sizes=compiled.fixed_sizes)
 
 
 def program_for(compiled: Any, target: str) -> Program:

@@ -43,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         return refuse("why", error)
     found = program(plans[number - 1], arguments.target)
     print(f"# plan {number} of {len(plans)}, for {arguments.target}")
+    if found.fixed_sizes is not None:
+        print(f"# its sizes stay numbers, so that another batch size is compiled anew: {found.fixed_sizes}")
     asked, note = _asked(found, arguments.op)
     print("\n".join([*note, *_together(found, asked), "", *_apart(found, asked)]))
     return status

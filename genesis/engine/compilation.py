@@ -35,6 +35,7 @@ class Compiled:
         seconds: how long it took to get the plan.
         origin: "compiled", "other size" (filled in from the template of another batch size) or "disk".
         program: makes the program as captured.
+        fixed_sizes: why it serves no other batch size; None if it does, or none was tried.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
     """
 
@@ -45,6 +46,7 @@ class Compiled:
     origin: str
     program: Callable[[], Graph]
     constants: Sequence[int] = ()
+    fixed_sizes: str | None = None
 
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from collections import deque
@@ -117,51 +118,73 @@ def _made(captured: Captured, device: Device, erased: tuple, numbers: list[Any],
     again: its results have the same bits whether plans come from disk or not."""
     start = perf_counter()
     for read in [source for source in kept if isinstance(source, _Read)]:
-        template = _template(captured, device, erased, read.numbers)
-        plan = None if template is None else template.plan(numbers)
-        if template is not None and plan is not None:
+        try:
+            template = _template(captured, device, erased, read.numbers)
+        except NoBatchSize:
+            break
+        plan = template.plan(numbers)
+        if plan is not None:
             kept[kept.index(read)] = template
             _save_later(erased, numbers, template, device)
             return ready(plan, start, "compiled", template.program_of(numbers))
-    template = _template(captured, device, erased, numbers)
-    plan = None if template is None else template.plan(numbers)
-    if template is not None and plan is not None:
+    try:
+        template = _template(captured, device, erased, numbers)
+        plan = template.plan(numbers)
+        if plan is None:
+            raise NoBatchSize("its own sizes are at odds with what its kernels were made for")
         kept.append(template)
         found = ready(plan, start, "compiled", template.program_of(numbers))
-    else:
+    except NoBatchSize as refusal:
+        logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
         found = compile_graph(build_graph(captured), device)
+        found.fixed_sizes = str(refusal)
     _save(erased, numbers, found.plan, numbers)
     return found
 
 
-def _template(captured: Captured, device: Device, erased: tuple, base: list[Any]) -> PlanTemplate | None:
-    """Compile with a symbolic batch size; None if there is no batch, or some pass cannot work with it.
+_SHAPE_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError)
+"""What ops say of shapes that do not fit, and what Python says of a symbol where it needs a number."""
+
+
+def _template(captured: Captured, device: Device, erased: tuple, base: list[Any]) -> PlanTemplate:
+    """Compile with a symbolic batch size.
 
     Args:
         base: the numbers of the program whose sizes block sizes are to suit.
+
+    Raises:
+        NoBatchSize: there is no batch, or some pass needs its size. Under GENESIS_VERIFY=1 the pass' error is raised.
     """
     from genesis.engine.symbolic.plan_template import PlanTemplate
-    fixed = _fixed_inputs(captured)
+    trace, program, numbers = _traced(captured, erased, base)
     try:
-        trace = Trace(B=batch_size(captured.memory_types, fixed))
-        symbol = trace.symbol("B")
-        program = SymbolicProgram(captured, symbol, fixed)
-        same, numbers = shape_erased_key(program.key)
-        assert same == erased
-        trace.set_values(B=next(value for x, value in zip(numbers, base, strict=True) if x is symbol))
         return PlanTemplate(program.graph, numbers, base, trace, device)
-    except NoBatchSize:
-        return None
     except Overwritten:
         raise
-    except Exception as error:  # a wrong guess, or a pass that needs numbers: the sizes at hand are numbers
-        _log(f"sizes stay numbers: {type(error).__name__}: {error}")
-        return None
+    except _SHAPE_ERRORS as error:
+        from genesis.passes.pipeline import verifying
+        if verifying():
+            raise
+        raise NoBatchSize(f"a pass needs them ({type(error).__name__}: {error})") from error
 
 
-def _log(message: str) -> None:
-    import logging
-    logging.getLogger("genesis").debug(message)
+def _traced(captured: Captured, erased: tuple, base: list[Any]) -> tuple[Trace, SymbolicProgram, list[Any]]:
+    """The program over a symbol for its batch size, and the numbers and symbols that its key leaves out."""
+    fixed = _fixed_inputs(captured)
+    trace = Trace(B=batch_size(captured.memory_types, fixed))
+    symbol = trace.symbol("B")
+    try:
+        program = SymbolicProgram(captured, symbol, fixed)
+    except Overwritten:
+        raise
+    except _SHAPE_ERRORS as error:  # a wrong guess
+        raise NoBatchSize(f"dimension 0 of its data is no batch ({type(error).__name__}: {error})") from error
+    same, numbers = shape_erased_key(program.key)
+    size = next((value for x, value in zip(numbers, base, strict=False) if x is symbol), None)
+    if same != erased or size is None:
+        raise NoBatchSize("what it computes depends on them")
+    trace.set_values(B=size)
+    return trace, program, numbers
 
 
 def _fixed_inputs(captured: Captured) -> set[int]:

@@ -28,6 +28,7 @@ from typing import Any
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, literal
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
 _COMMENT_COLUMN = 58
@@ -123,7 +124,7 @@ def value_text(value: Any, indent: str = "") -> str:
         return value.short
     if isinstance(value, Graph):
         return "\n".join(_graph_lines(value, False, indent))
-    if isinstance(value, (TensorType, Device)):
+    if isinstance(value, (TensorType, Device, SymInt)):  # a symbolic size is shown; it cannot be parsed
         return str(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return repr(value)

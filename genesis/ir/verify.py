@@ -11,6 +11,7 @@ from typing import Any, Final
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.printer import is_literal, names_of, node_text, type_text
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
 
@@ -139,7 +140,8 @@ def _type_is_inferred(node: Node, graph: Graph, before: set[Node]) -> Problems:
 
 
 def _constant_fits_its_type(node: Node, graph: Graph, before: set[Node]) -> Problems:
-    if node.op.name == "const" and not is_literal(node) and type(node["value"]) is not _PLAIN[node.type.dtype.kind]:
+    if node.op.name == "const" and not is_literal(node) and type(node["value"]) not in (
+            SymInt, _PLAIN[node.type.dtype.kind]):
         yield f"a constant of {node.type.dtype.short} holds a {type(node['value']).__name__}"
 
 
@@ -160,7 +162,7 @@ _PLAIN: Final = {"bool": bool, "int": int, "float": float}
 # What an attribute may be, by its name: one name means one thing in every op
 
 def _size(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return type(value) is SymInt or (type(value) is int and value >= 0)
 
 
 def _sizes(value: Any) -> bool:
@@ -168,7 +170,7 @@ def _sizes(value: Any) -> bool:
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, types)
+    return lambda value: isinstance(value, types) or (type(value) is SymInt and int in types)
 
 
 ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {

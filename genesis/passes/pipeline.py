@@ -264,9 +264,15 @@ def run_passes(graph: Graph, target: Target, last: str = LAST_WITHOUT_CODE) -> P
     return Passed(stages, work.schedule, work.memory, tuple(reports), works)
 
 
+def verifying() -> bool:
+    """Whether GENESIS_VERIFY=1: programs are verified after each pass, and an error that a program could be compiled
+    around is raised."""
+    return os.environ.get("GENESIS_VERIFY", "0") not in ("", "0")
+
+
 def _verifier() -> Callable[[Graph, str], None]:
     """`ir.verify.verify` under GENESIS_VERIFY=1, which names the pass that broke a rule, else nothing."""
-    if os.environ.get("GENESIS_VERIFY", "0") in ("", "0"):
+    if not verifying():
         return lambda graph, name: None
     from genesis.ir.verify import VerifyError, verify
 

@@ -12,6 +12,7 @@ import genesis
 import genesis.nn.functional as F
 from genesis import engine, nn
 from genesis.codegen.cuda import lower as lower_cuda
+from genesis.ir.sym_int import SymInt
 from genesis.models import GPT, GPTConfig
 from tests.gpu.compare import array, check, check_gradients, integers, numbers, same
 
@@ -223,3 +224,47 @@ def test_memory_planned_for_another_size_is_that_of_a_plan_of_its_own(cuda: Any)
         return origin(), engine.last_plan().plan.arena_bytes, engine.last_plan().plan.max_live_bytes
 
     assert arena(9, 15) == ("other size", *arena(15)[1:])
+
+
+def broken(error: Exception) -> Any:
+    """Passes that cannot work with symbolic sizes."""
+    from genesis.passes import pipeline
+    run_passes = pipeline.run_passes
+
+    def run(graph: Any, *args: Any, **more: Any) -> Any:
+        if any(type(size) is SymInt for x in graph.inputs for size in x.type.shape):
+            raise error
+        return run_passes(graph, *args, **more)
+    return run
+
+
+def test_a_plan_says_why_its_sizes_stay_numbers(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(rows, numbers(5, 6))
+    assert engine.last_plan().fixed_sizes is None
+    check(rows, numbers(1, 6))
+    assert engine.last_plan().fixed_sizes.startswith("its data has 1 rows")
+    monkeypatch.setattr("genesis.passes.pipeline.run_passes", broken(TypeError("this pass wants a number")))
+    monkeypatch.setenv("GENESIS_VERIFY", "0")
+    engine.reset()
+    check(rows, numbers(5, 6))
+    assert engine.last_plan().fixed_sizes == "a pass needs them (TypeError: this pass wants a number)"
+
+
+@pytest.mark.parametrize("verify, error", [("1", TypeError("this pass wants a number")), ("0", KeyError("a bug"))],
+                         ids=["under GENESIS_VERIFY", "an error that sizes do not make"])
+def test_an_error_of_a_pass_is_not_compiled_around(cuda: Any, monkeypatch: pytest.MonkeyPatch, verify: str,
+                                                   error: Exception) -> None:
+    monkeypatch.setattr("genesis.passes.pipeline.run_passes", broken(error))
+    monkeypatch.setenv("GENESIS_VERIFY", verify)
+    engine.reset()
+    with pytest.raises(type(error), match=str(error)):
+        array(rows(genesis.tensor(numbers(5, 6), device="cuda")))
+    engine.reset()
+
+
+def test_programs_over_symbolic_sizes_are_verified_too(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENESIS_VERIFY", "1")
+    engine.reset()
+    check(rows, numbers(5, 6))
+    check(rows, numbers(7, 6))
+    assert engine.last_plan().origin == "other size"

@@ -25,7 +25,7 @@ Shape = tuple[Any, ...]
 
 
 class NoBatchSize(Exception):
-    """Nothing in the program looks like a batch."""
+    """The program's sizes stay numbers: it is compiled for each anew. The text says why."""
 
 
 def batch_size(types: Sequence[TensorType], fixed: set[int]) -> int:
@@ -40,8 +40,10 @@ def batch_size(types: Sequence[TensorType], fixed: set[int]) -> int:
     """
     data = [t for i, t in enumerate(types) if i not in fixed and t.ndim]
     best = next((t for t in data if t.dtype.kind == "int"), None) or max(data, key=lambda t: t.ndim, default=None)
-    if best is None or best.shape[0] < LEAST:
-        raise NoBatchSize
+    if best is None:
+        raise NoBatchSize("nothing that it reads is data, but parameters and what it overwrites")
+    if best.shape[0] < LEAST:
+        raise NoBatchSize(f"its data has {best.shape[0]} rows: sizes below {LEAST} are compiled by themselves")
     return best.shape[0]
 
 
