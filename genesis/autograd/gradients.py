@@ -3,6 +3,7 @@ expands when the plan is made."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from genesis.autograd.graph_release import release_graph
 from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
 from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
 from genesis.frontend.state import state
+from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
@@ -119,6 +121,7 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
 
 _accumulating = threading.RLock()
 """A lock held while a gradient is read and added to: several threads may go backward to one leaf."""
+unlocked_after_fork(sys.modules[__name__], "_accumulating")
 
 
 def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:

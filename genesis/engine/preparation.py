@@ -12,7 +12,7 @@ from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
 from genesis.frontend.storage import Cell, Storage, live_differentiable, live_pending
-from genesis.frontend.threads import others, others_record
+from genesis.frontend.threads import interrupts_op, others, others_record
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.types import Device
@@ -35,7 +35,7 @@ class Flush:
         content: what is computed for each storage: it may be written to meanwhile.
         cells: of the updates, with their memories.
         ran: how many programs had run before it was made.
-        doubtful: another thread may hold the old content of an update, unseen.
+        doubtful: another thread, or an op that this flush interrupts, may hold the old content of an update, unseen.
         copies: of the old contents of cells, where it is doubtful.
         compiled, results: its plan, and what that gave.
         finished: the storages know of the results.
@@ -76,7 +76,8 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
-    doubtful = bool(updates) and others() > 0 and (others_record() or _moved_on(live, content))
+    doubtful = bool(updates) and (interrupts_op(engine_state.asker) or (
+        others() > 0 and (others_record(engine_state.asker) or _moved_on(live, content))))
     return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
                  {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful)
 

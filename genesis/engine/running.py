@@ -62,7 +62,10 @@ def _execute(flush: Flush, execution: Execution) -> None:
     captured, compiled = flush.captured, flush.compiled
     memories, numbers = captured.memories, captured.numbers
     if not execution.overwrites:
-        flush.results = compiled.run(memories, numbers)
+        results = compiled.run(memories, numbers)
+        if flush.ran != engine_state.ran:  # a finalizer may have overwritten what it read
+            raise Superseded
+        flush.results = results
         return
     collects = gc.isenabled()
     gc.disable()

@@ -35,25 +35,30 @@ _MAKES_MEMORY: Final = Execution(cpu, overwrites=False)
 
 
 def short_read(storage: Storage) -> bool:
-    """Compute a value that depends on nothing else that is going on; False, and nothing done, where it does."""
+    """Compute a value that depends on nothing else that is going on, by the plan that computed an equal one before.
+    False, and nothing done, where it does, or there is none.
+    """
     if not _alone(storage):
         return False
-    node, number = storage._node, storage._queued
+    node, number, ran = storage._node, storage._queued, engine_state.ran
     reading = reading_of(storage)
     if reading is None:
         return False
     key = (config.key(), reading.key)
     found = engine_state.plans.reads.get(key)
     if found is None:
-        return _first_read(storage, reading, key)
+        return False
     try:
         engine_state.executing = _MAKES_MEMORY
         memory, = found.executor.run(reading.memories, reading.numbers)
     except BaseException as error:
-        _fail(storage, node, error)  # type: ignore[arg-type]
+        if engine_state.ran == ran:
+            _fail(storage, node, error)  # type: ignore[arg-type]
         raise
     finally:
         engine_state.executing = None
+    if engine_state.ran != ran:  # a handler or a finalizer may have overwritten what was read
+        return False
     engine_state.ran += 1
     engine_state.last = found
     cell = Cell(memory)
@@ -73,8 +78,11 @@ def _alone(storage: Storage) -> bool:
     return len(live) == 1 and live[0] is storage
 
 
-def _first_read(storage: Storage, reading: Reading, key: tuple) -> bool:
-    """Compute the value as any program, whose plan serves equal reads from then on."""
+def first_read(storage: Storage) -> bool:
+    """Compute such a value as any program, whose plan serves equal reads from then on."""
+    reading = reading_of(storage) if _alone(storage) else None
+    if reading is None:
+        return False
     flush = prepare([storage], [storage], cpu)
     assert flush is not None
     try:
@@ -83,7 +91,7 @@ def _first_read(storage: Storage, reading: Reading, key: tuple) -> bool:
         return False
     if len(reading.memories) == len(flush.captured.cells) and all(
             map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
-        engine_state.plans.reads.add(key, found)
+        engine_state.plans.reads.add((config.key(), reading.key), found)
     return True
 
 

@@ -95,10 +95,11 @@ class EngineState:
         last: the plan that ran last.
         observers: are told of every plan that is made.
         ran: how many programs have run.
+        asker: the thread that asked for what is being computed, 0 for none.
         executing: what runs; not None where a signal handler or a finalizer looks that interrupts it.
     """
 
-    __slots__ = ("executing", "last", "observers", "plans", "ran", "usages")
+    __slots__ = ("asker", "executing", "last", "observers", "plans", "ran", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -106,6 +107,7 @@ class EngineState:
         self.last: Compiled | None = None
         self.observers: list[Callable[[Compiled], None]] = []
         self.ran = 0
+        self.asker = 0
         self.executing: Execution | None = None
 
 

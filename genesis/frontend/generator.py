@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import session
 from genesis.frontend.session import live_numbers
 from genesis.frontend.state import state
+from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
 
@@ -43,7 +44,8 @@ class Generator:
     def __init__(self, device: Any = "cpu"):
         from genesis.ir.types import Device
         self.device = device if isinstance(device, Device) else Device(device)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may draw while this thread does
+        unlocked_after_fork(self, "_lock")
         self._seed, self._draws = _DEFAULT_SEED, 0
 
     def manual_seed(self, seed: int) -> Generator:

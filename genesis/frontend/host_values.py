@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from genesis.frontend.engine_protocol import engine
@@ -9,13 +10,24 @@ from genesis.frontend.recording import over, read, wrap_laid_out, wrap_memory
 from genesis.frontend.state import lock
 from genesis.frontend.storage import Layout
 from genesis.frontend.view_geometry import is_row_major
+from genesis.ir.errors import failure
 from genesis.ir.types import Device, dtype_of_numpy, tensor_type
 
 
 def host_copy(tensor: Any) -> Any:
-    """The tensor's elements as a new numpy array. A tensor on a GPU is waited for."""
-    with lock:
-        return _host_copy(tensor)
+    """The tensor's elements as a new numpy array. A tensor on a GPU is waited for.
+
+    Raises:
+        RuntimeError: the interpreter shuts down, and what computes or copies the value can no longer be imported.
+    """
+    try:
+        with lock:
+            return _host_copy(tensor)
+    except (ImportError, RuntimeError) as error:  # the latter of `threading`, from what torch imports
+        if sys.meta_path is not None and "register atexit" not in str(error):
+            raise
+        raise failure("read", "the interpreter is shutting down, and nothing can be imported any more",
+                      [("tensor", tensor)], hint="read it before the program ends, or in an atexit function") from None
 
 
 def _host_copy(tensor: Any) -> Any:

@@ -32,6 +32,7 @@ from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Layout
+from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
@@ -60,7 +61,8 @@ _MISSES = 24
 _SHARED: Any = ("shared",)
 """The key of the reason why calls are recorded whose arguments share memory."""
 _capturing = threading.RLock()
-"""A lock that lets one capture run at a time."""
+"""One capture at a time."""
+unlocked_after_fork(sys.modules[__name__], "_capturing")
 
 
 class CompiledFunction(CompiledBase):
@@ -77,6 +79,7 @@ class CompiledFunction(CompiledBase):
         self._recorded: dict[Any, str] = {}
         self._attempts: Counter[Any] = Counter()
         self._lock = threading.RLock()
+        unlocked_after_fork(self, "_lock")
         self._misses = 0
         self.hits = 0
         functools.update_wrapper(self, function)

@@ -11,7 +11,7 @@ from genesis import engine
 from genesis.autograd.graph_release import is_freed
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
-from genesis.frontend.state import lock, state
+from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.frontend.threads import others, others_record
 from genesis.runtime.plan import Memories
@@ -107,8 +107,8 @@ class StepReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
-        with lock:
-            return self._shape.build(self._run(tensors), tensors)
+        made = engine.undisturbed(lambda: self._run(tensors), not self._compiled.backend.asynchronous)
+        return self._shape.build(made, tensors)
 
     def _run(self, tensors: Sequence[Any]) -> list[Storage]:
         """Run the plan; returns the storages that the function made."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ import pytest
 
 import genesis
 from genesis import nn, optim
+from genesis.autograd import gradients
 from genesis.frontend.threads import others_record
+from genesis.tracing import compiled
 
 
 @pytest.fixture(autouse=True)
@@ -193,3 +196,126 @@ def test_a_fork_while_another_thread_computes() -> None:
         finally:
             over.set()
     together(compute, fork)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_while_other_threads_draw_capture_and_go_backward() -> None:
+    """The child has none of the threads that hold these locks."""
+    generator, double = genesis.Generator().manual_seed(1), genesis.compile(lambda x: x * 2)
+    held, over = threading.Barrier(2), threading.Event()
+
+    def hold() -> None:
+        with generator._lock, double._lock, compiled._capturing, gradients._accumulating:
+            held.wait(10)
+            over.wait(20)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # a child that waits for ever ends
+        w = genesis.ones(2, requires_grad=True)
+        (double(w) * genesis.rand(2, generator=generator)).sum().backward()
+        os._exit(0 if w.grad is not None and w.grad.sum().item() > 0 else 1)
+    over.set()
+    thread.join(10)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+INTERRUPTED = """
+import gc, signal, sys, time
+import genesis
+from genesis import nn, optim
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = optim.Adam(model.parameters(), lr=1e-3)
+x, seen = genesis.ones(32, 8), []
+
+class Gone:
+    def __init__(self, value):
+        self.value, self.itself = value, self
+
+    def __del__(self):
+        seen.append(self.value.sum().item())
+
+def look(*_):
+    seen.append(model[0].weight.detach().sum().item())
+    for p in model.parameters():
+        p.detach().add_(0.0)
+    Gone(model[2].weight * 1.5)
+    if SIGNALS:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+
+def step(x):
+    optimizer.zero_grad()
+    loss = (model(x) - 1).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+SIGNALS, step = WITH, WRAP(step)
+if SIGNALS:
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+else:
+    gc.callbacks.append(lambda phase, info: look() if phase == "stop" else None)
+    gc.set_threshold(60)
+losses, end = [], time.time() + 2
+while time.time() < end:
+    losses.append(step(x).item())
+signal.setitimer(signal.ITIMER_REAL, 0)
+gc.callbacks.clear()
+assert len(seen) > 5 and losses[-1] < losses[0], (len(seen), losses[0], losses[-1])
+"""
+
+
+@pytest.mark.parametrize("wrap", ["lambda f: f", "genesis.compile"], ids=["plain", "compiled"])
+@pytest.mark.parametrize("signals", [True, False], ids=["a timer's handler", "the collector"])
+def test_training_is_interrupted_by_what_reads_and_writes_its_tensors(signals: bool, wrap: str) -> None:
+    """Handlers and finalizers see whole contents, and the ops that they interrupt lose nothing."""
+    program = INTERRUPTED.replace("WITH", str(signals)).replace("WRAP", f"({wrap})")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr[-2000:]
+
+
+def _at_the_end(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", f"import atexit, genesis\n{program}"], capture_output=True, text=True,
+                          timeout=120, check=False)
+
+
+def test_a_read_at_exit() -> None:
+    done = _at_the_end("(genesis.ones(1) + 1).item()\nx = genesis.ones(2) * 3\n"
+                       "atexit.register(lambda: print(x.tolist()))")
+    assert done.stdout == "[3.0, 3.0]\n", done.stderr
+
+
+def test_the_first_read_of_all_at_exit_says_that_nothing_can_be_imported() -> None:
+    done = _at_the_end("x = genesis.ones(2) * 3\natexit.register(lambda: print(x.tolist()))")
+    assert "RuntimeError: read: the interpreter is shutting down" in done.stderr
+
+
+def test_finalizers_of_cycles_that_are_left_at_exit() -> None:
+    done = _at_the_end("""
+class Gone:
+    def __init__(self, value):
+        self.value, self.itself = value, self
+    def __del__(self):
+        self.value.sum().item()
+for i in range(40):
+    gone = Gone(genesis.ones(16, 16) * i)
+    if i % 2:
+        gone.value.sum().item()
+    del gone""")
+    assert done.returncode == 0 and not done.stderr, done.stderr[-500:]
+
+
+def test_a_read_while_modules_are_taken_down_says_so() -> None:
+    done = _at_the_end("""
+class Gone:
+    def __init__(self):
+        self.x = genesis.ones(2) * 3
+    def __del__(self):
+        self.x.tolist()
+gone = Gone()""")
+    assert "the interpreter is shutting down" in done.stderr and "ImportError" not in done.stderr

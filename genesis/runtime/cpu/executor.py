@@ -8,6 +8,8 @@ the first call, or by the call that makes it.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from genesis.ir.place import Place
 from genesis.ir.types import TensorType
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan
+
+atexit.register(gc.collect)  # torch ends a process whose last collection finds a finalizer that computes with tensors
 
 
 class _HostArena:
