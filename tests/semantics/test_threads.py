@@ -302,6 +302,7 @@ class Gone:
         self.value, self.itself = value, self
     def __del__(self):
         self.value.sum().item()
+genesis.ones(2).sum().item()
 for i in range(40):
     gone = Gone(genesis.ones(16, 16) * i)
     if i % 2:
