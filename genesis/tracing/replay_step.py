@@ -15,14 +15,15 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.frontend.threads import others, others_record
 from genesis.runtime.plan import Memories
+from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
 from genesis.tracing.replay_sources import live_positions, refresh, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
-_OURS = 3
-"""References to a gradient that nobody else holds: its owner's, the replay's list's, the call's that counts."""
+_OURS = HELD_ONCE + 1
+"""References to a gradient that only its owner and the replay's list hold."""
 
 
 class StepReplay:
@@ -221,7 +222,7 @@ def _overwritten(storage: Storage) -> list[tuple[Cell, Any]]:
     if content is not None and content.buffer is cell and storage._node is content:  # not one to be computed yet
         storage._node = None
     content = None
-    if getrefcount(cell) > 3:  # the storage, this variable, the call: anything else may read the old content
+    if getrefcount(cell) > HELD_AND_NAMED:  # anything but the storage may read the old content
         new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
         memory, new.owner, cell.memory = cell.memory, storage._reference, None  # type: ignore[union-attr]
         return [(cell, memory)]  # type: ignore[list-item]

@@ -33,12 +33,11 @@ from genesis.runtime.cuda.stream import Stream, current_stream
 from genesis.runtime.cuda.stream_order import order, ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
 from genesis.runtime.plan import Copy, Launch, Memories, Plan
+from genesis.runtime.references import HELD_ONCE
 
 _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}
 
 _addresses_of = operator.attrgetter("ptr")
-_UNHELD: Final = next(map(getrefcount, [object()]))
-"""What `getrefcount` returns for an object that only a list holds, measured here because Python versions differ."""
 
 
 class CudaExecutor:
@@ -124,7 +123,7 @@ class _PlanOnStream:
         self._numbers = CUDAStorage(0, plan.device)
         self._outputs: list[CUDAStorage] = []
         self._output_ids: frozenset[int] = frozenset()
-        self._unheld = [_UNHELD] * len(plan.outputs)
+        self._unheld = [HELD_ONCE] * len(plan.outputs)
         self._bound: BoundPlan | None = None
         self._inputs: list[int] | None = None  # the addresses that `_bound` is bound to; None after a failure
         self._stamp: object = None  # the stamp of the `Memories` that have these addresses
@@ -208,7 +207,7 @@ class _PlanOnStream:
             self._output_ids = frozenset(map(id, self._outputs))
             return
         counts, sizes = list(map(getrefcount, self._outputs)), [memory.nbytes for memory in self._outputs]
-        gone = [at for at, type in enumerate(types) if counts[at] > _UNHELD or sizes[at] != type.nbytes]
+        gone = [at for at, type in enumerate(types) if counts[at] > HELD_ONCE or sizes[at] != type.nbytes]
         fresh = [CUDAStorage(types[at].nbytes, self._device) for at in gone]
         for at, memory in zip(gone, fresh, strict=True):
             self._outputs[at] = memory
@@ -220,7 +219,7 @@ class _PlanOnStream:
             return
         try:
             for at, count in enumerate(map(getrefcount, self._outputs)):
-                if count <= _UNHELD:
+                if count <= HELD_ONCE:
                     self._outputs[at] = CUDAStorage(0, self._device)
             self._inputs = None
         finally:

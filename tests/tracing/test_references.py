@@ -1,0 +1,75 @@
+"""A replay writes over memory that only it knows, and leaves alone what others hold: references are counted against
+numbers that are measured. A number that is one off breaks these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import genesis
+from genesis import nn
+from genesis.tracing import replay_step
+
+
+def an_unshared_content_stays_where_it_is() -> bool:
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    before = id(x.storage.cell)
+    return replay_step._overwritten(x.storage) == [] and id(x.storage.cell) == before
+
+
+def a_content_that_is_held_ends() -> bool:
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    held, memory = x.storage.cell, x.storage.cell.memory
+    return replay_step._overwritten(x.storage) == [(held, memory)] and held.memory is None
+
+
+def training() -> tuple[nn.Parameter, Callable[[], genesis.Tensor]]:
+    """A parameter and a compiled step of its, replayed from the third call on."""
+    genesis.manual_seed(0)
+    weight = nn.Parameter(genesis.randn(3))
+    optimizer = genesis.optim.SGD([weight], lr=0.1)
+
+    @genesis.compile
+    def step() -> genesis.Tensor:
+        optimizer.zero_grad()
+        loss = (weight * weight).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    for _ in range(3):
+        step()
+    return weight, step
+
+
+def a_gradient_that_nobody_holds_is_written_again() -> bool:
+    weight, step = training()
+    before = id(weight.grad)
+    step()
+    return id(weight.grad) == before
+
+
+def a_gradient_that_somebody_holds_stays() -> bool:
+    weight, step = training()
+    held = weight.grad
+    values = held.tolist()
+    step()
+    return weight.grad is not held and held.tolist() == values
+
+
+def test_what_only_the_replay_knows_is_written_over() -> None:
+    assert an_unshared_content_stays_where_it_is() and a_gradient_that_nobody_holds_is_written_again()
+
+
+def test_what_somebody_holds_is_left_alone() -> None:
+    assert a_content_that_is_held_ends() and a_gradient_that_somebody_holds_stays()
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_a_number_that_is_one_off_is_noticed(monkeypatch: pytest.MonkeyPatch, wrong: int) -> None:
+    monkeypatch.setattr(replay_step, "HELD_AND_NAMED", replay_step.HELD_AND_NAMED + wrong)
+    assert not (an_unshared_content_stays_where_it_is() and a_content_that_is_held_ends())
+    monkeypatch.setattr(replay_step, "_OURS", replay_step._OURS + wrong)
+    assert not (a_gradient_that_nobody_holds_is_written_again() and a_gradient_that_somebody_holds_stays())
