@@ -93,7 +93,7 @@ def test_a_repeated_step_builds_no_plan(cuda):
 def test_kernels_backward(cuda, monkeypatch, name, program, backward):
     """Sums over the rows are taken on the way, in runs; one more kernel puts them together."""
     monkeypatch.setattr(split_reductions, "SMALLEST", 1)
-    monkeypatch.setattr(split_reductions, "ROW_RUNS", ((1, 1000),))
+    monkeypatch.setattr(split_reductions, "ROW_SPLITS", ((1, 1000),))
     gpu = replace(backends.gpu_at_hand(0), multiprocessors=4)
     monkeypatch.setattr(backends, "gpu_at_hand", lambda index: gpu)
     monkeypatch.setattr(split_reductions, "FEWEST_ROWS", 1)

@@ -63,8 +63,11 @@ def cases(name: str, every_dtype: bool) -> list[tuple[Case, DType, registry.Buil
             if layout == "contiguous"]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("cuda", ["gpu"], indirect=True)
 @pytest.mark.parametrize("name", CHECKED)
 def test_forward(cuda, name):
+    """In the main dtypes, on a GPU. The interpreter has `codegen/cuda/test_pointwise.py`, and here the sweep."""
     check(name, every_dtype=False)
 
 
