@@ -72,7 +72,14 @@ def result_layout(node: Node) -> tuple[Node, Layout | None]:
     if rule is None or reads is None or node.type.ndim < 2:
         return node, None
     operands = node.inputs if op is node.op else node.inputs[0].inputs
-    return laid_out(node, rule(node.type.shape, [(x.type.shape, _strides_of(x, reads)) for x in operands]))
+    strides = tuple([(x.type.shape, _strides_of(x, reads)) for x in operands])
+    return laid_out(node, _ruled(rule, node.type.shape, strides))
+
+
+@remembered
+def _ruled(rule: LayoutRule, shape: tuple[int, ...], operands: tuple[tuple[tuple[int, ...], Strides], ...],
+           ) -> Strides | None:
+    return rule(shape, list(operands))
 
 
 def _strides_of(node: Node, reads: dict[int, tuple[weakref.ref[Node], View]]) -> Strides:

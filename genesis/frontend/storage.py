@@ -324,16 +324,27 @@ def compute_now(*storages: Storage) -> None:
         outside.release()
 
 
+SPARSE: Final = 256
+"""Pending storages from which on a dictionary that lost most of them is exchanged for a new one: an emptied dictionary
+keeps its size, and going through it takes as long as when it was full (20 µs at 40,000)."""
+
+
 def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
     others."""
     found = []
-    for number, reference in list(state.pending.items()):
+    entries = list(state.pending.items())
+    for number, reference in entries:
         storage = reference()
         if storage is not None and storage._queued == number:
             found.append(storage)
         else:  # one that was computed, and written to since, has another number
             state.pending.pop(number, None)
+    if len(entries) > SPARSE and len(found) < len(entries) // 8:
+        before = state.pending
+        state.pending = after = dict(before)
+        for number in before.keys() - after.keys():  # what another thread recorded between the copy and the exchange
+            after[number] = before[number]
     return found
 
 
