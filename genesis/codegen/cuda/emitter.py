@@ -49,10 +49,10 @@ class Body:
         first: where the block begins along its last axis, as text; given for an x that is not the program's own.
     """
 
-    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool, first: str = ""):
+    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool, first: str = ""):
         self.kernel, self.blocks = kernel, blocks
         self.flat = not kernel.has_r
-        self.index_type = int64 if wide else int32
+        self.index_type = int64 if index64 else int32
         self.constants = {s.out.name: s for s in kernel.statements if isinstance(s, Constant)}
         self.rounded = rounded_values(kernel)
         self.positions = {s.out.name: s.e for s in kernel.statements if isinstance(s, Position)}
@@ -64,7 +64,7 @@ class Body:
         self.ragged_r = self.r_size == "r_size" or (
             kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
         self.tiles = -(-kernel.r_size // blocks.r) if blocks.tiled else 1
-        program = "tl.program_id(0).to(tl.int64)" if wide else "tl.program_id(0)"
+        program = "tl.program_id(0).to(tl.int64)" if index64 else "tl.program_id(0)"
         self.first = (first or f"{program} * XBLOCK" if self.flat else "r_start" if blocks.looped
                       else f"program % {self.tiles} * RBLOCK" if self.tiles > 1 else "0")
         self.source = ""
@@ -291,8 +291,8 @@ class Body:
         """What changes nothing, and fits the operand's dtype: a run may be empty."""
         if s.op in ("any", "all"):
             return str(int(s.op == "all"))
-        narrow = s.op in ("max", "min", "argmax", "argmin") and s.operand.dtype.kind == "int"
-        return lowerings.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if narrow else self.accumulator(s))
+        keeps_dtype = s.op in ("max", "min", "argmax", "argmin") and s.operand.dtype.kind == "int"
+        return lowerings.REDUCE_IDENTITY[REDUCED_AS[s.op]](s.operand.dtype if keeps_dtype else self.accumulator(s))
 
     def reduced_operand(self, s: Reduce, mask: str | None = None) -> str:
         """The operand over the whole block, with what lies outside the row (or the mask) made neutral."""

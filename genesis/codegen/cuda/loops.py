@@ -33,9 +33,9 @@ def emit_loop(group: Group, blocks: Blocks | None = None, gpu: GpuModel = H200) 
     kernel = build(group)
     if blocks is None:
         kernel, blocks = tile(group, kernel, gpu) or (kernel, choose_blocks(kernel, gpu))
-    wide = needs_int64(kernel)
+    index64 = needs_int64(kernel)
     pointers = {argument.name: POINTER[argument.node.dtype.name] for argument in kernel.arguments}
-    body = Program(kernel, blocks, wide)
+    body = Program(kernel, blocks, index64)
     lines = [*_x_lines(body), *_r_lines(body), *body.lines()]
     name = kernel_name(group)
     constexprs = {"XBLOCK": blocks.x, **({"RBLOCK": blocks.r} if kernel.has_r else {})}
@@ -73,9 +73,9 @@ def integer_type(value: int) -> str:
     return "i32" if value < INT32_LIMIT else "i64"
 
 
-def any_wide(*sizes: int) -> bool:
+def any_needs_int64(*sizes: int) -> bool:
     """Does one of the sizes need 64 bits?"""
-    return any(size >= INT32_LIMIT for size in sizes)  # which is the largest may depend on open ones
+    return any(size >= INT32_LIMIT for size in sizes)  # which is the largest may depend on symbolic ones
 
 
 def multiples_of_16(sizes: dict[str, int]) -> list[str]:
@@ -93,7 +93,8 @@ def module(name: str, signature: dict[str, str], lines: list[str], more: str = "
 
 def needs_int64(kernel: Kernel) -> bool:
     """Does some address or position exceed 32 bits?"""
-    return any_wide(kernel.x_size * kernel.r_size, *(argument.node.type.numel for argument in kernel.arguments))
+    elements = [argument.node.type.numel for argument in kernel.arguments]
+    return any_needs_int64(kernel.x_size * kernel.r_size, *elements)
 
 
 def _x_lines(body: Body) -> list[str]:
@@ -139,7 +140,7 @@ def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
         members += [kernel.x_size, *(kernel.arguments[position].node for position in own)]
     programs, width = len(starts) // 2, 1 + len(own)
     block = min(chunk, 1024)
-    body = Body(first, Blocks(block, 1, False, 4), wide=any(map(needs_int64, kernels)), first="start + step")
+    body = Body(first, Blocks(block, 1, False, 4), index64=any(map(needs_int64, kernels)), first="start + step")
     lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
              "start = tl.load(table + 2 * program + 1)",
              f"row = table + 2 * programs + member * {width}",

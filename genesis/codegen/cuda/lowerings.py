@@ -144,10 +144,10 @@ def convert(value: str, source: DType, target: DType) -> str:
         return f"{value} != 0"
     if source.kind == "float" and target in (uint8, int8, int16):
         value, source = f"{value}.to(tl.int32)", int32
-    wide = value if held(source) is held(target) else f"{value}.to({triton_type(held(target))})"
+    upcast = value if held(source) is held(target) else f"{value}.to({triton_type(held(target))})"
     if held(target) is target:
-        return wide
-    return f"{wide}.to({triton_type(target)}).to({triton_type(held(target))})"
+        return upcast
+    return f"{upcast}.to({triton_type(target)}).to({triton_type(held(target))})"
 
 
 def reinterpret(value: str, source: DType, target: DType) -> str:

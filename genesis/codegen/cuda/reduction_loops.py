@@ -33,8 +33,8 @@ LANES: Final = 8
 class Program(Body):
     """Prints a kernel for given blocks, loops and all."""
 
-    def __init__(self, kernel: Kernel, blocks: Blocks, wide: bool):
-        super().__init__(kernel, blocks, wide)
+    def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool):
+        super().__init__(kernel, blocks, index64)
         read_again = blocks.looped and not blocks.held and kernel.splits is None
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
         self.exponentials = sums_of_exponentials(kernel.statements)
@@ -115,8 +115,8 @@ class Program(Body):
 
     def r_lines(self, end: str = "") -> list[str]:
         """r at r_start, and its mask where a block may reach past the end."""
-        wide = ".to(tl.int64)" if self.index_type is int64 else ""
-        lines = [f"r = r_start + {self.range('R')}[None, :]{wide}"]
+        to_index = ".to(tl.int64)" if self.index_type is int64 else ""
+        lines = [f"r = r_start + {self.range('R')}[None, :]{to_index}"]
         return [*lines, f"r_mask = r < {end or self.r_size}"] if self.ragged_r else lines
 
     def needed(self, ends: Sequence[Statement]) -> list[Statement]:
@@ -184,12 +184,12 @@ class Program(Body):
         if name not in self.held:
             return lines
         held = lowerings.held(s.out.dtype)
-        wide = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
+        upcast = "" if held is s.out.dtype else f".to({lowerings.triton_type(held)})"
         if name in self.loaded:
-            return [f"{name} = g_again({name}_held[chunk]){wide}"]
+            return [f"{name} = g_again({name}_held[chunk]){upcast}"]
         first, *_ = lines
-        narrow = first.removesuffix(wide) if wide else first
-        return [narrow, f"{name}_held = {name}_held + ({name},)", *([f"{name} = {name}{wide}"] if wide else [])]
+        loaded = first.removesuffix(upcast) if upcast else first
+        return [loaded, f"{name}_held = {name}_held + ({name},)", *([f"{name} = {name}{upcast}"] if upcast else [])]
 
     # A program for a split
 
@@ -197,14 +197,14 @@ class Program(Body):
         """Where the program's split begins and ends."""
         splits = self.kernel.splits
         assert splits is not None
-        wide = ".to(tl.int64)" if self.index_type is int64 else ""
+        to_index = ".to(tl.int64)" if self.index_type is int64 else ""
         if size.isdigit():
             length = str(split_length(int(size), splits.count, splits.multiple))
         else:
             length = f"tl.cdiv({size}, {splits.count})"
             if splits.multiple > 1:
                 length = f"tl.cdiv({length}, {splits.multiple}) * {splits.multiple}"
-        return [f"split = {program}{wide}", f"length = {length}", "begin = split * length",
+        return [f"split = {program}{to_index}", f"length = {length}", "begin = split * length",
                 f"end = tl.minimum(begin + length, {size})"]
 
     def split_of_r(self) -> list[str]:

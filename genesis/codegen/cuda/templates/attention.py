@@ -25,7 +25,7 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import block_for, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import any_wide, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION
@@ -84,7 +84,7 @@ class Attention:
         dtype: of the operands, as Triton calls it; `precision` is what its dots are told.
         mask: the mask's dtype, None without one.
         shared: how many query heads share a head of k and v.
-        wide: whether addresses need 64 bits.
+        index64: whether addresses need 64 bits.
     """
 
     def __init__(self, group: Group, gpu: GpuModel, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
@@ -106,8 +106,8 @@ class Attention:
         self.memory: dict[str, Node] = {name: memory_of(view, group) for name, view in self.views.items()}
         for name in rows:
             self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))
-        self.wide = any_wide(*(view.base.type.numel for view in self.views.values()),
-                             *(x.type.numel for x in group.outputs))
+        self.index64 = any_needs_int64(*(view.base.type.numel for view in self.views.values()),
+                                       *(x.type.numel for x in group.outputs))
         self.precision = f', input_precision="{INPUT_PRECISION}"' if q.dtype is float32 else ""
         tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
         self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
@@ -147,7 +147,7 @@ class Attention:
     @property
     def integer(self) -> str:
         """The conversion to 64-bit addresses, where needed."""
-        return ".to(tl.int64)" if self.wide else ""
+        return ".to(tl.int64)" if self.index64 else ""
 
     def place(self, axis: str, read: str) -> list[str]:
         """Which tile of queries ("i") or keys ("j") a program has, and where the matrices of its batch start."""

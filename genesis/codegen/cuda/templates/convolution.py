@@ -18,7 +18,7 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION, Tile, with_room
@@ -97,8 +97,8 @@ class Convolution:
         self.batch = x[0]
         self.taps = prod(window)
         self.dtype: DType = node.inputs[0].dtype
-        self.wide = any_wide(*(n.type.numel for n in (*node.inputs, node)))
-        self.integer = ".to(tl.int64)" if self.wide else ""
+        self.index64 = any_needs_int64(*(n.type.numel for n in (*node.inputs, node)))
+        self.integer = ".to(tl.int64)" if self.index64 else ""
 
     def of_group(self, channels: int) -> str:
         """The number of a group's first channel, as a summand."""
@@ -273,7 +273,7 @@ def _sum(c: Convolution, name: str, sizes: tuple[int, ...], channels: int, taps:
     else:  # weight (summed, taps, made)
         weight = f"(({c.of_group(channels)}c) * {c.taps} + tap)[:, None] * {c.x_channels} + j[None, :]"
         made = c.x_channels
-    weight = f"({weight}){c.integer}" if c.wide else weight
+    weight = f"({weight}){c.integer}" if c.index64 else weight
     loop.append(f"b_tile = tl.load(weight + ({weight}), mask={limit}(j < {made})[None, :], other=0)")
     loop.append(c.dot("a_tile", "b_tile"))
     return [*lines, *("    " + line for line in loop)]

@@ -38,7 +38,8 @@ class Epilogue:
     aligned: tuple[str, ...]
 
 
-def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int], wide: bool) -> Epilogue:
+def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
+             index64: bool) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
@@ -49,7 +50,7 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
     outputs = tuple(x for x in group.outputs if x is not product)
     read = (product, *(x for x in group.inputs if x is not product))
     kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
-    body = _Body(kernel, tile, wide, stored=product in group.outputs)
+    body = _Body(kernel, tile, index64, stored=product in group.outputs)
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
@@ -63,8 +64,8 @@ def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tup
 class _Body(Body):
     """Statements over a tile: the product is `total`, rounded if it is stored, too, so that all see one value."""
 
-    def __init__(self, kernel: Kernel, tile: tuple[int, int], wide: bool, stored: bool):
-        super().__init__(kernel, Blocks(*tile, False, 4), wide)
+    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool):
+        super().__init__(kernel, Blocks(*tile, False, 4), index64)
         self.first = "tile_j * J"
         self.stored = stored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.cuda.blocks import power_of_two
-from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
@@ -72,7 +72,7 @@ def _merge(group: Group, node: Node) -> KernelSource:
 
 
 def _wide(size: int) -> str:
-    return ".to(tl.int64)" if any_wide(size) else ""
+    return ".to(tl.int64)" if any_needs_int64(size) else ""
 
 
 def _block_lines(node: Node, size: int) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from genesis.codegen.cuda.blocks import block_for
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.loops import any_wide, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
@@ -67,18 +67,19 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
     tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
-    wide = any_wide(a.base.type.numel, b.base.type.numel, node.type.numel)
+    index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    lines = [*_place_of_tile(wide), *_split_bounds(node, splits, depth), *_product(a, b, dtype, ragged, dots, wide)]
+    lines = [*_place_of_tile(index64), *_split_bounds(node, splits, depth),
+             *_product(a, b, dtype, ragged, dots, index64)]
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), wide)
+        more = epilogue(own, node, (batch, rows, columns), (tile.i, tile.j), index64)
         lines += more.lines
     if stored:
         out = "batch * (rows * columns) + i[:, None] * columns + j[None, :]"
@@ -127,9 +128,9 @@ def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile
     return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
 
 
-def _place_of_tile(wide: bool) -> list[str]:
+def _place_of_tile(index64: bool) -> list[str]:
     """Which tile a program makes: eight rows of tiles at a time, column by column."""
-    integer = ".to(tl.int64)" if wide else ""
+    integer = ".to(tl.int64)" if index64 else ""
     return [
         "tiles_i = tl.cdiv(rows, I)",
         "tiles_j = tl.cdiv(columns, J)",
@@ -164,7 +165,7 @@ def _split_bounds(node: Node, splits: int, depth: int) -> list[str]:
             "last = tl.minimum(first + length, depth)", *(["tl.assume(first < last)"] if full else [])]
 
 
-def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, wide: bool) -> list[str]:
+def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dots: bool, index64: bool) -> list[str]:
     """The lines that leave Σ_k A·B of the tile in `total`."""
     held = float32 if dtype in (float16, bfloat16) else int32 if dtype.kind != "float" and dtype.itemsize < 4 else dtype
     names = {"a": ("batch", "i", "k"), "b": ("batch", "k", "j")}
@@ -174,7 +175,7 @@ def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dot
              else f"b_start = {address(b.batch, 'batch')} + tl.zeros([1, J], tl.int32)",
              f"total = tl.zeros([I, J], {triton_type(held)})",
              "for start in range(first, last, K):",
-             f"    k = start + tl.arange(0, K){'.to(tl.int64)' if wide else ''}"]
+             f"    k = start + tl.arange(0, K){'.to(tl.int64)' if index64 else ''}"]
     for name, part, axis in (("a", a.column, "[None, :]"), ("b", b.row, "[:, None]")):
         variable = names[name][2 if name == "a" else 1]
         step = f" + ({address(part, variable)}){axis}" if part.terms else f" + tl.zeros_like(k){axis}"

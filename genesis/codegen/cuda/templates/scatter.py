@@ -18,7 +18,7 @@ from math import prod
 
 from genesis.codegen.cuda.blocks import batch_block, power_of_two
 from genesis.codegen.cuda.emitter import literal
-from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
@@ -118,7 +118,7 @@ def _elements(group: Group, node: Node) -> KernelSource:
 def _kind(node: Node, source: Node) -> tuple[bool, DType]:
     """(are 64-bit addresses needed, the dtype values are added in)."""
     dtype = held(node.dtype)
-    return any_wide(node.type.numel, source.type.numel), int32 if dtype.itemsize < 4 else dtype
+    return any_needs_int64(node.type.numel, source.type.numel), int32 if dtype.itemsize < 4 else dtype
 
 
 def _start(base: Node, total: DType, shape: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from genesis.codegen.cuda.blocks import batch_block, power_of_two
-from genesis.codegen.cuda.loops import any_wide, integer_type, module, multiples_of_16
+from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
@@ -58,7 +58,7 @@ class _Sizes:
         self.outer, self.count, self.inner = source.shape
         self.columns = columns_of(self.inner)
         self.block = batch_block(self.count, max(1, min(TILE // self.columns, 1024)))
-        self.wide = ".to(tl.int64)" if any_wide(source.type.numel, base.type.numel if base else 0) else ""
+        self.wide = ".to(tl.int64)" if any_needs_int64(source.type.numel, base.type.numel if base else 0) else ""
         self.place = self.wide or ".to(tl.int32)"
 
     @property
