@@ -256,4 +256,4 @@ def g_erfc(x):
     return tl.where(size < 0.75, near, tl.where(x < 0, 2.0 - far, far))
 ''',
 }
-"""Helpers for the `f32` column of `triton_lowerings.POINTWISE`, and what they share."""
+"""Helpers for the `f32` column of `lowerings.POINTWISE`, and what they share."""

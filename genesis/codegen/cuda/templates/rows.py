@@ -35,7 +35,7 @@ class Rows:
 
     Attributes:
         rows, length, inner: how many rows, elements of a row, elements between neighbours of a row.
-        names: of the operands' values, as texts, each held as `triton_lowerings.held` says.
+        names: of the operands' values, as texts, each held as `lowerings.held` says.
     """
 
     def __init__(self, group: Group, operands: tuple[Node, ...], axis: int):
