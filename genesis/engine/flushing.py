@@ -67,7 +67,7 @@ def _flush(wanted: Sequence[Storage]) -> None:
         while not _flushed(wanted):
             pass
     try:
-        undisturbed(compute, not any(map(_in_order, (*wanted, *live_pending()))))
+        undisturbed(compute, handled() and not any(map(_in_order, (*wanted, *live_pending()))))
     finally:
         engine_state.asker = before
 
@@ -80,12 +80,12 @@ def _in_order(storage: Storage) -> bool:
 def undisturbed(function: Callable[[], Result], elsewhere: bool) -> Result:
     """What the function returns, called with the lock held where no finalizer of a cycle finds its work half done.
 
-    No signal handler does either if it may run in a thread `elsewhere`: a handler that reads a tensor waits for it.
+    No signal handler does either if it runs in a thread `elsewhere`: a handler that reads a tensor waits for it.
     """
     def alone() -> Result:
         with lock, uncollected:
             return function()
-    if not elsewhere or not handled():
+    if not elsewhere:
         return alone()
     job = Job(alone)
     with handed_over:

@@ -13,7 +13,7 @@ from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_pending
-from genesis.frontend.threads import others, others_record
+from genesis.frontend.threads import handled, others, others_record
 from genesis.runtime.plan import Memories
 from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
 from genesis.tracing.replay_sources import live_positions, refresh, sources_of
@@ -108,7 +108,7 @@ class StepReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
-        made = engine.undisturbed(lambda: self._run(tensors), not self._compiled.backend.asynchronous)
+        made = engine.undisturbed(lambda: self._run(tensors), handled() and not self._compiled.backend.asynchronous)
         return self._shape.build(made, tensors)
 
     def _run(self, tensors: Sequence[Any]) -> list[Storage]:
