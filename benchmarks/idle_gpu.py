@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis import engine
-from genesis.runtime.cuda import cuda_python_driver
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.cuda.cuda_python_driver import CudaDriver
 from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.plan import KernelImage
@@ -111,23 +111,20 @@ class _IdleBindings:
         return 0, 0.0
 
 
-def _uncompiled(sources: Sequence[KernelSource], store: Any = None, gpu: Any = None) -> list[KernelImage]:
+class IdleBackend(FakeCUDABackend):
     """Kernels as text only."""
-    return [KernelImage(s.name, b"", s.num_warps, 0, s.source) for s in sources]
+
+    def compile(self, sources: Sequence[KernelSource]) -> list[KernelImage]:
+        """Nothing is made of them."""
+        return [KernelImage(s.name, b"", s.num_warps, 0, s.source) for s in sources]
 
 
 @contextmanager
 def idle_gpu() -> Iterator[IdleDriver]:
     """Inside, "cuda" is an idle GPU. Plans made inside are forgotten."""
-    from genesis.codegen.cuda import (
-        lower as lower_cuda,  # here: who finds all plans on disk (`start_up.py`) generates no kernels
-    )
-    compile_sources, driver = lower_cuda.compile_sources, IdleDriver()
-    lower_cuda.compile_sources = _uncompiled  # type: ignore[assignment]
-    cuda_python_driver.install(driver)
-    try:
-        yield driver
-    finally:
-        lower_cuda.compile_sources = compile_sources
-        engine.reset()
-        cuda_python_driver.install(None)
+    driver = IdleDriver()
+    with IdleBackend(driver):
+        try:
+            yield driver
+        finally:
+            engine.reset()

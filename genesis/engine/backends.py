@@ -5,7 +5,7 @@ Each imports what it needs when it is asked: making a tensor on the CPU needs no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from genesis.codegen.base import Backend, Executor, Memory
 from genesis.config import config
+from genesis.engine.state import reset
 from genesis.ir.source import here
 from genesis.ir.types import Device, DeviceKind, add_device_kind
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from genesis.passes.groups import Group, Schedule
     from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.runtime.cuda.driver import Driver
-    from genesis.runtime.plan import Plan
+    from genesis.runtime.plan import KernelImage, Plan
 
 _makers: Final[dict[str, Callable[[int], Backend]]] = {}
 """Device type → the function that makes the backend of the device with a number."""
@@ -135,8 +136,13 @@ class CUDABackend(Backend):
 
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         from genesis.codegen.cuda.lower import lower
+        return lower(schedule, memory, self.compile, self.gpu), ()
+
+    def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
+        """Kernels as the driver loads them: from the disk, or by Triton in worker processes."""
+        from genesis.codegen.cuda.compile import compile_sources
         from genesis.runtime.cuda.kernel_cache import KernelCache
-        return lower(schedule, memory, KernelCache(), gpu=self.gpu), ()
+        return compile_sources(sources, KernelCache(), self.gpu)
 
     def kernel_source(self, group: Group) -> KernelSource | None:
         from genesis.codegen.cuda.emit import emit
@@ -164,10 +170,11 @@ class CUDABackend(Backend):
 class FakeCUDABackend(CUDABackend):
     """CUDA without a GPU: the same plans and kernels, run by Triton's interpreter on host memory. Slow; for tests.
 
+    >>> import genesis
     >>> from genesis.runtime.fake_cuda.driver import HostDriver
     >>> with FakeCUDABackend(HostDriver(memory_bytes=1 << 20)):
-    ...     backend_named("cuda").device_count()
-    1
+    ...     backend_named("cuda").device_count(), (genesis.ones(3, device="cuda") * 2).tolist()
+    (1, [2.0, 2.0, 2.0])
     """
 
     def __init__(self, driver: Driver):
@@ -175,15 +182,23 @@ class FakeCUDABackend(CUDABackend):
         super().__init__(model_of(driver.properties(0)))
         self.driver = driver
 
+    def compile(self, sources: Sequence[KernelSource]) -> Sequence[KernelImage]:
+        """Kernels as the interpreter takes them: their text, and the values of its constants."""
+        from genesis.runtime.plan import KernelImage
+        return [KernelImage(source.name, b"", source.num_warps, 0,
+                            f"{source.source}\n\nCONSTEXPRS = {source.constexprs!r}\n") for source in sources]
+
     def __enter__(self) -> FakeCUDABackend:
-        """Make "cuda" mean the fake GPU from here on."""
+        """Make "cuda" mean the fake GPU from here on. Plans belong to a driver: those that there were are forgotten."""
         from genesis.runtime.cuda.cuda_python_driver import install
+        reset()
         install(self.driver)
         register("cuda", lambda index: self, numbered=True)
         return self
 
     def __exit__(self, *error: object) -> None:
         from genesis.runtime.cuda.cuda_python_driver import install
+        reset()
         install(None)
         register("cuda", lambda index: cuda_backend(gpu_at_hand(index)), numbered=True)
 

@@ -6,22 +6,16 @@ it also runs there, with kernels compiled by Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from genesis import config, engine, manual_seed
-from genesis.codegen.cuda import lower as lower_cuda
-from genesis.codegen.cuda.source import KernelSource
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.cuda import cuda_python_driver
 from genesis.runtime.fake_cuda.driver import HostDriver
-from genesis.runtime.plan import KernelImage
-
-
-def images_of_sources(sources: Sequence[KernelSource], store: Any = None, gpu: Any = None) -> list[KernelImage]:
-    """Kernels as the host driver takes them: their text, and the values of its constants."""
-    return [KernelImage(s.name, b"", s.num_warps, 0, f"{s.source}\n\nCONSTEXPRS = {s.constexprs!r}\n") for s in sources]
 
 
 class CudaUnderTest:
@@ -46,16 +40,14 @@ def forget_plans() -> None:
 
 
 @pytest.fixture(params=["host", pytest.param("gpu", marks=pytest.mark.gpu)])
-def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaUnderTest]:
+def cuda(request: pytest.FixtureRequest) -> Iterator[CudaUnderTest]:
     """Lets device='cuda' be the host driver, or the GPU; seeds the random numbers."""
     real = request.param == "gpu"
-    if not real:
-        monkeypatch.setattr(lower_cuda, "compile_sources", images_of_sources)
     forget_plans()
-    cuda_python_driver.install(None if real else HostDriver(memory_bytes=64 << 20))
-    manual_seed(0)
-    yield CudaUnderTest(real)
-    forget_plans()
+    with nullcontext() if real else FakeCUDABackend(HostDriver(memory_bytes=64 << 20)):
+        manual_seed(0)
+        yield CudaUnderTest(real)
+        forget_plans()
     if real:
         cuda_python_driver.driver().use(0)
         cuda_python_driver.driver().synchronize()
@@ -63,16 +55,12 @@ def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
-def host_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostDriver]:
+def host_cuda() -> Iterator[HostDriver]:
     """The host driver alone, for tests that count or refuse what the driver does."""
-    monkeypatch.setattr(lower_cuda, "compile_sources", images_of_sources)
-    forget_plans()
     driver = HostDriver(memory_bytes=64 << 20)
-    cuda_python_driver.install(driver)
-    manual_seed(0)
-    yield driver
-    forget_plans()
-    cuda_python_driver.install(None)
+    with FakeCUDABackend(driver):
+        manual_seed(0)
+        yield driver
 
 
 @pytest.fixture(params=[True, False], ids=["fused", "unfused"])

@@ -8,7 +8,7 @@ import pytest
 
 import genesis
 from genesis import engine
-from genesis.engine import backends
+from genesis.engine.backends import backend_named
 from genesis.nn import functional as F
 from genesis.passes.graph import split_reductions
 
@@ -94,8 +94,8 @@ def test_kernels_backward(cuda, monkeypatch, name, program, backward):
     """Sums over the rows are taken on the way, in runs; one more kernel puts them together."""
     monkeypatch.setattr(split_reductions, "SMALLEST", 1)
     monkeypatch.setattr(split_reductions, "ROW_SPLITS", ((1, 1000),))
-    gpu = replace(backends.gpu_at_hand(0), multiprocessors=4)
-    monkeypatch.setattr(backends, "gpu_at_hand", lambda index: gpu)
+    backend = backend_named("cuda")
+    monkeypatch.setattr(backend, "gpu", replace(backend.gpu, multiprocessors=4))
     monkeypatch.setattr(split_reductions, "FEWEST_ROWS", 1)
     x, w = (genesis.tensor(a, device="cuda").requires_grad_() for a in (X, W))
     g = genesis.tensor(numbers(6, 40, seed=2), device="cuda")

@@ -19,9 +19,10 @@ import genesis.nn.functional as F
 from genesis import config, engine
 from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda import lower as lower_cuda
-from genesis.codegen.cuda.gpu_model import H200, GpuModel
+from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import plans
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
@@ -40,8 +41,8 @@ class Compiler:
     def __init__(self) -> None:
         self.made: list[str] = []
 
-    def __call__(self, sources: Sequence[KernelSource], store: Any = None, gpu: GpuModel = H200) -> list[KernelImage]:
-        images = []
+    def __call__(self, sources: Sequence[KernelSource], gpu: GpuModel) -> list[KernelImage]:
+        images, store = [], KernelCache()
         for source in sources:
             key = compile_cuda.key_of(source, gpu)
             meta = {"name": source.name, "num_warps": source.num_warps, "shared_bytes": 0,
@@ -60,7 +61,7 @@ def compiler(host_cuda: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv(plans.VARIABLE, "1")
     monkeypatch.setenv("GENESIS_CACHE_DIR", str(tmp_path))
     made = Compiler()
-    monkeypatch.setattr(lower_cuda, "compile_sources", made)
+    monkeypatch.setattr(FakeCUDABackend, "compile", lambda backend, sources: made(sources, backend.gpu))
     yield made
     plans._unsaved.clear()
 
@@ -293,12 +294,12 @@ import numpy
 import genesis
 from genesis import engine
 from genesis.frontend.host_values import host_copy
-from genesis.codegen.cuda import lower as lower_cuda
-from genesis.runtime.cuda import cuda_python_driver
+from genesis.engine.backends import FakeCUDABackend
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.test_plan_cache import Compiler
-lower_cuda.compile_sources = Compiler()
-cuda_python_driver.install(HostDriver(memory_bytes=1 << 24))
+compiler = Compiler()
+FakeCUDABackend.compile = lambda backend, sources: compiler(sources, backend.gpu)
+FakeCUDABackend(HostDriver(memory_bytes=1 << 24)).__enter__()
 for turn in range(4):
     engine.reset()
     for size in (3, 4, 5):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import genesis
+from genesis.frontend import storage
 from genesis.ir.types import Device
 from genesis.runtime import dlpack
 from genesis.runtime.cuda import cuda_python_driver, foreign
@@ -154,7 +155,7 @@ def test_the_other_stream_waits_for_our_work_and_ours_for_its(lazy_cuda):
 
 
 def test_large_memory_is_read_at_once_and_in_order(lazy_cuda, monkeypatch):
-    monkeypatch.setattr(genesis.storage, "SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr(storage, "SNAPSHOT_BYTES", 0)
     library = Library(lazy_cuda, 77)
     x = on_cuda(numbers(8))
     capsule = x.__dlpack__(stream=77)

@@ -11,7 +11,7 @@ import pytest
 import genesis
 import genesis.nn.functional as F
 from genesis import engine, nn
-from genesis.codegen.cuda import lower as lower_cuda
+from genesis.engine.backends import backend_named
 from genesis.ir.sym_int import SymInt
 from genesis.models import GPT, GPTConfig
 from tests.gpu.compare import array, check, check_gradients, integers, numbers, same
@@ -22,17 +22,18 @@ def compiled(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The names of the kernels that were compiled, each text once."""
     names: list[str] = []
     seen: set[str] = set()
-    original = lower_cuda.compile_sources
+    backend = type(backend_named("cuda"))
+    original = backend.compile
 
-    def counted(sources: Sequence[Any], *args: Any, **more: Any) -> Any:
+    def counted(self: Any, sources: Sequence[Any]) -> Any:
         for source in sources:
             key = repr(source.key_parts())
             if key not in seen:
                 seen.add(key)
                 names.append(source.name)
-        return original(sources, *args, **more)
+        return original(self, sources)
 
-    monkeypatch.setattr(lower_cuda, "compile_sources", counted)
+    monkeypatch.setattr(backend, "compile", counted)
     yield names
 
 

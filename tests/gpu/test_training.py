@@ -156,12 +156,9 @@ if {host}:
     # Triton's interpreter imports torch to compare types; it gets a torch that can do nothing.
     stub = sys.modules["torch"] = types.ModuleType("torch")
     stub.Tensor = stub.dtype = type("Tensor", (), {{}})
-    from genesis.codegen.cuda import lower as lower_cuda
-    from genesis.runtime.cuda import cuda_python_driver
+    from genesis.engine.backends import FakeCUDABackend
     from genesis.runtime.fake_cuda.driver import HostDriver
-    from tests.gpu.conftest import images_of_sources
-    lower_cuda.compile_sources = images_of_sources
-    cuda_python_driver.install(HostDriver())
+    FakeCUDABackend(HostDriver()).__enter__()
 import genesis
 from genesis.models.gpt import GPT, GPTConfig
 genesis.manual_seed(0)

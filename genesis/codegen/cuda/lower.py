@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from genesis.codegen.cuda.compile import Cache, compile_sources
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
@@ -72,28 +71,26 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     return (output, operand) in group.in_place
 
 
-def lower(schedule: Schedule, memory: MemoryPlan, store: Cache | None = None,
-          compile: Compile | None = None, gpu: GpuModel = H200) -> tuple[Launch | Copy, ...]:
+def lower(schedule: Schedule, memory: MemoryPlan, compile: Compile,
+          gpu: GpuModel = H200) -> tuple[Launch | Copy, ...]:
     """The launches and copies that run a schedule.
 
     Args:
-        store: compiled kernels of earlier processes.
-        compile: what makes images of sources; by default Triton in worker processes.
+        compile: what makes images of sources.
         gpu: what they run on.
     """
-    return steps_of(schedule, memory, kernels_of(schedule, store, compile, gpu))
+    return steps_of(schedule, memory, kernels_of(schedule, compile, gpu))
 
 
 Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
 """(source, image) of each group's kernel; the image is None where the grid is empty."""
 
 
-def kernels_of(schedule: Schedule, store: Cache | None, compile: Compile | None, gpu: GpuModel) -> Kernels:
+def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
     sources = [emit(group, gpu) for group in schedule.groups]
     launched = [source for source in sources if all(source.grid)]
-    made = compile_sources(launched, store, gpu) if compile is None else compile(launched)
-    images = dict(zip(map(id, launched), made, strict=True))
+    images = dict(zip(map(id, launched), compile(launched), strict=True))
     return [(source, images.get(id(source))) for source in sources]
 
 

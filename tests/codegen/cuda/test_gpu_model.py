@@ -11,14 +11,13 @@ import pytest
 
 import genesis
 from genesis.codegen.cuda import compile as compile_cuda
-from genesis.codegen.cuda import lower as lower_cuda
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
 from genesis.codegen.cuda.kernel_ir import build
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import backends, plans
-from genesis.engine.backends import backend_named, cuda_backend
+from genesis.engine.backends import FakeCUDABackend, backend_named, cuda_backend
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
@@ -31,7 +30,6 @@ from genesis.runtime.cuda.driver import DeviceProperties
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.codegen.cuda.gpus import GPUS, SAID_BY_AN_H200
 from tests.codegen.cuda.programs import an_input, inputs
-from tests.gpu.conftest import forget_plans, images_of_sources
 
 # Where a model comes from
 
@@ -177,20 +175,18 @@ def test_the_gpu_is_part_of_a_kernels_and_of_a_plans_name(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (12, 0)])
-def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> None:
+def test_a_step_on_another_gpu(capability: tuple[int, int]) -> None:
     """Forward, backward and update on the host driver: kernels of that GPU, launched as it can."""
     compiled_for, early = set(), set()
 
-    def images(sources, store, gpu):
-        compiled_for.add(gpu.capability)
-        found = images_of_sources(sources)
-        early.update(image.waits for image in found)
-        return found
+    class Noting(FakeCUDABackend):
+        def compile(self, sources):
+            compiled_for.add(self.gpu.capability)
+            found = super().compile(sources)
+            early.update(image.waits for image in found)
+            return found
 
-    monkeypatch.setattr(lower_cuda, "compile_sources", images)
-    forget_plans()
-    cuda_python_driver.install(HostDriver(memory_bytes=64 << 20, capability=capability))
-    try:
+    with Noting(HostDriver(memory_bytes=64 << 20, capability=capability)):
         losses = {}
         for device in ("cpu", "cuda"):
             genesis.manual_seed(0)
@@ -207,6 +203,3 @@ def test_a_step_on_another_gpu(monkeypatch: pytest.MonkeyPatch, capability: tupl
                 losses[device].append(loss.item())
         np.testing.assert_allclose(losses["cuda"], losses["cpu"], rtol=1e-4)  # float32 sums in another order
         assert compiled_for == {capability} and early == {capability >= (9, 0)}
-    finally:
-        forget_plans()
-        cuda_python_driver.install(None)
