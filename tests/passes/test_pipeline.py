@@ -227,7 +227,7 @@ def _chain(size: int) -> Graph:
 
 
 def test_the_arena_may_grow_and_move_between_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._Arena())
+    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._HostArena())
     small = compile_graph(_chain(10), cpu)
     check_run(small, arrays(small.graph, 0))
     first = executor_cpu.arena.storage
@@ -240,7 +240,7 @@ def test_the_arena_may_grow_and_move_between_two_runs(monkeypatch: pytest.Monkey
 
 def test_a_plan_whose_memory_cannot_be_had_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The outputs and the arena are reserved before the first call, so the update has not happened."""
-    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._Arena())
+    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._HostArena())
     compiled = compile_graph(parse("graph(%x: f64[100]) { %a: f64[100] = tanh(%x) %b: f64[100] = sin(%a) %c: f64[100] "
                                    "= add(%b, %a) %d: f64[] = sum(%c, axes=(0,)) update %x = %a return %b, %d }"), cpu)
     memory = memory_with(np.full(100, 0.5))
