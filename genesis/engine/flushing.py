@@ -8,6 +8,7 @@ or leaves every memory as it was.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -20,11 +21,13 @@ from genesis.engine.state import engine_state
 from genesis.engine.uncollected import uncollected
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, wrap
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage, live_pending
 from genesis.frontend.threads import Job, handed_over, handled
+from genesis.ir.ops import leaves
 from genesis.ir.types import Device
+from genesis.ir.walk import computed, walk
 
 Result = TypeVar("Result")
 
@@ -44,6 +47,9 @@ def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
     if state.session is not None and (running := session.active()) is not None:
         running.refuse("a value is read while the function runs")
+        held = held_at_step(running)
+        if held:
+            materialize(held)  # with all else that is pending
     with lock:
         if engine_state.executing is not None:
             with beside(engine_state.executing):
@@ -116,8 +122,21 @@ def end_step() -> None:
     """A training step ends: run what is pending, without waiting for the GPU."""
     if state.session is not None and (running := session.active()) is not None:
         running.ended = True
+        running.at_end += [(weakref.ref(s), s.node) for s in live_pending() if s.cell is None and not s.settled]
         return
     flush([])
+
+
+def held_at_step(running: session.Session) -> list[TensorBase]:
+    """What only the captured function held when its step ended; asked for once.
+
+    The step runs later than `step()` stands there, and a backward may read such a value when the step has overwritten
+    what it is computed from. It is computed with the step while somebody holds the returned tensors.
+    """
+    held = [node for storage, node in running.at_end if storage() is None]
+    running.at_end = []
+    return [wrap(node) for node in held
+            if not computed(node) and all(computed(x) for x in walk([node]) if x.op is leaves.data)]
 
 
 def allocate(nbytes: int, device: Device) -> Any:

@@ -26,6 +26,7 @@ class Session:
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
         freed: values whose backward let go of what it had kept.
         ended: an optimizer ended a step.
+        at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refusal: why the call cannot be replayed, or None.
         thread: the thread that runs it; what others do is none of its effects.
     """
@@ -37,6 +38,7 @@ class Session:
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
         self.freed: list[Node] = []
         self.ended = False
+        self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
         self.thread = threading.get_ident()
 

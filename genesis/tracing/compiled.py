@@ -246,11 +246,14 @@ def _differs(before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 def _end_step(effects: Session) -> None:
     """Run the step of a call that cannot be replayed; if that fails, the optimizers' counts do not move on either."""
+    held = engine.held_at_step(effects)
     try:
         engine.end_step()
     except BaseException:
         take_back(again for _, again in effects.numbers)
         raise
+    finally:
+        held.clear()
 
 
 def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:

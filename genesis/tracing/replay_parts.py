@@ -4,7 +4,9 @@ A replay is one `call` node unless something happens to a value on the way that 
 
 * A leaf tensor is read after the call wrote to it. Gradients of what was made of it are the leaf's: they end at a
   `watch` node, which has to be outside of the graph, where backward finds it.
-* A result is computed from another result. Gradients by that one, and hooks on it, are for its own node.
+* A result is computed from another result. Gradients by that one, and hooks on it, are for its own node; and a
+  backward that reads it, as that of `max` reads its indices, finds it in memory, when a step has overwritten what it
+  was computed from.
 
 There the program is cut: one part computes the value, a later part takes it as an operand.
 """
@@ -122,10 +124,25 @@ class _Cutting:
         if any(node.needs_grad and not flows[node] for node in roots):
             raise NotReplayable("a result requires grad because of a leaf tensor that the function makes")
 
+    def _is_one(self) -> bool:
+        """Whether something in it cannot be cut: its own backward, or a part that is computed again in backward."""
+        whole = (control.grad, recompute.enter, recompute.leave)
+        return any(node.op in whole for node in self._captured.order if not computed(node))
+
+    def _read_by_backward(self) -> set[Node]:
+        """The values without gradients that values with gradients are computed from."""
+        found: set[Node] = set()
+        for node in reversed(self._captured.order):
+            if node.needs_grad or node in found:
+                found.update(x for x in node.inputs if not x.needs_grad)
+        return found
+
     def _levelled(self, roots: Sequence[Node]) -> dict[Node, int]:
         """Node → the number of the part that computes it."""
         read_on = {x for node in self._captured.order if node.needs_grad for x in node.inputs}
         cuts = {node for node in roots if node.needs_grad and node in read_on}
+        if not self._is_one():
+            cuts.update(self._read_by_backward().intersection(roots))
         levels: dict[Node, int] = {}
         there: dict[Node, int] = {}  # the first part that can read it
         for node in self._captured.order:

@@ -22,6 +22,7 @@ from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 _grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
+_LEAKED = "a tensor that it makes stays alive elsewhere"
 _OURS = HELD_ONCE + 1
 """References to a gradient that only its owner and the replay's list hold."""
 
@@ -55,6 +56,8 @@ class StepReplay:
         assert flush is not None
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
+        if any(s.needs_grad for s in leaked):  # a backward may read what only the function held
+            raise Unsettled(_LEAKED)
         captured = flush.captured
         sources: list[Any] | NotReplayable
         try:
@@ -71,7 +74,7 @@ class StepReplay:
         if isinstance(sources, NotReplayable):
             raise sources
         if leaked or flush.snapshots:
-            raise Unsettled("a tensor that it makes stays alive elsewhere")
+            raise Unsettled(_LEAKED)
         self._take_over(flush, sources, graded, tensors)
         self._numbers = list(captured.numbers)
         self._live = live_positions(effects, captured.number_nodes)

@@ -504,3 +504,51 @@ def test_a_gradient_held_over_calls_that_nobody_looks_at(hold: Any) -> None:
     weight.grad = None
     step(genesis.tensor([1.0, 1.0]))
     assert weight.grad.tolist() == [1.0, 1.0] and held.tolist() == wanted
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("result", [lambda t: t.max(-1), lambda t: t.min(-1),
+                                    lambda t: (t.where(t > 4, -t), t > 4)])
+def test_a_backward_after_a_step_reads_the_other_result_of_a_replay(result: Any, compiled: bool) -> None:
+    """The step writes to what they were computed from; they are results, so they were computed with it."""
+    weight = ramp(3).requires_grad_()
+    x = genesis.tensor([[1.0, 2.0, 3.0], [3.0, 3.0, 1.0]])
+    optimizer = genesis.optim.SGD([weight], lr=0.125)
+
+    def ranked(x: Any) -> Any:
+        return result(genesis.where(x > 1, x, weight) * 2)
+    function = genesis.compile(ranked) if compiled else ranked
+    kept = [function(x) for _ in range(4)]
+    kept[3][0].sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept[2][0].sum().backward()
+    theirs = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    t = torch.tensor(x.tolist())
+    result(torch.where(t > 1, t, theirs) * 2)[0].sum().backward()
+    assert weight.grad.tolist() == theirs.grad.tolist()
+    assert not compiled or function.hits == 3
+
+
+@pytest.mark.parametrize("kept", ["returned", "elsewhere"])
+def test_a_value_that_only_the_function_held_at_its_step(kept: str) -> None:
+    """The plain call computes it at the step, before that writes to the weights; a later backward reads it."""
+    def gradients(compiled: bool) -> list[Any]:
+        weight, log = ramp(3).requires_grad_(), []
+        optimizer = genesis.optim.SGD([weight], lr=0.125)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = (x * weight).sum()
+            loss.backward()
+            optimizer.step()
+            scaled = loss.detach() * weight
+            log.append(scaled)
+            return scaled if kept == "returned" else None
+        run = genesis.compile(step) if compiled else step
+        found = []
+        for i in range(4):
+            run(ramp(3, start=i))
+            found.append(values(genesis.autograd.grad(log.pop().sum(), weight)))
+        return found
+    assert gradients(True) == gradients(False)
