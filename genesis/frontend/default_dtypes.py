@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from genesis.ir.errors import not_a_dtype
 from genesis.ir.types import DType, bool_, float32, int64
 
 __all__ = ["get_default_dtype", "set_default_dtype"]
@@ -14,6 +15,8 @@ defaults: Final[dict[str, DType]] = {"bool": bool_, "int": int64, "float": float
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the dtype of floating-point data that is given without one; at first it is float32."""
+    if not isinstance(dtype, DType):
+        raise not_a_dtype(dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"the default dtype must be floating-point, not {dtype!r}")
     defaults["float"] = dtype

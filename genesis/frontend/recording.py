@@ -17,12 +17,12 @@ from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.frontend.state import state
 from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now
-from genesis.ir.errors import failure, not_an_operand
+from genesis.ir.errors import failure, not_a_dtype, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
-from genesis.ir.types import TensorType
+from genesis.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
@@ -103,6 +103,18 @@ def read(tensor: TensorBase) -> Node:
     if state.regions:
         node = entered(storage, node)
     return note(node, part) if part.turned else node
+
+
+def misplaced(error: AttributeError, *tensors: Any, dtype: Any = None) -> Exception:
+    """What to raise for an attribute that was missing: which of the tensors, or the dtype, is of another library.
+
+    A function that looks at a shape before it reads its operand asks this in an `except`, which costs nothing where
+    nothing is raised. If all are what they should be, the error is one of ours and stays.
+    """
+    for tensor in tensors:
+        if not isinstance(tensor, TensorBase):
+            return not_a_tensor(tensor)
+    return error if dtype is None or isinstance(dtype, DType) else not_a_dtype(dtype)
 
 
 class Region:
@@ -347,6 +359,9 @@ def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Nod
 def update(tensor: TensorBase, compute: Callable[[], Node], replaces: bool = False) -> None:
     """Write to a tensor what is computed of its own content: again, if another thread wrote to it meanwhile."""
     while True:
-        since = content_of(tensor.storage)
+        try:
+            since = content_of(tensor.storage)
+        except AttributeError as error:
+            raise misplaced(error, tensor) from None
         if assign(tensor, compute(), replaces, since=since):
             return

@@ -99,8 +99,12 @@ def promote_types(a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
-    if b.order < a.order:
-        a, b = b, a
+    try:
+        if b.order < a.order:
+            a, b = b, a
+    except AttributeError:
+        from genesis.ir.errors import not_a_dtype
+        raise not_a_dtype(b if isinstance(a, DType) else a) from None
     if a is float16 and b is bfloat16:
         return float32
     if a is uint8 and b is int8:
@@ -232,6 +236,9 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     key = (shape, dtype, device, weak)
     found = _types.get(key)
     if found is None:
+        if dtype.__class__ is not DType:
+            from genesis.ir.errors import not_a_dtype
+            raise not_a_dtype(dtype)
         found = object.__new__(TensorType)
         found.shape, found.dtype, found.device, found.weak = shape, dtype, device, weak
         found.ndim = len(shape)

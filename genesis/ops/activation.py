@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import activation, pointwise
 from genesis.ops.common import axis_in, pointwise_op
@@ -149,8 +149,11 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """
     if min_val > max_val:
         raise failure("hardtanh", "min_val cannot be greater than max_val", [("input", input)], error=ValueError)
-    if input.type.dtype.kind == "float":
-        return _written(input, record(activation.hardtanh, (input,), (float(min_val), float(max_val))), inplace)
+    try:
+        if input.type.dtype.kind == "float":
+            return _written(input, record(activation.hardtanh, (input,), (float(min_val), float(max_val))), inplace)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.dtype.min is None or min_val < input.type.dtype.min:
         raise failure("hardtanh", "cannot do hardtanh on an unsigned type with negative limits", [("input", input)])
     return _written(input, input.clamp(int(min_val), int(max_val)), inplace)
@@ -168,7 +171,10 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     >>> threshold(genesis.tensor([0.5, 2.0]), 1.0, -1.0).tolist()
     [-1.0, 2.0]
     """
-    kind = float if input.type.dtype.kind == "float" else int
+    try:
+        kind = float if input.type.dtype.kind == "float" else int
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return _written(input, record(activation.threshold, (input,), (kind(threshold), kind(value))), inplace)
 
 
@@ -226,7 +232,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     >>> prelu(genesis.tensor([-2.0, 2.0]), genesis.tensor([0.5])).tolist()
     [-1.0, 2.0]
     """
-    rank, count = input.type.ndim, weight.type.numel
+    try:
+        rank, count = input.type.ndim, weight.type.numel
+    except AttributeError as error:
+        raise misplaced(error, input, weight) from None
     named = [("input", input), ("weight", weight)]
     if weight.type.ndim > 1 or (weight.type.ndim == 0 and rank == 0 and count != 1):
         raise failure("prelu", f"Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.type.ndim}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import number
 from genesis.ir.numbers import as_number
@@ -126,12 +126,18 @@ def positive(input: Tensor) -> Tensor:
 
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """|x|, element by element."""
-    return into(out, pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone())
+    try:
+        return into(out, pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone())
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1, element by element; 0 of NaN."""
-    return into(out, pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone())
+    try:
+        return into(out, pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone())
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.default_dtypes import defaults
-from genesis.frontend.recording import TensorBase, emit, operand, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, operand, read, wrap
 from genesis.frontend.storage import Cell
-from genesis.ir.errors import failure, not_an_operand
+from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
@@ -178,6 +178,9 @@ def both_tensors(op: str, input: Any, other: Any) -> tuple[Any, Any]:
     """The two operands of an op that takes no Python numbers, or TypeError."""
     if isinstance(input, TensorBase) and isinstance(other, TensorBase):
         return input, other
+    for x in (input, other):
+        if is_foreign(x):
+            raise not_a_tensor(x)
     raise failure(op, "expected two tensors", [("input", input), ("other", other)],
                   hint="make one of the number with genesis.tensor", error=TypeError)
 
@@ -195,7 +198,10 @@ def promote(*tensors: Any) -> tuple[Any, ...]:
 
 def broadcast(*tensors: Any) -> tuple[Any, ...]:
     """The tensors expanded to their common shape."""
-    shape = broadcast_shapes(*(t.type.shape for t in tensors))
+    try:
+        shape = broadcast_shapes(*(t.type.shape for t in tensors))
+    except AttributeError as error:
+        raise misplaced(error, *tensors) from None
     return tuple(t if t.type.shape == shape else t.expand(shape) for t in tensors)
 
 

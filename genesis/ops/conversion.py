@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase
 from genesis.frontend.transfer import transfer
+from genesis.ir.errors import is_foreign, not_a_dtype, not_a_tensor
 from genesis.ir.types import (
     Device,
     DType,
@@ -56,6 +57,10 @@ class ConversionMethods(TensorBase):
                 dtype, device = arg.type.dtype, arg.type.device
             elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
                 device = arg
+            elif arg is not None and not isinstance(arg, bool):
+                raise not_a_tensor(arg) if is_foreign(arg) else not_a_dtype(arg)
+        if dtype is not None and not isinstance(dtype, DType):
+            raise not_a_dtype(dtype)
         result = self if dtype is None else to_dtype(self, dtype)
         ordered = memory_format is not None and memory_format is not preserve_format
         if ordered and (copy or result is not self or format_of(self) is not memory_format):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import TensorBase, read
+from genesis.frontend.recording import TensorBase, misplaced, read
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
@@ -36,7 +36,11 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     tensor([[ 1., -1.],
             [-1.,  1.]])
     """
-    if input.type.ndim > 2:
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if ndim > 2:
         raise failure("cov", f"expected input to have two or fewer dimensions but got an input with {input.type.ndim} "
                       "dimensions", [("input", input)])
     x = input.reshape(1, -1) if input.type.ndim < 2 else input

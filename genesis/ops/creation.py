@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
-from genesis.frontend.recording import TensorBase, assign, emit, read, wrap, wrap_laid_out
-from genesis.ir.errors import failure
+from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, wrap, wrap_laid_out
+from genesis.ir.errors import failure, not_a_dtype
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
@@ -90,6 +90,8 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     genesis.int64
     """
     import numpy as np
+    if dtype is not None and not isinstance(dtype, DType):
+        raise not_a_dtype(dtype)
     place = device_from(device)
     if isinstance(data, TensorBase):
         source = data.detach().clone()  # type: ignore[attr-defined]
@@ -228,14 +230,20 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, de
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
                requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Zeros with the input's shape, dtype, device and layout."""
-    made = zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    try:
+        made = zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("zeros_like", made, input, memory_format), requires_grad)
 
 
 def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Ones with the input's shape, dtype, device and layout."""
-    made = ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    try:
+        made = ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("ones_like", made, input, memory_format), requires_grad)
 
 
@@ -248,7 +256,10 @@ def empty_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """The value in every element, with the input's shape, dtype, device and layout."""
-    made = full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    try:
+        made = full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("full_like", made, input, memory_format), requires_grad)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import TensorBase, record
+from genesis.frontend.recording import TensorBase, misplaced, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import Device, cpu, float32, float64, int64
@@ -60,7 +60,10 @@ class LstSq(NamedTuple):
 
 def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     """The op on the host, its results on the tensors' device."""
-    device = tensors[0].type.device
+    try:
+        device = tensors[0].type.device
+    except AttributeError as error:
+        raise misplaced(error, *tensors) from None
     for x in tensors:
         if not isinstance(x, TensorBase):
             raise TypeError(f"linalg.{op.name}: expected a tensor, not {type(x).__name__}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, over, owned
+from genesis.frontend.recording import TensorBase, misplaced, over, owned
 from genesis.frontend.storage import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
@@ -35,7 +35,10 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     >>> genesis.arange(9).reshape(3, 3).diagonal()
     tensor([0, 4, 8])
     """
-    ndim = input.type.ndim
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     rows, columns = axis_in("diagonal", dim1, ndim), axis_in("diagonal", dim2, ndim)
     if rows == columns:
         raise failure("diagonal", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])

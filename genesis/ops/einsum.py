@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, misplaced
 from genesis.ir.errors import failure
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.diagonals import diagonal
@@ -68,7 +68,11 @@ def _parsed(equation: str, tensors: list[Tensor]) -> tuple[list[list[int]], list
     widest = 0
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         named = len(term.replace("...", ""))
-        dots = x.type.ndim - named if "..." in term else 0
+        try:
+            rank = x.type.ndim
+        except AttributeError as error:
+            raise misplaced(error, x) from None
+        dots = rank - named if "..." in term else 0
         if dots < 0 or (named != x.type.ndim and "..." not in term):
             raise failure("einsum", f"the number of subscripts in the equation ({named}) does not match the number of "
                           f"dimensions ({x.type.ndim}) for operand {position}", [("operand", x)])

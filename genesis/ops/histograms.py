@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, misplaced
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.comparison import where
@@ -71,9 +71,12 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
     >>> genesis.histogramdd(genesis.tensor([[0.0, 0.0], [1.0, 1.0]]), [1, 2]).hist
     tensor([[1., 1.]])
     """
-    if input.type.ndim < 2 or input.type.dtype.kind != "float":
-        raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
-                      [("input", input)])
+    try:
+        if input.type.ndim < 2 or input.type.dtype.kind != "float":
+            raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
+                          [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     dims = input.type.shape[-1]
     points = input.detach().reshape(-1, dims)
     given = [bins] * dims if isinstance(bins, int) else list(bins)

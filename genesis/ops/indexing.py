@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, assign, emit, read, update, wrap
+from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, update, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
@@ -173,7 +173,10 @@ def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
 
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
-    axis = axis_in("gather", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("gather", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not input.type.ndim or not index.type.ndim:
         rows, at = (reshape(x, 1) if not x.type.ndim else x for x in (input, index))
         return into(out, reshape(gather(rows, 0, at), index.type.shape))
@@ -195,7 +198,10 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     With reduce="add" it is added to what is there, with "multiply" multiplied.
     """
     given = src if value is None else value
-    axis = axis_in("scatter", dim, input.type.ndim)
+    try:
+        axis = axis_in("scatter", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not isinstance(given, TensorBase):
         source = _value_node(input, given, index.type.shape)
     else:
@@ -221,7 +227,10 @@ def _fitted(src: Tensor, index: Tensor) -> Node:
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The positions `index` (a vector) along `dim`."""
-    axis = axis_in("index_select", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("index_select", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not input.type.ndim:
         return into(out, reshape(index_select(reshape(input, 1), 0, index), ()))
     return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.type.shape[axis], axis)), (axis,))))

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from genesis.frontend.recording import TensorBase
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, not_a_dtype
 from genesis.ir.types import DType, bfloat16, float16, float32, float64, promote_types
 
 
 def _dtype(type: Any) -> DType:
-    return type.type.dtype if isinstance(type, TensorBase) else type
+    if isinstance(type, DType):
+        return type
+    if isinstance(type, TensorBase):
+        return type.type.dtype
+    raise not_a_dtype(type)
 
 
 @dataclass(frozen=True, init=False)
@@ -91,7 +95,7 @@ def can_cast(from_: DType, to: DType) -> bool:
     >>> genesis.can_cast(genesis.float64, genesis.float32), genesis.can_cast(genesis.float32, genesis.int64)
     (True, False)
     """
-    return _ORDER[from_.kind] <= _ORDER[to.kind]
+    return _ORDER[_dtype(from_).kind] <= _ORDER[_dtype(to).kind]
 
 
 __all__ = ["can_cast", "finfo", "iinfo", "promote_types"]

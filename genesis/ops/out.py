@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, assign, owned, read, wrap_laid_out
-from genesis.ir.errors import failure
+from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
+from genesis.ir.errors import failure, not_a_dtype
 from genesis.ir.types import DType
 from genesis.ops.common import cast
 
@@ -51,7 +51,11 @@ def into(out: Any, result: Any) -> Any:
     """
     if out is None:
         for one in result if isinstance(result, tuple) else (result,):
-            if one.is_view:
+            try:
+                view = one.is_view
+            except AttributeError as error:
+                raise misplaced(error, one) from None
+            if view:
                 owned(one)
         return result
     if not isinstance(result, tuple):
@@ -103,6 +107,8 @@ def made_like(out: Tensor | None, dtype: DType | None, device: Any) -> tuple[DTy
     tensor([1, 1])
     """
     if out is None:
+        if dtype is not None and dtype.__class__ is not DType:
+            raise not_a_dtype(dtype)
         return dtype, device
     if dtype is not None and dtype is not out.type.dtype:
         raise failure("out", f"dtype {dtype!r} does not match dtype of out tensor ({out.type.dtype!r})", [("out", out)])

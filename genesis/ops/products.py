@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops.cross import cross as cross_op
 from genesis.ops.common import axis_in, broadcast_shapes, operands
@@ -183,8 +183,11 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     tensor([[1., 5.],
             [0., 1.]])
     """
-    if input.type.ndim < 2 or input.type.shape[-1] != input.type.shape[-2]:
-        raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
+    try:
+        if input.type.ndim < 2 or input.type.shape[-1] != input.type.shape[-2]:
+            raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if n < 0:
         from genesis.ops.decompositions import inv
         input, n = inv(input), -n

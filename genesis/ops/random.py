@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.generator import Generator, draw_numbers
-from genesis.frontend.recording import TensorBase, emit, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
@@ -84,8 +84,11 @@ def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DType
               device: DeviceLike = None, requires_grad: bool = False,
               memory_format: MemoryFormat | None = None) -> Tensor:
     """Uniform in [0, 1), with the input's shape, dtype, device and layout."""
-    made = rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                device=device or input.type.device)
+    try:
+        made = rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                    device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("rand_like", made, input, memory_format), requires_grad)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, wrap
-from genesis.ir.errors import failure, not_an_operand
+from genesis.ir.errors import failure, not_a_dtype, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import leaves, movement
@@ -185,6 +185,8 @@ def _sizes(name: str, row: int, col: int) -> tuple[int, int]:
 def _runs(name: str, starts: Any, ends: Any, dtype: DType, device: DeviceLike) -> Tensor:
     """Row and column numbers (2 × count) of the columns from starts[i] to ends[i] of each row i."""
     import numpy as np
+    if not isinstance(dtype, DType):
+        raise not_a_dtype(dtype)
     if dtype.kind != "int":
         raise failure(name, f"indices need an integer dtype, not {dtype!r}")
     counts = ends - starts

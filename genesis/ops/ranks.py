@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
 from genesis.ir.types import bool_, float32, float64, int64
@@ -39,8 +39,11 @@ def _rows(op: str, input: Tensor, dim: int) -> int:
 
 
 def _without_bool(op: str, input: Tensor) -> None:
-    if input.type.dtype is bool_:
-        raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
+    try:
+        if input.type.dtype is bool_:
+            raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
@@ -218,8 +221,11 @@ def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, in
 def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
     """q as a tensor of the input's dtype."""
     from genesis.ops.creation import tensor
-    if input.type.dtype not in (float32, float64):
-        raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
+    try:
+        if input.type.dtype not in (float32, float64):
+            raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if interpolation not in INTERPOLATIONS:
         raise failure(op, f"{op}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
                       f"but got {interpolation}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, owned
+from genesis.frontend.recording import TensorBase, misplaced, owned
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
@@ -139,14 +139,20 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 def _to_2d(x: Tensor) -> Tensor:
-    return x if x.type.ndim >= 2 else reshape(x, (1, -1) if x.type.numel else (1, *(x.type.shape or (1,))))
+    try:
+        return x if x.type.ndim >= 2 else reshape(x, (1, -1) if x.type.numel else (1, *(x.type.shape or (1,))))
+    except AttributeError as error:
+        raise misplaced(error, x) from None
 
 
 def _each(tensors: tuple[Any, ...], change: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], TensorBase):
         return change(tensors[0])
-    listed = tensors[0] if len(tensors) == 1 else tensors
-    return tuple(change(x) for x in listed)
+    listed = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    try:
+        return tuple([change(x) for x in listed])
+    except AttributeError as error:
+        raise misplaced(error, *listed) from None
 
 
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -223,8 +229,11 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 def _even_split(op: str, input: Tensor, how: Any, axis: int, ndim: int) -> tuple[Tensor, ...]:
-    if input.type.ndim < ndim:
-        raise failure(op, f"the input must have at least {ndim} dimensions", [("input", input)])
+    try:
+        if input.type.ndim < ndim:
+            raise failure(op, f"the input must have at least {ndim} dimensions", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if isinstance(how, int) and (how < 1 or input.type.shape[axis] % how):
         raise failure(op, f"dimension {axis} of size {input.type.shape[axis]} is not divisible by {how}",
                       [("input", input)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap, wrap_all
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import composite as c
@@ -46,7 +46,10 @@ def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None
 
 
 def _summed(input: Tensor, dtype: DType | None) -> DType | None:
-    return dtype if dtype is not None or input.type.dtype.kind == "float" else int64
+    try:
+        return dtype if dtype is not None or input.type.dtype.kind == "float" else int64
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
 
 
 def sum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
@@ -94,9 +97,12 @@ def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DT
 
 
 def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
-    if (dtype or input.type.dtype).kind != "float":
-        raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
-                      hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
+    try:
+        if (dtype or input.type.dtype).kind != "float":
+            raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
+                          hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
 
 
 def count_nonzero(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tensor:
@@ -117,7 +123,11 @@ def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis =
 
 
 def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
-    if input.type.numel == 0 and (dim is None or dim == ()):
+    try:
+        empty = input.type.numel == 0
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if empty and (dim is None or dim == ()):
         raise failure(name, "Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
                       "with the 'dim' argument.", [("input", input)])
     return reduce(op, input, dim, keepdim)
@@ -180,14 +190,19 @@ def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: A
 
 
 def _arg(op: Any, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    try:
+        kind = input.type
+        ndim, numel = kind.ndim, kind.numel
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if dim is None:
-        if input.type.numel == 0:
+        if numel == 0:
             raise failure(op.name, "Expected reduction dim to be specified for input.numel() == 0.",
                           [("input", input)], error=IndexError)
-        flat = emit(op, (make(movement.reshape, (read(input),), ((input.type.numel,),)),), (0, False))
-        return wrap(make(movement.reshape, (flat,), ((1,) * input.type.ndim,)) if keepdim else flat)
-    axis = axis_in(op.name, dim, input.type.ndim)
-    if input.type.ndim == 0:
+        flat = emit(op, (make(movement.reshape, (read(input),), ((numel,),)),), (0, False))
+        return wrap(make(movement.reshape, (flat,), ((1,) * ndim,)) if keepdim else flat)
+    axis = axis_in(op.name, dim, ndim)
+    if ndim == 0:
         return input.new_zeros((), dtype=int64)
     return wrap(emit(op, (read(input),), (axis, bool(keepdim))))
 
@@ -229,14 +244,20 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
     >>> genesis.logsumexp(genesis.tensor([1000.0, -1000.0]), dim=0)
     tensor(1000.)
     """
-    dtype = None if input.type.dtype.kind == "float" else default_dtype("float")
+    try:
+        dtype = None if input.type.dtype.kind == "float" else default_dtype("float")
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return into(out, reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype))
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     if autocast.dtypes is not None:
         (input,) = cast_for(op, input)
-    axis = axis_in(op.name, dim, input.type.ndim)
+    try:
+        axis = axis_in(op.name, dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if dtype is None and input.type.dtype.kind != "float":
         dtype = default_dtype("float")
     node = read(input) if dtype is None else cast(read(input), dtype)

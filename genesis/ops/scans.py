@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
-from genesis.frontend.recording import TensorBase, emit, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
@@ -63,7 +63,10 @@ def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None
 
 
 def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
-    place = axis_in(op.name, dim, input.type.ndim)
+    try:
+        place = axis_in(op.name, dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not input.type.ndim:
         return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
     return ValuesIndices(*record(op, (input,), (place,)))

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all, wrap_laid_out
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap, wrap_all, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
@@ -108,8 +108,11 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     if as_tuple and out is not None:
         raise failure("nonzero", "there is no out kwarg when as_tuple is True", [("input", input), ("out", out)],
                       "nonzero(x, out=out), a row for each element")
-    if as_tuple and not input.type.ndim:
-        return nonzero(input.reshape(1), as_tuple=True)
+    try:
+        if as_tuple and not input.type.ndim:
+            return nonzero(input.reshape(1), as_tuple=True)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     count = counted(input)
     flat = emit(s.nonzero, (read(input.detach()),), (count,))
     parts = [_coordinate(flat, input.type.shape, d) for d in range(input.type.ndim)]

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, emit, leaf_numbers, over, owned, read, update, wrap, wrap_laid_out
+from genesis.frontend.recording import (
+    TensorBase,
+    emit,
+    leaf_numbers,
+    misplaced,
+    over,
+    owned,
+    read,
+    update,
+    wrap,
+    wrap_laid_out,
+)
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
@@ -76,7 +87,11 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    found = view_geometry.reshaped(input.type, input.part, view_geometry.filled("view", input.type, shape_of(shape)))
+    try:
+        kind, part = input.type, input.part
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    found = view_geometry.reshaped(kind, part, view_geometry.filled("view", kind, shape_of(shape)))
     if found is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
@@ -85,7 +100,10 @@ def view(input: Tensor, *shape: Any) -> Tensor:
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
-    return shaped(input, view_geometry.filled("reshape", input.type, shape_of(shape)))
+    try:
+        return shaped(input, view_geometry.filled("reshape", input.type, shape_of(shape)))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def shaped(input: Any, new: tuple[int, ...]) -> Any:
@@ -107,7 +125,10 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
     given = shape_of(dims)
-    ndim = input.type.ndim
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
         raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
@@ -116,14 +137,21 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
-    ndim = input.type.ndim
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
     return shown(input, view_geometry.swapped(input.type, input.part, a, b))
 
 
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix (vectors and numbers as they are)."""
-    if input.type.ndim > 2:
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if ndim > 2:
         raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
     if input.type.ndim == 2:
         return shown(input, view_geometry.swapped(input.type, input.part, 0, 1))
@@ -132,7 +160,10 @@ def t(input: Tensor) -> Tensor:
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to new places, the others in order."""
-    ndim = input.type.ndim
+    try:
+        ndim = input.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if source.__class__ is int and destination.__class__ is int:
         order = view_geometry.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
         return shown(input, view_geometry.permuted(input.type, input.part, order))
@@ -151,7 +182,10 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 def expand(input: Tensor, *sizes: Any) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
     given = shape_of(sizes)
-    found = view_geometry.expanded(input.type, input.part, given)
+    try:
+        found = view_geometry.expanded(input.type, input.part, given)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if found is None:
         raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.type.shape)}",
                       [("input", input)], hint="only dimensions of size 1 can be expanded")
@@ -176,7 +210,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if isinstance(dim, (tuple, list)) and not dim:
         chosen: frozenset[int] = frozenset()
     else:
@@ -186,12 +223,19 @@ def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    return shown(input, view_geometry.with_one(input.type, input.part, axis_in("unsqueeze", dim, input.type.ndim + 1)))
+    try:
+        axis = axis_in("unsqueeze", dim, input.type.ndim + 1)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    return shown(input, view_geometry.with_one(input.type, input.part, axis))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not shape:
         return shaped(input, (1,))
     first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
@@ -204,7 +248,10 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into these sizes (one may be -1)."""
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     at = axis_in("unflatten", dim, len(shape))
     known = 1
     for size in sizes:
@@ -220,7 +267,10 @@ def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: t
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not shape:
         raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
     if isinstance(start, TensorBase) and (start.type.ndim or start.type.dtype.kind != "int"):
@@ -240,7 +290,10 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of one position along `dim`, without that dimension."""
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     axis = axis_in("select", dim, len(shape))
     if not shape or not -shape[axis] <= index < shape[axis]:
         raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
@@ -252,7 +305,10 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes."""
-    axis = axis_in("split", dim, input.type.ndim)
+    try:
+        axis = axis_in("split", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     size = input.type.shape[axis]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
@@ -275,7 +331,10 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` consecutive parts of one size along `dim`."""
     if chunks < 1:
         raise failure("chunk", f"chunks must be positive, not {chunks}", [("input", input)])
-    size = input.type.shape[axis_in("chunk", dim, input.type.ndim)]
+    try:
+        size = input.type.shape[axis_in("chunk", dim, input.type.ndim)]
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return split(input, max(-(-size // chunks), 1), dim)
 
 
@@ -296,7 +355,10 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each position along `dim`."""
-    axis = axis_in("unbind", dim, input.type.ndim)
+    try:
+        axis = axis_in("unbind", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return tuple([select(input, axis, i) for i in range(input.type.shape[axis])])
 
 
@@ -324,10 +386,14 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     """The tensors, of one shape, along a new dimension `dim`."""
     if not tensors:
         raise failure("stack", "expected a non-empty list of tensors")
-    first = tensors[0].type.shape
-    for x in tensors[1:]:
-        if x.type.shape != first:
-            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(x.type.shape)}")
+    try:
+        shapes = [x.type.shape for x in tensors]
+    except AttributeError as error:
+        raise misplaced(error, *tensors) from None
+    first = shapes[0]
+    for other in shapes:
+        if other != first:
+            raise failure("stack", f"each tensor must have one shape, but found {list(first)} and {list(other)}")
     at = axis_in("stack", dim, len(first) + 1)
     dtype, shape = result_type(*tensors), (*first[:at], 1, *first[at:])
     parts = tuple([make(m.reshape, (cast(read(x), dtype),), (shape,)) for x in tensors])
@@ -356,7 +422,10 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
 def tile(input: Tensor, *dims: Any) -> Tensor:
     """`repeat` with missing leading repeats taken as 1."""
     times = shape_of(dims)
-    return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
+    try:
+        return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
@@ -368,7 +437,10 @@ def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> T
 
 def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
     """A copy with memory of its own, laid out as the input is or in the format; gradients flow through."""
-    part = input.part
+    try:
+        part = input.part
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if memory_format is None and (part is None or not part.turned):
         return wrap(read(input))
     return wrap_laid_out(read(input), strides_like("clone", input, memory_format))
@@ -385,8 +457,11 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 
 
 def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
-    if input.type.ndim < 2:
-        raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
+    try:
+        if input.type.ndim < 2:
+            raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return wrap(emit(triangle, (read(input), number(operator.index(diagonal))), (upper,)))
 
 

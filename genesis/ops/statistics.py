@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, misplaced
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import bool_
@@ -30,7 +30,11 @@ def _how(dim: Any, unbiased: Any, correction: float | None, axis: Axis) -> tuple
 
 
 def _spread(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool, correction: float) -> Tensor:
-    if input.type.dtype.kind != "float":
+    try:
+        kind = input.type.dtype.kind
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if kind != "float":
         raise failure(name, f"only floating-point dtypes are supported, not {input.type.dtype!r}", [("input", input)],
                       hint="cast the input with .float()")
     return reduce(op, input, dim, keepdim, None, correction)
@@ -109,7 +113,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
     >>> genesis.trapezoid(genesis.tensor([1.0, 2.0, 3.0]))
     tensor(4.)
     """
-    axis = axis_in("trapezoid", dim, y.type.ndim)
+    try:
+        axis = axis_in("trapezoid", dim, y.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, y) from None
     size = y.type.shape[axis]
     if x is None and y.type.dtype is not bool_:
         if size == 0:

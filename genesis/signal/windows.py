@@ -14,6 +14,7 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, float32, float64
 from genesis.ops.creation import DeviceLike, finish
+from genesis.ops.out import made_like
 from genesis.ops.ranges import arange
 from genesis.ops.special import i0
 
@@ -21,6 +22,7 @@ from genesis.ops.special import i0
 def _window(name: str, M: int, sym: bool, formula: Callable[[Tensor, int], Tensor], dtype: DType | None,
             device: DeviceLike, requires_grad: bool) -> Tensor:
     """formula(points from 0, number of steps from end to end); a single point is 1."""
+    dtype, device = made_like(None, dtype, device)
     dtype = dtype or default_dtype("float")
     if M < 0:
         raise failure(name, f"requires non-negative window length, got M={M}", error=ValueError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import channel_norm as ir
@@ -36,8 +36,11 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     >>> batch_norm(genesis.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
     """
-    if input.type.shape == (0,):  # torch takes a vector of nothing too
-        return input.clone()
+    try:
+        if input.type.shape == (0,):  # torch takes a vector of nothing too
+            return input.clone()
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
@@ -137,9 +140,12 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 def _check_channels(op: str, input: Tensor, **parameters: Tensor | None) -> None:
-    if input.type.ndim < 2:
-        raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",
-                      [("input", input)], hint="(n, channels, ...)")
+    try:
+        if input.type.ndim < 2:
+            raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",
+                          [("input", input)], hint="(n, channels, ...)")
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     for name, parameter in parameters.items():
         if parameter is not None and parameter.type.shape != input.type.shape[1:2]:
             raise failure(op, f"{name} should contain {input.type.shape[1]} elements not {parameter.type.numel}",

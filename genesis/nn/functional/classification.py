@@ -6,7 +6,7 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
@@ -46,8 +46,11 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     if not 0.0 <= label_smoothing <= 1.0:
         raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
     input, weight = cast_for(composite.cross_entropy, input, weight)
-    if target.type.dtype.kind == "float":
-        return _by_probabilities(input, target, weight, reduction, label_smoothing)
+    try:
+        if target.type.dtype.kind == "float":
+            return _by_probabilities(input, target, weight, reduction, label_smoothing)
+    except AttributeError as error:
+        raise misplaced(error, target) from None
     if weight is not None:
         return _weighted(log_softmax(input, _class_axis(input)), target, weight, ignore_index, reduction,
                          label_smoothing)
@@ -86,7 +89,10 @@ def _class_axis(x: Tensor) -> int:
 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
-    shape, axis = input.type.shape, _class_axis(input)
+    try:
+        shape, axis = input.type.shape, _class_axis(input)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not shape or target.type.dtype.kind != "int" or target.type.shape != shape[:axis] + shape[axis + 1:]:
         raise failure(op, "input (N, C, d1, ...) needs class numbers (N, d1, ...) or probabilities (N, C, d1, ...)",
                       [("input", input), ("target", target)],

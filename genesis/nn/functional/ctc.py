@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -44,8 +45,11 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     op = "ctc_loss"
     check_reduction(op, reduction)
     named = [("log_probs", log_probs), ("targets", targets)]
-    if log_probs.type.dtype.kind != "float" or targets.type.dtype.kind != "int":
-        raise failure(op, "log_probs must be floating-point and targets integers", named)
+    try:
+        if log_probs.type.dtype.kind != "float" or targets.type.dtype.kind != "int":
+            raise failure(op, "log_probs must be floating-point and targets integers", named)
+    except AttributeError as error:
+        raise misplaced(error, log_probs, targets) from None
     alone = log_probs.type.ndim == 2
     x = log_probs.unsqueeze(1) if alone else log_probs
     if x.type.ndim != 3 or not x.type.numel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from genesis.frontend.autocast_policy import in_float32
+from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -45,8 +46,11 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     0.7071067690849304
     """
     x1, x2 = in_float32(x1, x2)
-    if x1.type.dtype.kind != "float" or x2.type.dtype.kind != "float":
-        raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
+    try:
+        if x1.type.dtype.kind != "float" or x2.type.dtype.kind != "float":
+            raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
+    except AttributeError as error:
+        raise misplaced(error, x1, x2) from None
     x1, x2 = broadcast(*promote(x1, x2))
     axis_in("cosine_similarity", dim, x1.type.ndim)
     first, second = (x / x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2))
@@ -79,8 +83,11 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     op = "cosine_embedding_loss"
     check_reduction(op, reduction)
     named = [("input1", input1), ("input2", input2), ("target", target)]
-    if target.type.ndim > 1:
-        raise failure(op, "0D or 1D target tensor expected, multi-target not supported", named)
+    try:
+        if target.type.ndim > 1:
+            raise failure(op, "0D or 1D target tensor expected, multi-target not supported", named)
+    except AttributeError as error:
+        raise misplaced(error, target) from None
     if not input1.type.ndim == input2.type.ndim == target.type.ndim + 1:
         raise failure(op, f"{target.type.ndim}D target tensor expects {target.type.ndim + 1}D input tensors, but found "
                       f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}.", named)
@@ -106,8 +113,11 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     >>> pdist(genesis.tensor([[0.0], [1.0], [3.0]])).tolist()
     [1.0, 3.0, 2.0]
     """
-    if input.type.ndim != 2:
-        raise failure("pdist", f"pdist only supports 2D tensors, got: {input.type.ndim}D", [("input", input)])
+    try:
+        if input.type.ndim != 2:
+            raise failure("pdist", f"pdist only supports 2D tensors, got: {input.type.ndim}D", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.dtype.kind != "float":
         raise failure("pdist", "pdist only supports floating-point dtypes", [("input", input)])
     if p < 0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import fold as fold_ir
@@ -104,7 +104,10 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     >>> interpolate(genesis.tensor([[[1.0, 3.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 3.0, 3.0]]]
     """
-    op, n = "interpolate", input.type.ndim - 2
+    try:
+        op, n = "interpolate", input.type.ndim - 2
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
         raise failure(op, "align_corners option can only be set with the interpolating modes: linear | bilinear | "
                       "bicubic | trilinear", error=ValueError)
@@ -210,9 +213,12 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Raises:
         RuntimeError: fewer than three dimensions, or channels that the groups do not divide.
     """
-    if input.type.ndim < 3:
-        raise failure("channel_shuffle", "expects input with > 2 dims, but got input with sizes "
-                      f"{list(input.type.shape)}", [("input", input)])
+    try:
+        if input.type.ndim < 3:
+            raise failure("channel_shuffle", "expects input with > 2 dims, but got input with sizes "
+                          f"{list(input.type.shape)}", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     n, channels, *sizes = input.type.shape
     if groups <= 0 or channels % groups:
         raise failure("channel_shuffle", f"Number of channels must be divisible by groups. Got {channels} channels and "
@@ -222,9 +228,12 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 
 def _factor(op: str, input: Tensor, factor: int) -> int:
-    if input.type.ndim < 3:
-        raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.type.ndim} "
-                      "dimension(s)", [("input", input)])
+    try:
+        if input.type.ndim < 3:
+            raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.type.ndim} "
+                          "dimension(s)", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if factor <= 0:
         raise failure(op, f"expects a positive factor, but got {factor}", [("input", input)])
     return factor

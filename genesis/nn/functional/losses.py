@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.autocast_policy import cast_for, in_float32
-from genesis.frontend.recording import emit, record, wrap
+from genesis.frontend.recording import emit, misplaced, record, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -161,9 +161,12 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
         ValueError: target and input have different shapes.
     """
     check_reduction("binary_cross_entropy_with_logits", reduction)
-    if input.type.shape != target.type.shape:
-        raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
-                      f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
+    try:
+        if input.type.shape != target.type.shape:
+            raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
+                          f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
+    except AttributeError as error:
+        raise misplaced(error, input, target) from None
     input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     # log(1 - σ(x)) = log σ(x) - x
     factor = 1 if pos_weight is None else (pos_weight - 1) * target + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.generator import draw_numbers
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
@@ -73,7 +73,10 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     Raises:
         ValueError: p is not a probability.
     """
-    return _written(input, _alpha("alpha_dropout", input, p, training, input.type.shape), inplace)
+    try:
+        return _written(input, _alpha("alpha_dropout", input, p, training, input.type.shape), inplace)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.frontend.recording import record
+from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
@@ -38,7 +38,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     >>> pad(genesis.tensor([[1, 2, 3]]), (2, 1), mode="reflect").tolist()
     [[3, 2, 1, 2, 3, 2]]
     """
-    rank, sides = input.type.ndim, tuple(pad)
+    try:
+        rank, sides = input.type.ndim, tuple(pad)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if len(sides) % 2:
         raise failure("pad", f"Padding length must be divisible by 2, but {sides} is not", [("input", input)])
     if len(sides) > 2 * rank:

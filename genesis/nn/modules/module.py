@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
-from genesis.ir.errors import failure, is_foreign, not_an_operand
+from genesis.ir.errors import failure, is_foreign, not_a_dtype, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords
-from genesis.ir.types import DType, bfloat16, float16, float32, float64
+from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64
 from genesis.nn.modules import hooks, state
 from genesis.nn.modules.hooks import RemovableHandle
 from genesis.nn.modules.state import IncompatibleKeys
@@ -119,8 +119,12 @@ class Module(Tree):
                 dtype = argument
             elif isinstance(argument, Tensor):
                 device, dtype = argument.device, argument.dtype
-            elif argument is not None:
+            elif isinstance(argument, (str, int, Device)):
                 device = argument
+            elif argument is not None:
+                raise not_a_tensor(argument) if is_foreign(argument) else not_a_dtype(argument)
+        if dtype is not None and not isinstance(dtype, DType):
+            raise not_a_dtype(dtype)
         if dtype is not None and not dtype.is_floating_point:
             raise failure("Module.to", f"a module's dtype must be floating-point, not {dtype!r}", error=TypeError,
                           hint="cast tensors of other kinds one by one")
