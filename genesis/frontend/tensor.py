@@ -11,7 +11,7 @@ from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.recording import TensorBase, over, set_tensor_class, show
+from genesis.frontend.recording import TensorBase, misplaced, over, set_tensor_class, show
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
 from genesis.ir.errors import failure
@@ -197,7 +197,10 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     def detach(self) -> Any:
         """The same memory, without gradients."""
-        result = over(self.storage, self.type, self.part)
+        try:
+            result = over(self.storage, self.type, self.part)
+        except AttributeError as error:  # as `genesis.detach` it is given anything
+            raise misplaced(error, self) from None
         result.detached = Detached()
         return result
 
@@ -208,7 +211,11 @@ class Tensor(_Methods, metaclass=WatchedClass):
             RuntimeError: it is a view.
         """
         session.rebound()
-        if self.is_view:
+        try:
+            is_view = self.is_view
+        except AttributeError as error:
+            raise misplaced(error, self) from None
+        if is_view:
             raise failure("detach_", "Can't detach views in-place", [("tensor", self)], hint="use detach()")
         self.leaf, self.detached, self.is_view = None, Detached(), False
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.linalg import lu_factors
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
@@ -111,8 +112,11 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The inverse of A, of A's factor by `cholesky`."""
-    if L.type.ndim < 2 or L.type.shape[-1] != L.type.shape[-2]:
-        raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
+    try:
+        if L.type.ndim < 2 or L.type.shape[-1] != L.type.shape[-2]:
+            raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
+    except AttributeError as error:
+        raise misplaced(error, L) from None
     one = eye(L.type.shape[-1], dtype=L.type.dtype, device=L.type.device)
     return into(out, cholesky_solve(one, L, upper))
 
@@ -128,7 +132,10 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     """
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     A = A if M is None else A - M
-    wide = A.type.shape[-2] < A.type.shape[-1]
+    try:
+        wide = A.type.shape[-2] < A.type.shape[-1]
+    except AttributeError as error:
+        raise misplaced(error, A) from None
     A = A.mT if wide else A
     drawn = randn((A.type.shape[-1], q), dtype=A.type.dtype, device=A.type.device)
     Q = d.qr(matmul(A, drawn)).Q
@@ -141,7 +148,10 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """`svd_lowrank` of the columns' deviations from their means: the q principal directions are V's columns."""
-    m, n = A.type.shape[-2:]
+    try:
+        m, n = A.type.shape[-2:]
+    except AttributeError as error:
+        raise misplaced(error, A) from None
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n):
         raise failure("pca_lowrank", f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}",

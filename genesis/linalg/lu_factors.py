@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.ir.ops import lu as ops
 from genesis.ir.types import float32
@@ -76,7 +77,10 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
         LU_data: (*, m, n).
         LU_pivots: (*, min(m, n)), int32.
     """
-    m, n = LU_data.type.shape[-2:]
+    try:
+        m, n = LU_data.type.shape[-2:]
+    except AttributeError as error:
+        raise misplaced(error, LU_data) from None
     k, dtype, device = min(m, n), LU_data.type.dtype, LU_data.type.device
     nothing = empty(0, dtype=dtype, device=device)
     if LU_pivots.type.dtype.name != "int32" and unpack_pivots:
@@ -111,8 +115,11 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     >>> genesis.linalg.lu_solve(*factors, genesis.tensor([[2.], [4.]])).tolist()
     [[1.0], [1.0]]
     """
-    if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
-        raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])
+    try:
+        if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
+            raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])
+    except AttributeError as error:
+        raise misplaced(error, LU) from None
     if not left:
         return into(out, lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT)
     place = rows(pivots, LU.type.shape[-1]).unsqueeze(-1)
@@ -139,5 +146,8 @@ def matrix_exp(A: Tensor) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    low = A.type.dtype.kind == "float" and A.type.dtype.itemsize < 4
+    try:
+        low = A.type.dtype.kind == "float" and A.type.dtype.itemsize < 4
+    except AttributeError as error:
+        raise misplaced(error, A) from None
     return to_dtype(computed(ops.matrix_exp, (to_dtype(A, float32) if low else A,)), A.type.dtype)

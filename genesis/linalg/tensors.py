@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.ops.decompositions import inv, solve
 from genesis.ops.out import into
@@ -28,7 +29,10 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """
     if ind <= 0:
         raise failure("linalg.tensorinv", "expected a strictly positive integer for 'ind'", [("A", A)])
-    first, rest = A.type.shape[:ind], A.type.shape[ind:]
+    try:
+        first, rest = A.type.shape[:ind], A.type.shape[ind:]
+    except AttributeError as error:
+        raise misplaced(error, A) from None
     if math.prod(first) != math.prod(rest):
         raise failure("linalg.tensorinv", f"Expected self to satisfy the requirement prod(self.shape[ind:]) == "
                       f"prod(self.shape[:ind]), but got {math.prod(rest)} != {math.prod(first)}", [("A", A)])
@@ -43,7 +47,10 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
         dims: dimensions of A to move to the end first.
     """
     moved = A if dims is None else movedim(A, tuple(dims), tuple(range(-len(dims), 0)))
-    shape = moved.type.shape[B.type.ndim:]
+    try:
+        shape = moved.type.shape[B.type.ndim:]
+    except AttributeError as error:
+        raise misplaced(error, B) from None
     if math.prod(shape) != B.type.numel or math.prod(moved.type.shape) != B.type.numel**2:
         raise failure("linalg.tensorsolve", "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
                       f"prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B.type.numel}",
@@ -58,7 +65,10 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     >>> genesis.linalg.vander(genesis.tensor([2, 3])).tolist()
     [[1, 2], [1, 3]]
     """
-    x = x if x.type.ndim else reshape(x, 1)
+    try:
+        x = x if x.type.ndim else reshape(x, 1)
+    except AttributeError as error:
+        raise misplaced(error, x) from None
     if N is not None and N <= 1:
         raise failure("linalg.vander", f"N must be greater than 1, not {N}", [("x", x)])
     count = x.type.shape[-1] if N is None else N

@@ -203,8 +203,11 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     >>> glu(genesis.tensor([2.0, 0.0])).tolist()
     [1.0]
     """
-    if input.type.ndim == 0:
-        raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
+    try:
+        if input.type.ndim == 0:
+            raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     axis = axis_in("glu", dim, input.type.ndim)
     size = input.type.shape[axis]
     if size % 2:

@@ -119,8 +119,11 @@ def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bool tensors are refused, as by +."""
-    if input.type.dtype is bool_:
-        raise failure("positive", "the + operator, on a bool tensor is not supported", [("input", input)])
+    try:
+        if input.type.dtype is bool_:
+            raise failure("positive", "the + operator, on a bool tensor is not supported", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return input
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.creation import tensor
@@ -21,9 +22,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     >>> genesis.combinations(genesis.tensor([1, 2, 3])).tolist()
     [[1, 2], [1, 3], [2, 3]]
     """
-    if input.type.ndim != 1 or r < 0:
-        raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
-                      f"{list(input.type.shape)} and {r}", [("input", input)])
+    try:
+        if input.type.ndim != 1 or r < 0:
+            raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
+                          f"{list(input.type.shape)} and {r}", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not r:
         return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -40,8 +44,11 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
             [4, 2, 1],
             [9, 3, 1]])
     """
-    if x.type.ndim != 1:
-        raise failure("vander", "x must be a one-dimensional tensor.", [("x", x)])
+    try:
+        if x.type.ndim != 1:
+            raise failure("vander", "x must be a one-dimensional tensor.", [("x", x)])
+    except AttributeError as error:
+        raise misplaced(error, x) from None
     count = x.type.numel if N is None else N
     if count < 0:
         raise failure("vander", "N must be non-negative.", [("x", x)])

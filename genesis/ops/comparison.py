@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes, number
 from genesis.ir.ops import composite
@@ -56,27 +56,42 @@ def ge(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
 
 def isnan(input: Tensor) -> Tensor:
     """True where x is NaN."""
-    return pointwise_op(p.isnan, input) if input.type.dtype.kind == "float" else ne(input, input)
+    try:
+        return pointwise_op(p.isnan, input) if input.type.dtype.kind == "float" else ne(input, input)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def isinf(input: Tensor) -> Tensor:
     """True where x is infinite."""
-    return pointwise_op(p.isinf, input) if input.type.dtype.kind == "float" else ne(input, input)
+    try:
+        return pointwise_op(p.isinf, input) if input.type.dtype.kind == "float" else ne(input, input)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is +∞."""
-    return into(out, pointwise_op(f.isposinf, input) if input.type.dtype.kind == "float" else ne(input, input))
+    try:
+        return into(out, pointwise_op(f.isposinf, input) if input.type.dtype.kind == "float" else ne(input, input))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is -∞."""
-    return into(out, pointwise_op(f.isneginf, input) if input.type.dtype.kind == "float" else ne(input, input))
+    try:
+        return into(out, pointwise_op(f.isneginf, input) if input.type.dtype.kind == "float" else ne(input, input))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def isfinite(input: Tensor) -> Tensor:
     """True where x is neither infinite nor NaN."""
-    return pointwise_op(f.isfinite, input) if input.type.dtype.kind == "float" else eq(input, input)
+    try:
+        return pointwise_op(f.isfinite, input) if input.type.dtype.kind == "float" else eq(input, input)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
@@ -99,8 +114,11 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements. Reads the values."""
-    if input.type.shape != other.type.shape:
-        return False
+    try:
+        if input.type.shape != other.type.shape:
+            return False
+    except AttributeError as error:
+        raise misplaced(error, input, other) from None
     return bool(wrap(emit(composite.equal, operands("equal", (input.detach(), other.detach())))).item())
 
 

@@ -80,6 +80,8 @@ class ConversionMethods(TensorBase):
 
     def type_as(self: Any, other: Tensor) -> Any:
         """This tensor in the other tensor's dtype."""
+        if not isinstance(other, TensorBase):
+            raise not_a_tensor(other)
         return self.to(other.dtype)
 
     def float(self: Any) -> Any:

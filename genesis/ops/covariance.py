@@ -103,8 +103,11 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
     tensor([[0.6000, 0.8000],
             [0.0000, 1.0000]])
     """
-    if input.type.ndim < 2:
-        raise failure("renorm", "input needs at least 2 dimensions", [("input", input)])
+    try:
+        if input.type.ndim < 2:
+            raise failure("renorm", "input needs at least 2 dimensions", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if p <= 0 or maxnorm < 0:
         raise failure("renorm", f"non-positive-norm not supported: p={p}, maxnorm={maxnorm}")
     axis = axis_in("renorm", dim, input.type.ndim)

@@ -117,7 +117,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     >>> genesis.linalg.solve(genesis.tensor([[2., 0.], [0., 4.]]), genesis.tensor([2., 2.]))
     tensor([1.0000, 0.5000])
     """
-    vectors = B.type.ndim == 1 or (A.type.ndim - 1 == B.type.ndim and B.type.shape == A.type.shape[:-1])
+    try:
+        vectors = B.type.ndim == 1 or (A.type.ndim - 1 == B.type.ndim and B.type.shape == A.type.shape[:-1])
+    except AttributeError as error:
+        raise misplaced(error, B, A) from None
     right = unsqueeze(B, -1) if vectors else B
     if not left:
         if vectors:
@@ -130,7 +133,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
 
 def _batched(*matrices: Tensor) -> list[Tensor]:
     """The matrices with their batches broadcast."""
-    if any(x.type.ndim < 2 for x in matrices):
+    try:
+        unbatched = any(x.type.ndim < 2 for x in matrices)
+    except AttributeError as error:
+        raise misplaced(error, *matrices) from None
+    if unbatched:
         return list(matrices)
     batch = broadcast_shapes(*(x.type.shape[:-2] for x in matrices))
     return [expand(x, (*batch, *x.type.shape[-2:])) for x in matrices]
@@ -274,7 +281,10 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     """
     from genesis.ops.creation import empty
     from genesis.ops.linalg import matmul
-    vectors = A.type.ndim - 1 == B.type.ndim
+    try:
+        vectors = A.type.ndim - 1 == B.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, B, A) from None
     right = unsqueeze(B, -1) if vectors else B
     solution = matmul(pinv(A, rcond), right)
     *_, m, n = A.type.shape

@@ -49,8 +49,11 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A matrix with this vector on a diagonal, or a matrix's diagonal as a copy."""
-    if input.type.ndim == 1:
-        return into(out, diag_embed(input, diagonal))
+    try:
+        if input.type.ndim == 1:
+            return into(out, diag_embed(input, diagonal))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.ndim != 2:
         raise failure("diag", "expected a vector or a matrix", [("input", input)])
     return into(out, _diagonal(input, diagonal).clone())
@@ -67,7 +70,10 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     tensor([[1, 0],
             [0, 2]])
     """
-    ndim = input.type.ndim + 1
+    try:
+        ndim = input.type.ndim + 1
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     rows, columns = axis_in("diag_embed", dim1, ndim), axis_in("diag_embed", dim2, ndim)
     if rows == columns:
         raise failure("diag_embed", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
@@ -91,8 +97,11 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's main diagonal."""
-    if input.type.ndim != 2:
-        raise failure("trace", "expected a matrix", [("input", input)])
+    try:
+        if input.type.ndim != 2:
+            raise failure("trace", "expected a matrix", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return diagonal(input).sum()
 
 
@@ -115,7 +124,10 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             [2, 3, 4]])
     """
     shape, strides = shape_of((size,)), shape_of((stride,))
-    start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
+    try:
+        start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if len(shape) != len(strides):
         raise failure("as_strided", f"mismatch in length of strides {list(strides)} and shape {list(shape)}",
                       [("input", input)])
@@ -149,7 +161,10 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     tensor([[0, 1, 2],
             [2, 3, 4]])
     """
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     axis = axis_in("unfold", dimension, max(len(shape), 1))
     length = shape[axis] if shape else 1
     if not 0 <= size <= length:
@@ -173,7 +188,10 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy with the elements start:end:step along `dim` replaced."""
-    axis = axis_in("slice_scatter", dim, input.type.ndim)
+    try:
+        axis = axis_in("slice_scatter", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if step < 1:
         raise failure("slice_scatter", f"step must be positive, not {step}", [("input", input)])
     first, last, _ = slice(start, end).indices(input.type.shape[axis])

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, misplaced
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.diagonals import diagonal
 from genesis.ops.linalg import matmul
@@ -42,7 +42,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     >>> genesis.einsum("ii", genesis.tensor([[1., 2.], [3., 4.]]))
     tensor(5.)
     """
-    tensors = list(operands[0]) if len(operands) == 1 and not isinstance(operands[0], TensorBase) else list(operands)
+    listed = len(operands) == 1 and not isinstance(operands[0], TensorBase) and not is_foreign(operands[0])
+    tensors = list(operands[0]) if listed else list(operands)
     inputs, output = _parsed(equation, tensors)
     sizes = _sizes(equation, inputs, tensors)
     parts = [_single(labels, x) for labels, x in zip(inputs, tensors, strict=True)]

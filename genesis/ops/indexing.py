@@ -187,7 +187,10 @@ def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None)
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
-    axis = axis_in("scatter_add", dim, input.type.ndim)
+    try:
+        axis = axis_in("scatter_add", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return into(out, wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,))))
 
 
@@ -239,7 +242,10 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,
               out: Tensor | None = None) -> Tensor:
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
-    axis = axis_in("index_add", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("index_add", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     base, rows = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
     if not index.type.ndim:
         index = reshape(index, 1)
@@ -254,8 +260,11 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     if isinstance(value, TensorBase) and value.type.ndim:
         raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "
                       f"{value.type.ndim} dimension(s)", [("value", value)])
-    if input.type.dtype.kind == "bool" and not isinstance(value, TensorBase):
-        value = bool(value)
+    try:
+        if input.type.dtype.kind == "bool" and not isinstance(value, TensorBase):
+            value = bool(value)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if result_type(input, value) is not input.type.dtype and input.type.dtype.kind != "float":
         raise failure("masked_fill",
                       f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",

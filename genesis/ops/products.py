@@ -42,8 +42,11 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.inner(genesis.tensor([1., 2.]), genesis.tensor([[1., 1.], [0., 3.]]))
     tensor([3., 6.])
     """
-    if not input.type.ndim or not other.type.ndim:
-        return into(out, input * other)
+    try:
+        if not input.type.ndim or not other.type.ndim:
+            return into(out, input * other)
+    except AttributeError as error:
+        raise misplaced(error, input, other) from None
     if input.type.shape[-1] != other.type.shape[-1]:
         raise failure("inner", f"the size of the last dimension must match but got {input.type.shape[-1]} and "
                       f"{other.type.shape[-1]}", [("input", input), ("other", other)])
@@ -78,7 +81,11 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
          out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · outer(vec1, vec2)."""
     for name, x in (("vec1", vec1), ("vec2", vec2)):
-        if x.type.ndim != 1:
+        try:
+            rank = x.type.ndim
+        except AttributeError as error:
+            raise misplaced(error, x) from None
+        if rank != 1:
             raise failure("addr", f"expected 1-D argument {name}, but got {x.type.ndim}-D", [(name, x)])
     return into(out, _scaled(input, outer(vec1, vec2), beta, alpha))
 
@@ -92,7 +99,11 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
         batch1: (b, n, m).
         batch2: (b, m, p).
     """
-    if batch1.type.ndim != 3 or batch2.type.ndim != 3 or batch1.type.shape[0] != batch2.type.shape[0]:
+    try:
+        unfit = batch1.type.ndim != 3 or batch2.type.ndim != 3 or batch1.type.shape[0] != batch2.type.shape[0]
+    except AttributeError as error:
+        raise misplaced(error, batch1, batch2) from None
+    if unfit:
         raise failure("addbmm", "expected two batches of as many matrices", [("batch1", batch1), ("batch2", batch2)])
     count, rows, depth = batch1.type.shape
     wide = reshape(permute(batch1, [1, 0, 2]), rows, count * depth)
@@ -113,7 +124,10 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.kron(genesis.tensor([1, 2]), genesis.tensor([1, 10]))
     tensor([ 1, 10,  2, 20])
     """
-    ndim = max(input.type.ndim, other.type.ndim)
+    try:
+        ndim = max(input.type.ndim, other.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input, other) from None
     a, b = (((1,) * (ndim - x.type.ndim) + x.type.shape) for x in (input, other))
     spread_a = tuple(n for size in a for n in (size, 1))
     spread_b = tuple(n for size in b for n in (1, size))
@@ -137,7 +151,11 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     first, last = tensors[0], tensors[-1]
     for position, x in enumerate(tensors):
         allowed = (1, 2) if position in (0, count - 1) else (2,)
-        if x.type.ndim not in allowed:
+        try:
+            unfit = x.type.ndim not in allowed
+        except AttributeError as error:
+            raise misplaced(error, x) from None
+        if unfit:
             raise failure("multi_dot", f"tensor {position} must be {' or '.join(f'{n}D' for n in allowed)}, got "
                           f"{x.type.ndim}D", [("tensor", x)])
     parts = [reshape(first, 1, -1) if first.type.ndim == 1 else first, *tensors[1:-1],
@@ -170,7 +188,11 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """`linalg.multi_dot` of matrices that are given one by one; one alone is returned."""
     for x in matrices:
-        if x.type.ndim != 2:
+        try:
+            unfit = x.type.ndim != 2
+        except AttributeError as error:
+            raise misplaced(error, x) from None
+        if unfit:
             raise failure("chain_matmul", "expected matrices", [("matrix", x)])
     return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
 
@@ -212,15 +234,21 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
     >>> genesis.cross(genesis.tensor([1, 0, 0]), genesis.tensor([0, 1, 0]))
     tensor([0, 0, 1])
     """
-    if dim is None:
-        dim = next((i for i, size in enumerate(input.type.shape) if size == 3), -1)
+    try:
+        if dim is None:
+            dim = next((i for i, size in enumerate(input.type.shape) if size == 3), -1)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return into(out, cross_along("cross", input, other, dim))
 
 
 def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     """Vector product along a dimension, operands broadcast."""
-    if input.type.ndim != other.type.ndim:
-        raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
+    try:
+        if input.type.ndim != other.type.ndim:
+            raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
+    except AttributeError as error:
+        raise misplaced(error, input, other) from None
     axis = axis_in(name, dim, input.type.ndim)
     if input.type.shape[axis] != 3 or other.type.shape[axis] != 3:
         raise failure(name, f"inputs dimension {dim} must have length 3", [("input", input), ("other", other)])
@@ -235,7 +263,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
     genesis.Size([2, 5])
     """
     if isinstance(dims, int):
-        if dims < 0 or dims > min(a.type.ndim, b.type.ndim):
+        try:
+            unfit = dims < 0 or dims > min(a.type.ndim, b.type.ndim)
+        except AttributeError as error:
+            raise misplaced(error, a, b) from None
+        if unfit:
             raise failure("tensordot", f"expects dims >= 0 and no more than there are, but got {dims}",
                           [("a", a), ("b", b)])
         of_a, of_b = list(range(a.type.ndim - dims, a.type.ndim)), list(range(dims))
@@ -281,7 +313,11 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     tensor([[5., 1.]])
     """
     for name, x in (("x1", x1), ("x2", x2)):
-        if x.type.ndim < 2 or x.type.dtype.kind != "float":
+        try:
+            unfit = x.type.ndim < 2 or x.type.dtype.kind != "float"
+        except AttributeError as error:
+            raise misplaced(error, x) from None
+        if unfit:
             raise failure("cdist", f"{name} must be floating point and have at least two dimensions", [(name, x)])
     if x1.type.shape[-1] != x2.type.shape[-1]:
         raise failure("cdist", "x1 and x2 must have the same number of columns", [("x1", x1), ("x2", x2)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, misplaced
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu, uint8
 from genesis.ops.common import axis_in
@@ -29,7 +29,10 @@ def is_tensor(obj: object) -> bool:
 
 def is_floating_point(input: Tensor) -> bool:
     """True for floating-point dtypes."""
-    return input.type.dtype.is_floating_point
+    try:
+        return input.type.dtype.is_floating_point
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def is_complex(input: Tensor) -> bool:
@@ -39,7 +42,10 @@ def is_complex(input: Tensor) -> bool:
 
 def is_signed(input: Tensor) -> bool:
     """True if the dtype has negative numbers."""
-    return input.type.dtype.kind != "bool" and input.type.dtype is not uint8
+    try:
+        return input.type.dtype.kind != "bool" and input.type.dtype is not uint8
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def is_conj(input: Tensor) -> bool:
@@ -67,16 +73,22 @@ def is_nonzero(input: Tensor) -> bool:
     >>> genesis.is_nonzero(genesis.tensor([0.0]))
     False
     """
-    if input.type.numel != 1:
-        many = "no values" if not input.type.numel else "more than one value"
-        raise failure("is_nonzero", f"Boolean value of Tensor with {many} is ambiguous", [("input", input)],
-                      hint="use any() or all()")
+    try:
+        if input.type.numel != 1:
+            many = "no values" if not input.type.numel else "more than one value"
+            raise failure("is_nonzero", f"Boolean value of Tensor with {many} is ambiguous", [("input", input)],
+                          hint="use any() or all()")
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return bool(input.item())
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether the shapes are equal."""
-    return input.type.shape == other.type.shape
+    try:
+        return input.type.shape == other.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input, other) from None
 
 
 def numel(input: Tensor) -> int:
@@ -86,12 +98,18 @@ def numel(input: Tensor) -> int:
     >>> genesis.numel(genesis.ones(2, 3))
     6
     """
-    return input.type.numel
+    try:
+        return input.type.numel
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def get_device(input: Tensor) -> int:
     """The device's number; -1 for a tensor on the CPU."""
-    device = input.type.device
+    try:
+        device = input.type.device
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return -1 if device is cpu else device.index
 
 

@@ -96,8 +96,11 @@ def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DTyp
                device: DeviceLike = None, requires_grad: bool = False,
                memory_format: MemoryFormat | None = None) -> Tensor:
     """Standard normal, with the input's shape, dtype, device and layout."""
-    made = randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                 device=device or input.type.device)
+    try:
+        made = randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                     device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("randn_like", made, input, memory_format), requires_grad)
 
 
@@ -106,8 +109,11 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
                  memory_format: MemoryFormat | None = None) -> Tensor:
     """Integers in [low, high), or in [0, low), with the input's shape, dtype, device and layout."""
     low, high = (0, low) if high is None else (low, high)
-    made = randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                   device=device or input.type.device)
+    try:
+        made = randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
+                       device=device or input.type.device)
+    except AttributeError as error:
+        raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("randint_like", made, input, memory_format), requires_grad)
 
 
@@ -154,7 +160,10 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     >>> genesis.bernoulli(genesis.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    dtype = input.type.dtype
+    try:
+        dtype = input.type.dtype
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if p is None and dtype.kind != "float":
         raise failure("bernoulli", f"not implemented for {dtype!r}", [("input", input)],
                       hint="probabilities are floating-point")
@@ -194,8 +203,11 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     tensor([1, 1])
     """
     named = [("input", input)]
-    if input.type.ndim not in (1, 2):
-        raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
+    try:
+        if input.type.ndim not in (1, 2):
+            raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.dtype.kind != "float":
         raise failure("multinomial", f"only supports floating-point dtypes for input, got: {input.type.dtype!r}", named)
     if num_samples <= 0:

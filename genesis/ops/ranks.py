@@ -32,7 +32,10 @@ def _alone(input: Tensor) -> ValuesIndices:
 
 def _rows(op: str, input: Tensor, dim: int) -> int:
     """The axis; it must have an element."""
-    axis = axis_in(op, dim, input.type.ndim)
+    try:
+        axis = axis_in(op, dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.ndim and not input.type.shape[axis]:
         raise failure(op, f"Expected reduction dim {dim} to have non-zero size.", [("input", input)], error=IndexError)
     return axis

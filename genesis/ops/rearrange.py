@@ -87,15 +87,21 @@ def _listed(x: int | Sequence[int]) -> list[int]:
 
 def fliplr(input: Tensor) -> Tensor:
     """A copy with columns (dimension 1) backwards."""
-    if input.type.ndim < 2:
-        raise failure("fliplr", "the input must have at least 2 dimensions", [("input", input)])
+    try:
+        if input.type.ndim < 2:
+            raise failure("fliplr", "the input must have at least 2 dimensions", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
     """A copy with rows (dimension 0) backwards."""
-    if input.type.ndim < 1:
-        raise failure("flipud", "the input must have at least 1 dimension", [("input", input)])
+    try:
+        if input.type.ndim < 1:
+            raise failure("flipud", "the input must have at least 1 dimension", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return flip(input, 0)
 
 
@@ -109,7 +115,11 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """
     if len(dims) != 2:
         raise failure("rot90", f"rotation happens in 2 dims, not in {len(dims)}", [("input", input)])
-    if input.type.ndim < 2:
+    try:
+        flat = input.type.ndim < 2
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if flat:
         raise failure("rot90", f"expected total dims >= 2, but got total dims = {input.type.ndim}", [("input", input)])
     first, second = (axis_in("rot90", dim, input.type.ndim) for dim in dims)
     if first == second:
@@ -176,7 +186,12 @@ def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side, vectors as columns."""
-    return into(out, cat([x if x.type.ndim > 1 else reshape(x, -1, 1) for x in _some("column_stack", tensors)], 1))
+    given = _some("column_stack", tensors)
+    try:
+        columns = [x if x.type.ndim > 1 else reshape(x, -1, 1) for x in given]
+    except AttributeError as error:
+        raise misplaced(error, *given) from None
+    return into(out, cat(columns, 1))
 
 
 def _some(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -193,7 +208,10 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     >>> genesis.tensor_split(genesis.arange(5), 2)
     (tensor([0, 1, 2]), tensor([3, 4]))
     """
-    axis = axis_in("tensor_split", dim, input.type.ndim)
+    try:
+        axis = axis_in("tensor_split", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     size = input.type.shape[axis]
     if isinstance(indices_or_sections, TensorBase):
         indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
@@ -215,7 +233,10 @@ def _cut(index: int, size: int) -> int:
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 1, of a vector along 0; sections must be of one size."""
-    return _even_split("hsplit", input, indices_or_sections, 1 if input.type.ndim > 1 else 0, 1)
+    try:
+        return _even_split("hsplit", input, indices_or_sections, 1 if input.type.ndim > 1 else 0, 1)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
@@ -267,9 +288,12 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     >>> genesis.unravel_index(genesis.tensor([1, 5]), (2, 3))
     (tensor([0, 1]), tensor([1, 2]))
     """
-    if indices.type.dtype.kind != "int":
-        raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.type.dtype!r}",
-                      [("indices", indices)], error=TypeError)
+    try:
+        if indices.type.dtype.kind != "int":
+            raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.type.dtype!r}",
+                          [("indices", indices)], error=TypeError)
+    except AttributeError as error:
+        raise misplaced(error, indices) from None
     found, left = [], to_dtype(indices, int64)
     for size in reversed(shape_of((shape,))):
         found.append(left % size)

@@ -109,7 +109,10 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
     >>> genesis.logcumsumexp(genesis.tensor([1000., 1000.]), 0)
     tensor([1000.0000, 1000.6932])
     """
-    place = axis_in("logcumsumexp", dim, input.type.ndim)
+    try:
+        place = axis_in("logcumsumexp", dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if input.type.dtype.kind != "float":
         raise failure("logcumsumexp", "the input must be floating-point", [("input", input)], hint="x.float()")
     if not input.type.ndim:

@@ -58,8 +58,11 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
             raise failure(op, "the sorter must be int64 of the shape of the sequence",
                           [("sorted_sequence", sorted_sequence), ("sorter", sorter)])
         sorted_sequence = sorted_sequence.gather(-1, sorter)
-    if not sorted_sequence.type.ndim:
-        raise failure(op, "the sorted sequence must have a dimension", [("sorted_sequence", sorted_sequence)])
+    try:
+        if not sorted_sequence.type.ndim:
+            raise failure(op, "the sorted sequence must have a dimension", [("sorted_sequence", sorted_sequence)])
+    except AttributeError as error:
+        raise misplaced(error, sorted_sequence) from None
     if not isinstance(input, TensorBase):
         if sorted_sequence.type.ndim != 1:
             raise failure(op, "a number is searched in a sequence of one dimension",
@@ -82,8 +85,11 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     >>> genesis.bucketize(genesis.tensor([0.5, 2.]), genesis.tensor([1., 2., 3.]))
     tensor([0, 1])
     """
-    if boundaries.type.ndim != 1:
-        raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
+    try:
+        if boundaries.type.ndim != 1:
+            raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
+    except AttributeError as error:
+        raise misplaced(error, boundaries) from None
     return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right))
 
 
@@ -158,9 +164,12 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     tensor([1, 3])
     """
     from genesis.ops.shape import broadcast_tensors
-    if mask.type.dtype is not bool_:
-        raise failure("masked_select", f"expected BoolTensor for mask, got {mask.type.dtype!r}", [("mask", mask)],
-                      hint="mask.bool()")
+    try:
+        if mask.type.dtype is not bool_:
+            raise failure("masked_select", f"expected BoolTensor for mask, got {mask.type.dtype!r}", [("mask", mask)],
+                          hint="mask.bool()")
+    except AttributeError as error:
+        raise misplaced(error, mask) from None
     device_of("masked_select", (input, mask))
     values, chosen = broadcast_tensors(input, mask)
     return into(out, compressed(values.reshape(-1), chosen.reshape(-1)))
@@ -218,7 +227,11 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 def _places(repeats: Any, output_size: int | None) -> Any:
     """0, 1, 2, … each repeated so often."""
     from genesis.ops.ranges import arange
-    if repeats.type.ndim != 1:
+    try:
+        unfit = repeats.type.ndim != 1
+    except AttributeError as error:
+        raise misplaced(error, repeats) from None
+    if unfit:
         raise failure("repeat_interleave", "repeat_interleave only accepts 1D vector as repeat", [("repeats", repeats)])
     if repeats.type.dtype not in (int32, int64):
         raise failure("repeat_interleave", "repeats has to be Long or Int tensor", [("repeats", repeats)])

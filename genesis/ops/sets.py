@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, float32, float64, int64
@@ -124,7 +124,10 @@ def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: boo
 
 def _check_slices(name: str, line: Any, axis: int) -> None:
     """Slices without elements cannot be told apart; that there are no slices is fine."""
-    empty = line.type.shape.count(0)
+    try:
+        empty = line.type.shape.count(0)
+    except AttributeError as error:
+        raise misplaced(error, line) from None
     if empty > 1 or (empty and line.type.shape[axis]):
         raise failure(name, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
                       [("input", line)])
@@ -202,8 +205,11 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     minlength = operator.index(minlength)
     if minlength < 0:
         raise failure("bincount", "minlength should be >= 0")
-    if input.type.ndim != 1 or input.type.dtype.kind != "int":
-        raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
+    try:
+        if input.type.ndim != 1 or input.type.dtype.kind != "int":
+            raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if weights is not None and weights.type.shape != input.type.shape:
         raise failure("bincount", "weights should be 1-d and have the same length as input",
                       [("input", input), ("weights", weights)])
@@ -237,8 +243,11 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     tensor([0., 2., 1., 0.])
     """
     bins = operator.index(bins)
-    if input.type.dtype.kind != "float":
-        raise failure("histc", f"not implemented for {input.type.dtype!r}", [("input", input)], hint="x.float()")
+    try:
+        if input.type.dtype.kind != "float":
+            raise failure("histc", f"not implemented for {input.type.dtype!r}", [("input", input)], hint="x.float()")
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if bins <= 0:
         raise failure("histc", f"bins must be > 0, but got {bins}")
     if max < min or not (abs(min) < float("inf") and abs(max) < float("inf")):

@@ -204,7 +204,10 @@ def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
-    shape = broadcast_shapes(*(x.type.shape for x in tensors))
+    try:
+        shape = broadcast_shapes(*(x.type.shape for x in tensors))
+    except AttributeError as error:
+        raise misplaced(error, *tensors) from None
     return tuple(x if x.type.shape == shape else expand(x, shape) for x in tensors)
 
 
@@ -403,7 +406,10 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
     given = (dims,) if dims is not None else axes
-    axes = tuple(sorted([axis_in("flip", d, input.type.ndim) for d in shape_of(given)]))
+    try:
+        axes = tuple(sorted([axis_in("flip", d, input.type.ndim) for d in shape_of(given)]))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if len(set(axes)) < len(axes):
         raise failure("flip", f"a dim appears multiple times in {axes}", [("input", input)])
     return wrap(emit(m.flip, (read(input),), (axes if input.type.ndim else (),)))

@@ -85,8 +85,11 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     >>> genesis.diff(genesis.tensor([1, 4, 9]))
     tensor([3, 5])
     """
-    if input.type.ndim == 0:
-        raise failure("diff", "diff expects input to be at least one-dimensional", [("input", input)])
+    try:
+        if input.type.ndim == 0:
+            raise failure("diff", "diff expects input to be at least one-dimensional", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     axis = axis_in("diff", dim, input.type.ndim)
     if n < 0:
         raise failure("diff", f"order must be non-negative but got {n}", [("input", input)])
@@ -127,7 +130,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """The integral of y from the first point to each other one, by the trapezoidal rule."""
-    axis = axis_in("cumulative_trapezoid", dim, y.type.ndim)
+    try:
+        axis = axis_in("cumulative_trapezoid", dim, y.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, y) from None
     return _areas("cumulative_trapezoid", y, x, dx, axis).cumsum(axis)
 
 

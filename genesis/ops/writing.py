@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, owned, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, owned, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops.scatter_reduce import REDUCTIONS
@@ -61,9 +61,12 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with source's elements at these positions in row-major order, added to what is there with `accumulate`."""
-    if index.type.numel != source.type.numel:
-        raise failure("put", f"expected source and index to have the same number of elements, but got "
-                      f"{source.type.numel} and {index.type.numel}", [("index", index), ("source", source)])
+    try:
+        if index.type.numel != source.type.numel:
+            raise failure("put", f"expected source and index to have the same number of elements, but got "
+                          f"{source.type.numel} and {index.type.numel}", [("index", index), ("source", source)])
+    except AttributeError as error:
+        raise misplaced(error, index, source) from None
     flat, rows = reshape(input, -1), wrapped(reshape(index, -1), input.type.numel, 0)
     op = ix.index_add if accumulate else ix.index_copy
     found = wrap(emit(op, (read(flat), rows, read(reshape(source, -1))), (0,)))
@@ -72,7 +75,10 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy with source's positions along `dim` written at `index`; of equal indices the last wins."""
-    axis = axis_in("index_copy", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("index_copy", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     given = reshape(input, 1) if not input.type.ndim else input
     rows = wrapped(reshape(index, -1), given.type.shape[axis], axis)
     written = reshape(source, (*given.type.shape[:axis], index.type.numel, *given.type.shape[axis + 1:]))
@@ -86,7 +92,10 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if isinstance(value, TensorBase) and value.type.ndim:
         raise failure("index_fill", f"only supports a 0-dimensional value tensor, but got {value.type.ndim} dimensions",
                       [("value", value)])
-    axis = axis_in("index_fill", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("index_fill", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     shape = input.type.shape or (1,)
     nowhere = zeros(shape[axis], dtype=bool_, device=input.type.device)
     chosen = index_copy(nowhere, 0, index, ones(index.type.numel, dtype=bool_, device=input.type.device))
@@ -125,7 +134,10 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce not in REDUCTIONS:
         raise failure("scatter_reduce", f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}",
                       [("input", input)])
-    whole, at, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, index, src))
+    try:
+        whole, at, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, index, src))
+    except AttributeError as error:
+        raise misplaced(error, input, index, src) from None
     axis = axis_in("scatter_reduce", dim, whole.type.ndim)
     part = given[tuple(slice(0, n) for n in at.type.shape)]
     found = wrap(emit(scatter_reduce_op, (read(whole), read(at), read(part)), (axis, reduce, include_self)))
@@ -138,7 +150,10 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
                       [("input", input)])
-    axis = axis_in("index_reduce", dim, max(input.type.ndim, 1))
+    try:
+        axis = axis_in("index_reduce", dim, max(input.type.ndim, 1))
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     whole, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
     count = index.type.numel
     shape = (*whole.type.shape[:axis], count, *whole.type.shape[axis + 1:])
@@ -154,8 +169,11 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     >>> genesis.masked_scatter(genesis.zeros(3), genesis.tensor([True, False, True]), genesis.tensor([7., 8.]))
     tensor([7., 0., 8.])
     """
-    if mask.type.dtype is not bool_:
-        raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])
+    try:
+        if mask.type.dtype is not bool_:
+            raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])
+    except AttributeError as error:
+        raise misplaced(error, mask) from None
     if source.type.dtype is not input.type.dtype:
         raise failure("masked_scatter", "expected self and source to have same dtypes",
                       [("input", input), ("source", source)])

@@ -127,9 +127,12 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     Raises:
         ValueError: fewer than three dimensions.
     """
-    if input.type.ndim < 3:
-        raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.type.ndim} "
-                      "dimensions)", [("input", input)], error=ValueError)
+    try:
+        if input.type.ndim < 3:
+            raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.type.ndim} "
+                          "dimensions)", [("input", input)], error=ValueError)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if not input.type.numel:
         return input
     n, channels = input.type.shape[:2]

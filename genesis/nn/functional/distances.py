@@ -143,7 +143,11 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
         ValueError: margin is not positive.
     """
     anchor, positive, negative = in_float32(anchor, positive, negative)
-    if not anchor.type.ndim == positive.type.ndim == negative.type.ndim:
+    try:
+        unfit = not anchor.type.ndim == positive.type.ndim == negative.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, anchor, positive, negative) from None
+    if unfit:
         raise failure("triplet_margin_loss", "The anchor, positive, and negative tensors are expected to have the same "
                       f"number of dimensions, but got: anchor {anchor.type.ndim}D, positive {positive.type.ndim}D, and "
                       f"negative {negative.type.ndim}D inputs",

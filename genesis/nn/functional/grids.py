@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -38,9 +39,12 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     [[-0.5, 0.0], [0.5, 0.0]]
     """
     op, n = "affine_grid", len(size) - 2
-    if theta.type.dtype.kind != "float":
-        raise failure(op, f"Expected theta to have floating point type, but got {theta.type.dtype!r}",
-                      [("theta", theta)], error=ValueError)
+    try:
+        if theta.type.dtype.kind != "float":
+            raise failure(op, f"Expected theta to have floating point type, but got {theta.type.dtype!r}",
+                          [("theta", theta)], error=ValueError)
+    except AttributeError as error:
+        raise misplaced(error, theta) from None
     if n not in (2, 3):
         raise failure(op, f"only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size "
                       f"{list(size)}.", [("theta", theta)], error=NotImplementedError)
@@ -82,7 +86,10 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     >>> grid_sample(genesis.tensor([[[[0.0, 4.0]]]]), genesis.zeros(1, 1, 1, 2)).item()
     2.0
     """
-    op, n = "grid_sample", input.type.ndim - 2
+    try:
+        op, n = "grid_sample", input.type.ndim - 2
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     named = [("input", input), ("grid", grid)]
     if mode not in ("bilinear", "nearest", "bicubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise failure(op, f"expected mode to be 'bilinear', 'nearest' or 'bicubic' and padding_mode to be 'zeros', "

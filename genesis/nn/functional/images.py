@@ -55,7 +55,11 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
     Raises:
         RuntimeError: shapes do not fit.
     """
-    if input.type.ndim not in (2, 3):
+    try:
+        unfit = input.type.ndim not in (2, 3)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
+    if unfit:
         raise failure("fold", "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
                       f"dimensions for input, but got: {list(input.type.shape)}", [("input", input)])
     x = input if input.type.ndim == 3 else input.unsqueeze(0)

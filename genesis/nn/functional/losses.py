@@ -138,7 +138,11 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     An input outside [0, 1] gives NaN or a wrong loss; it is not looked for, as values are not read here.
     """
     check_reduction("binary_cross_entropy", reduction)
-    if input.type.shape != target.type.shape:
+    try:
+        unfit = input.type.shape != target.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input, target) from None
+    if unfit:
         raise failure("binary_cross_entropy", f"Using a target size ({target.shape}) that is different to the input "
                       f"size ({input.shape}) is deprecated. Please ensure they have the same size.",
                       [("input", input), ("target", target)], error=ValueError)
@@ -241,7 +245,10 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
     if isinstance(var, (int, float)) and var < 0:
         raise failure("gaussian_nll_loss", "var has negative entry/entries", error=ValueError)
     variance = full_like(input, var) if isinstance(var, (int, float)) else var
-    shape = input.type.shape
+    try:
+        shape = input.type.shape
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if variance.type.shape != shape:
         if variance.type.shape == shape[:-1]:
             variance = variance.unsqueeze(-1)
@@ -261,7 +268,11 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
         RuntimeError: the tensors have different numbers of dimensions.
     """
     check_reduction("margin_ranking_loss", reduction)
-    if not input1.type.ndim == input2.type.ndim == target.type.ndim:
+    try:
+        unfit = not input1.type.ndim == input2.type.ndim == target.type.ndim
+    except AttributeError as error:
+        raise misplaced(error, input1, input2, target) from None
+    if unfit:
         raise failure("margin_ranking_loss", "margin_ranking_loss : All input tensors should have same dimension but "
                       f"got sizes: input1: {input1.shape}, input2: {input2.shape}, target: {target.shape}",
                       [("input1", input1), ("input2", input2), ("target", target)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import in_float32
+from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -61,9 +62,12 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     """
     op = "multilabel_margin_loss"
     check_reduction(op, reduction)
-    if input.type.shape != target.type.shape or input.type.ndim > 2 or target.type.dtype.kind != "int":
-        raise failure(op, f"inconsistent target size: {list(target.type.shape)} for input of size: "
-                      f"{list(input.type.shape)}", [("input", input), ("target", target)])
+    try:
+        if input.type.shape != target.type.shape or input.type.ndim > 2 or target.type.dtype.kind != "int":
+            raise failure(op, f"inconsistent target size: {list(target.type.shape)} for input of size: "
+                          f"{list(input.type.shape)}", [("input", input), ("target", target)])
+    except AttributeError as error:
+        raise misplaced(error, input, target) from None
     single = input.type.ndim < 2
     rows = input.reshape(1, -1) if single else input
     numbers = target.reshape(1, -1) if single else target
@@ -95,7 +99,10 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """(n, classes) and (n)."""
-    fits = target.type.ndim == max(input.type.ndim - 1, 0) or target.type.shape == (1,)
+    try:
+        fits = target.type.ndim == max(input.type.ndim - 1, 0) or target.type.shape == (1,)
+    except AttributeError as error:
+        raise misplaced(error, target, input) from None
     if input.type.ndim > 2 or not fits or target.type.dtype.kind != "int":
         raise failure(op, f"inconsistent target size: {list(target.type.shape)} for input of size: "
                       f"{list(input.type.shape)}", [("input", input), ("target", target)],

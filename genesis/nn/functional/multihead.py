@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.attention import scaled_dot_product_attention
@@ -52,7 +53,10 @@ def multi_head_attention_forward(
         RuntimeError: shapes do not fit.
         AssertionError: sizes that torch asserts.
     """
-    alone = query.type.ndim == 2
+    try:
+        alone = query.type.ndim == 2
+    except AttributeError as error:
+        raise misplaced(error, query) from None
     if query.type.ndim not in (2, 3) or not query.type.ndim == key.type.ndim == value.type.ndim:
         raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
                       f"{query.type.ndim}-D, {key.type.ndim}-D and {value.type.ndim}-D tensors",

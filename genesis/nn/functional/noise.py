@@ -43,9 +43,12 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         ValueError: p is not a probability.
         RuntimeError: another number of dimensions.
     """
-    if input.type.ndim not in (2, 3):
-        raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.type.ndim}D input.",
-                      [("input", input)])
+    try:
+        if input.type.ndim not in (2, 3):
+            raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.type.ndim}D input.",
+                          [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return _written(input, _features("dropout1d", input, p, training, alone=input.type.ndim == 2), inplace)
 
 
@@ -64,7 +67,10 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     Raises:
         ValueError: p is not a probability.
     """
-    return _written(input, _features("dropout3d", input, p, training, alone=input.type.ndim == 4), inplace)
+    try:
+        return _written(input, _features("dropout3d", input, p, training, alone=input.type.ndim == 4), inplace)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
@@ -114,8 +120,11 @@ def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
 def _channels(op: str, input: Tensor, alone: bool) -> tuple[int, ...]:
     """The shape of a mask with one element a channel."""
     count = 1 if alone else 2
-    if input.type.ndim < count:
-        raise failure(op, "Feature dropout requires at least 2 dimensions in the input", [("input", input)])
+    try:
+        if input.type.ndim < count:
+            raise failure(op, "Feature dropout requires at least 2 dimensions in the input", [("input", input)])
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     return (*input.type.shape[:count], *[1] * (input.type.ndim - count))
 
 
