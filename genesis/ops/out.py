@@ -52,11 +52,10 @@ def into(out: Any, result: Any) -> Any:
     if out is None:
         for one in result if isinstance(result, tuple) else (result,):
             try:
-                view = one.is_view
+                if one.is_view:
+                    owned(one)
             except AttributeError as error:
                 raise misplaced(error, one) from None
-            if view:
-                owned(one)
         return result
     if not isinstance(result, tuple):
         return _written(out, result)
