@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from genesis.frontend.autocast_policy import low_precision, state
-from genesis.ir.errors import failure, not_a_dtype
-from genesis.ir.types import DType, bfloat16, device_types, float16
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, bfloat16, device_types, float16, not_a_dtype
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from genesis.ir.errors import not_a_dtype
-from genesis.ir.types import DType, bool_, float32, int64
+from genesis.ir.types import DType, bool_, float32, int64, not_a_dtype
 
 __all__ = ["get_default_dtype", "set_default_dtype"]
 

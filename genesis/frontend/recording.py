@@ -17,12 +17,12 @@ from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.frontend.state import state
 from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now
-from genesis.ir.errors import failure, not_a_dtype, not_a_tensor, not_an_operand
+from genesis.ir.errors import failure, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
 from genesis.ir.source import here
-from genesis.ir.types import DType, TensorType
+from genesis.ir.types import DType, TensorType, not_a_dtype
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

@@ -26,21 +26,6 @@ def not_a_tensor(value: Any) -> NotAnOperand:
     return NotAnOperand(f"expected a genesis tensor, not {kind_and_conversion(value)}")
 
 
-def not_a_dtype(value: Any) -> TypeError:
-    """The error for another library's dtype, a name or a class of Python's where one of our dtypes should be.
-
-    >>> print(not_a_dtype("float32"))
-    expected a genesis dtype, not 'float32'
-      try: genesis.float32
-    """
-    from genesis.ir.types import DTYPES
-    name = getattr(value, "__name__", None) or str(value).rpartition(".")[2]
-    name = {"float": "float64", "int": "int64", "bool_": "bool"}.get(name, name)
-    known = [dtype.name for dtype in DTYPES]
-    hint = f"genesis.{name}" if name in known else "one of " + ", ".join(known)
-    return TypeError(f"expected a genesis dtype, not {value!r}\n  try: {hint}")
-
-
 def kind_and_conversion(value: Any) -> str:
     """What a value is that is not one of ours, and in a second line how to make a tensor of it, if that can be had."""
     kind = type(value)

@@ -6,7 +6,7 @@ comparing or hashing them costs a pointer comparison. That is what makes recordi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,6 +91,20 @@ def dtype_of_numpy(dtype: np.dtype) -> DType:
     return found
 
 
+def not_a_dtype(value: Any) -> TypeError:
+    """The error for another library's dtype, a name or a class of Python's where one of our dtypes should be.
+
+    >>> print(not_a_dtype("float32"))
+    expected a genesis dtype, not 'float32'
+      try: genesis.float32
+    """
+    name = getattr(value, "__name__", None) or str(value).rpartition(".")[2]
+    name = {"float": "float64", "int": "int64", "bool_": "bool"}.get(name, name)
+    known = [dtype.name for dtype in DTYPES]
+    hint = f"genesis.{name}" if name in known else "one of " + ", ".join(known)
+    return TypeError(f"expected a genesis dtype, not {value!r}\n  try: {hint}")
+
+
 def promote_types(a: DType, b: DType) -> DType:
     """The smallest dtype that both convert to, by torch's lattice.
 
@@ -103,7 +117,6 @@ def promote_types(a: DType, b: DType) -> DType:
         if b.order < a.order:
             a, b = b, a
     except AttributeError:
-        from genesis.ir.errors import not_a_dtype
         raise not_a_dtype(b if isinstance(a, DType) else a) from None
     if a is float16 and b is bfloat16:
         return float32
@@ -237,7 +250,6 @@ def tensor_type(shape: tuple[int, ...], dtype: DType, device: Device = cpu, weak
     found = _types.get(key)
     if found is None:
         if dtype.__class__ is not DType:
-            from genesis.ir.errors import not_a_dtype
             raise not_a_dtype(dtype)
         found = object.__new__(TensorType)
         found.shape, found.dtype, found.device, found.weak = shape, dtype, device, weak

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase
 from genesis.frontend.transfer import transfer
-from genesis.ir.errors import is_foreign, not_a_dtype, not_a_tensor
+from genesis.ir.errors import is_foreign, not_a_tensor
 from genesis.ir.types import (
     Device,
     DType,
@@ -21,6 +21,7 @@ from genesis.ir.types import (
     int16,
     int32,
     int64,
+    not_a_dtype,
     uint8,
 )
 from genesis.ops.common import to_dtype

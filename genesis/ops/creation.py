@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, wrap, wrap_laid_out
-from genesis.ir.errors import failure, not_a_dtype
+from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
-from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, promote_types, tensor_type
+from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, not_a_dtype, promote_types, tensor_type
 from genesis.ops.common import number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.interop import from_numpy

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genesis.frontend.recording import TensorBase
-from genesis.ir.errors import failure, not_a_dtype
-from genesis.ir.types import DType, bfloat16, float16, float32, float64, promote_types
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, bfloat16, float16, float32, float64, not_a_dtype, promote_types
 
 
 def _dtype(type: Any) -> DType:

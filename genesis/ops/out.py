@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
-from genesis.ir.errors import failure, not_a_dtype
-from genesis.ir.types import DType
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, not_a_dtype
 from genesis.ops.common import cast
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import TensorBase, emit, misplaced, wrap
-from genesis.ir.errors import failure, not_a_dtype, not_an_operand
+from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import ranges as r
-from genesis.ir.types import DType, bool_, float64, int64
+from genesis.ir.types import DType, bool_, float64, int64, not_a_dtype
 from genesis.ops.creation import DeviceLike, device_from, finish
 from genesis.ops.out import into, made_like
 

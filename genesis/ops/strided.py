@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase
-from genesis.ir.errors import failure, not_a_dtype
-from genesis.ir.types import DType
+from genesis.ir.errors import failure
+from genesis.ir.types import DType, not_a_dtype
 from genesis.ops.creation import DeviceLike, empty, finish
 from genesis.ops.diagonals import as_strided
 from genesis.ops.interop import from_numpy

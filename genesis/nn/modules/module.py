@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
-from genesis.ir.errors import failure, is_foreign, not_a_dtype, not_a_tensor, not_an_operand
+from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords
-from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64
+from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64, not_a_dtype
 from genesis.nn.modules import hooks, state
 from genesis.nn.modules.hooks import RemovableHandle
 from genesis.nn.modules.state import IncompatibleKeys
