@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH  := $(shell grep '^torch==' constraints.txt)
 PIP    := $(BIN)/python -m pip install --quiet -c constraints.txt
 JOBS   ?= 2
-PART   ?= 1/4
+PART   ?= 1/16
 
 # The oldest Triton that Genesis supports, which the default environment has, and the newest.
 TRITON        := 3.6.0
