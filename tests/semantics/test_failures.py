@@ -51,7 +51,7 @@ class Fault:
 @pytest.fixture
 def fault(monkeypatch):
     """The fault, and an arena and plans that start from nothing."""
-    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._Arena())
+    monkeypatch.setattr(executor_cpu, "arena", executor_cpu._HostArena())
     engine.reset()
     return Fault(monkeypatch)
 
