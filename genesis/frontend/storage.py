@@ -333,7 +333,7 @@ def live_pending() -> list[Storage]:
     """The storages with uncomputed content that somebody still holds, in the order of their first writes; forgets the
     others."""
     found = []
-    entries = list(state.pending.items())
+    entries = list(state.pending.copy().items())  # a handler or a finalizer that runs while the list is made may write
     for number, reference in entries:
         storage = reference()
         if storage is not None and storage._queued == number:

@@ -13,6 +13,7 @@ import threading
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # signal.getsignal makes enums: ten times as long
 from _thread import _count as others  # type: ignore[attr-defined]  # how many threads there are besides the main one
+from _thread import allocate_lock
 from collections.abc import Callable, Container
 from queue import SimpleQueue
 from typing import Any, Final
@@ -82,7 +83,9 @@ class Job:
 
     def __init__(self, function: Callable[[], Any]):
         self._function = function
-        self._done = threading.Event()
+        self._over = False
+        self._runs = allocate_lock()  # no Event: a handler that interrupts a wait in Event's own lines holds its lock
+        self._runs.acquire()
         self.result: Any = None
         self.error: BaseException | None = None
         _jobs().put(self)
@@ -90,9 +93,10 @@ class Job:
     def wait(self) -> None:
         """Wait until the function has run; an exception of a signal handler meanwhile is raised then."""
         raised: BaseException | None = None
-        while not self._done.is_set():
+        while not self._over:
             try:
-                self._done.wait()
+                with self._runs:
+                    pass
             except BaseException as error:
                 raised = error
         if raised is not None:
@@ -104,7 +108,8 @@ class Job:
             self.result = self._function()
         except BaseException as error:
             self.error = error
-        self._done.set()
+        self._over = True  # first: who has got the lock, and not left it again, may be interrupted by who waits too
+        self._runs.release()
 
 
 _queues: dict[int, SimpleQueue[Job]] = {}

@@ -232,8 +232,8 @@ from genesis.codegen.cuda import compile as compile_cuda
 from tests.codegen.cuda.test_compile_cuda import kernels
 compile_cuda.MOST_WORKERS = 1
 first = compile_cuda.compile_sources(kernels()[:1])
-print("compiled", flush=True)
 try:
+    print("compiled", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     pass
