@@ -12,13 +12,18 @@ from genesis.engine.preparation import Flush
 from genesis.frontend.storage import Storage
 from genesis.ir.errors import Overwritten
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
-from genesis.ir.node import Node
+from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import leaves
 from genesis.ir.walk import computed, walk
 
 
 def give_up(flush: Flush, error: BaseException) -> BaseException:
-    """A program failed: drop its writes. Returns the error that says why."""
+    """A program failed: drop its writes. Returns the error that says why.
+
+    Its nodes may outlive it (whoever caught the error holds them by its traceback), and carry its lines: the same ops
+    on another line, which may fail as well, are told as what they are.
+    """
+    forget_equal(flush.captured.order)
     if isinstance(error, Overwritten):  # values that need the lost one are given up; all others stay pending
         _fail_without_value(error, flush)
         return error

@@ -96,9 +96,7 @@ def undisturbed(function: Callable[[], Result], elsewhere: bool) -> Result:
     job = Job(alone)
     with handed_over:
         job.wait()
-    if job.error is not None:
-        raise job.error
-    return job.result  # type: ignore[no-any-return]
+    return job.outcome()  # type: ignore[no-any-return]
 
 
 def _flushed(wanted: Sequence[Storage]) -> bool:

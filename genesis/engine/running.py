@@ -48,10 +48,13 @@ def run(flush: Flush) -> Compiled:
             raise
         if flush.ran != engine_state.ran and execution.job is None:  # it was captured while another program ran
             raise Superseded from None
-        found = give_up(flush, error)
-        if found is not error:
-            raise found from None
-        raise
+        reason = give_up(flush, error)
+        try:
+            if reason is not error:
+                raise reason from None
+            raise
+        finally:
+            del reason  # its traceback has this frame: the two would keep the program alive until a collection
     finally:
         engine_state.executing = before
     return flush.compiled
@@ -114,9 +117,7 @@ def _in_a_thread(function: Callable[[], Any], execution: Execution) -> Any:
     the order of a thread's stream, belongs in that thread: it is not given here.)"""
     execution.job = job = Job(function)
     job.wait()
-    if job.error is not None:
-        raise job.error
-    return job.result
+    return job.outcome()
 
 
 def finish(flush: Flush) -> None:

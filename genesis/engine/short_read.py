@@ -19,7 +19,7 @@ from genesis.engine.running import run
 from genesis.engine.state import Execution, engine_state
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_pending
-from genesis.ir.node import Node
+from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
 
@@ -97,12 +97,15 @@ def first_read(storage: Storage) -> bool:
 
 def _fail(storage: Storage, node: Node, error: BaseException) -> None:
     """The value cannot be computed. Raises the error that says more, where there is one."""
+    forget_equal([node])
     found = misplaced_in(error, [node])
-    if found is not None:
-        error = found[1]
-    storage.fail(without_frames(error), node)
-    if found is not None:
-        raise error from None
+    reason = error if found is None else found[1]
+    storage.fail(without_frames(reason), node)
+    try:
+        if reason is not error:
+            raise reason from None
+    finally:
+        del reason, found  # the frames of the error have this one: they would keep the program until a collection
 
 
 class Reading(NamedTuple):

@@ -102,6 +102,16 @@ class Job:
         if raised is not None:
             raise raised
 
+    def outcome(self) -> Any:
+        """The result of a function that has run; what it raised is raised."""
+        error, self.error = self.error, None  # the error's frames hold the job, which is not to hold the error
+        if error is None:
+            return self.result
+        try:
+            raise error
+        finally:
+            del error
+
     def run(self) -> None:
         """Run the function; the thread for jobs calls this."""
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -197,6 +197,16 @@ def _forget(entry: Any) -> None:
     found = _table.pop(entry.key, None)
     if found is not entry and found is not None:  # the place is another node's by now
         _table[entry.key] = found
+
+
+def forget_equal(nodes: Iterable[Node]) -> None:
+    """Let these nodes be equal to none that is recorded from now on: their ops, recorded again, are new nodes, with the
+    line that records them."""
+    for node in nodes:
+        key = (node.op, node.inputs, node.attrs)
+        entry = _table.get(key)
+        if entry is not None and entry() is node:
+            _table.pop(key, None)
 
 
 def forget_symbolic() -> None:

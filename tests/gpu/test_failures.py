@@ -242,7 +242,6 @@ def test_without_a_gpu_the_error_says_how_to_check(monkeypatch):
     assert not genesis.cuda.is_available()
 
 
-@pytest.mark.xfail(reason="both lines are told as the first: docs/open_ends.md", strict=True)
 def test_launch_blocking_names_op_kernel_and_line(host_cuda, monkeypatch):
     """Each of two lines with equal programs is told as itself."""
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import signal
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -223,8 +225,6 @@ def test_an_error_while_compiling_is_no_different(monkeypatch):
 
 def test_errors_hold_no_memory(fault):
     """The error that a lost tensor keeps does not keep the program that failed."""
-    import weakref
-
     x = genesis.tensor([1.0, 2.0])
     y, other = x * 3, x.sum() * 1.0
     fault.arm(0)
@@ -234,3 +234,29 @@ def test_errors_hold_no_memory(fault):
     del other
     gc.collect()
     assert storage() is None
+
+
+@pytest.mark.parametrize("handler", [False, True], ids=["", "signal handler"])
+@pytest.mark.parametrize("index", [False, True], ids=["allocation", "index"])
+@pytest.mark.parametrize("pending", [1, 2])
+def test_a_failed_program_dies_with_its_error(fault, pending, index, handler):
+    """The error's frames hold it as long as somebody holds the error; no collection is needed then."""
+    x = genesis.tensor([1.0, 2.0])
+    w = genesis.ones(2)
+    before = signal.signal(signal.SIGUSR1, lambda *_: None) if handler else None
+    try:
+        y = x.exp()[genesis.tensor([0, 7])] if index else x.exp() * 3
+        if pending == 2:
+            w.add_(x)
+        program = weakref.ref(y.storage.node)
+        if not index:
+            fault.arm(0)
+        gc.disable()
+        with pytest.raises((MemoryError, IndexError)):
+            y.tolist()
+        del y
+        assert program() is None
+    finally:
+        gc.enable()
+        if handler:
+            signal.signal(signal.SIGUSR1, before)
