@@ -10,9 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import tempfile
 import traceback
 from typing import Any, Final, TextIO
+
+from genesis.codegen.cuda.workers import FOLDER
 
 ENABLE_FP_FUSION: Final = False
 """Whether a·b + c may be contracted to one rounding. Off: a kernel rounds as each op is documented to."""
@@ -32,7 +35,7 @@ def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
     names = list(signature)
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
     source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
-    with tempfile.TemporaryDirectory(prefix="genesis-triton-") as folder, _cache_in(folder):
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder, _cache_in(folder):
         compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
@@ -77,6 +80,9 @@ def serve() -> None:
             print(json.dumps({"id": request["id"], **answer}), file=answers, flush=True)
         except BrokenPipeError:
             break
+    folder = tempfile.gettempdir()
+    if os.path.basename(folder).startswith(FOLDER):  # made for this worker
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)  # there is nothing to tidy up, and closing a broken pipe once more would complain
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import site
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -28,8 +31,32 @@ PATIENCE: Final = 10.0
 """Seconds that a worker has for ending when the program ends; it may be in the middle of a kernel."""
 
 
+FOLDER: Final = "genesis-triton-"
+"""How the names of the workers' folders begin."""
+
+
 class WorkerDied(RuntimeError):
     """A worker ended, or said something that is no answer."""
+
+
+class Worker(subprocess.Popen[str]):
+    """A process that waits for kernels, with a folder of its own for what it and Triton's assembler write meanwhile.
+
+    A worker that ends by itself removes the folder. One that is killed cannot, so who ends it does.
+    """
+
+    def __init__(self, command: Sequence[str]):
+        self.folder = tempfile.mkdtemp(prefix=FOLDER)
+        try:
+            super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={**_environment(), "TMPDIR": self.folder}, start_new_session=True)
+        except BaseException:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Remove its folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class WorkerPool:
@@ -80,14 +107,15 @@ class WorkerPool:
         for worker in ending:
             try:
                 worker.wait(PATIENCE)
+                worker.forget()  # it died, perhaps, before it read that it was to end
             except subprocess.TimeoutExpired:
                 _end(worker)
 
     def _forget(self) -> None:
         self._owner = os.getpid()
-        self._idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
 
-    def _waiting(self) -> subprocess.Popen[str] | None:
+    def _waiting(self) -> Worker | None:
         """A worker that has nothing to do; those that died meanwhile are dropped."""
         while True:
             try:
@@ -98,12 +126,11 @@ class WorkerPool:
                 return worker
             _end(worker)
 
-    def _start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                env=_environment(), start_new_session=True)
+    def _start(self) -> Worker:
+        return Worker(self._command)
 
 
-def _exchange(worker: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any]:
+def _exchange(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request. Whatever goes wrong, the worker is ended then: what it says next would be stale."""
     assert worker.stdin is not None and worker.stdout is not None
     try:
@@ -133,7 +160,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _complaint(worker: subprocess.Popen[str], line: str) -> str:
+def _complaint(worker: Worker, line: str) -> str:
     if line.endswith("\n"):
         return f"the compile worker gave no answer to what it was asked, but {line[:200]!r}"
     try:
@@ -143,10 +170,12 @@ def _complaint(worker: subprocess.Popen[str], line: str) -> str:
     return f"the compile worker ended with status {status}" + (f", in the middle of {line[:80]!r}" if line else "")
 
 
-def _end(worker: subprocess.Popen[str]) -> None:
-    """Kill it, and leave no zombie and no open pipe."""
-    worker.kill()
+def _end(worker: Worker) -> None:
+    """Kill it and its assembler; leave no zombie, no open pipe, no folder."""
+    if worker.poll() is None:
+        os.killpg(worker.pid, signal.SIGKILL)  # its session has its number
     worker.wait()
+    worker.forget()
     for pipe in (worker.stdin, worker.stdout):
         try:
             if pipe is not None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -218,6 +219,34 @@ def test_a_kernel_that_kills_every_worker_is_an_error(pool: WorkerPool, tmp_path
     assert compile_sources(kernels()[:1])[0].cubin[:4] == b"\x7fELF"
 
 
+def test_no_worker_leaves_its_folder(pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that ends, nor one that is killed in the middle of a kernel, with what it had written by then."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    deadly = replace(kernels()[0], source=(
+        "import os, tempfile\nopen(os.path.join(tempfile.gettempdir(), 'half.ptx'), 'w').write('x')\n"
+        f"open({str(tmp_path / 'log')!r}, 'a').write(tempfile.gettempdir() + '\\n')\nos.kill(os.getpid(), 9)\n"))
+    with pytest.raises(CompilationFailed):
+        compile_sources([deadly])
+    folders = {*map(Path, (tmp_path / "log").read_text().split())}
+    assert len(folders) == 2 and all(folder.parent == tmp_path for folder in folders)
+    compile_sources(kernels()[:1])
+    idle, = tmp_path.glob("genesis-*")
+    assert not any(idle.iterdir())
+    pool.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"log"}
+
+
+def test_a_program_that_is_killed_leaves_no_folder(tmp_path: Path) -> None:
+    root = str(Path(__file__).resolve().parents[3])
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                          cwd=root, env={**os.environ, "PYTHONPATH": root, "TMPDIR": str(tmp_path)}) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "compiled\n"
+        folder, = tmp_path.glob("genesis-*")
+        program.kill()
+    assert within_ten_seconds(lambda: not folder.exists())
+
+
 def test_what_a_kernels_compilation_prints_is_no_answer(pool: WorkerPool, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither Python's print nor a process that inherits standard output, as Triton's assembler does."""
     source = kernels()[0]
@@ -265,11 +294,18 @@ def test_ctrl_c_does_not_reach_workers_and_they_end_with_the_program() -> None:
 
 def gone(process: int) -> bool:
     """Whether it ends within ten seconds. A zombie that nobody waits for has ended."""
-    for _ in range(100):
+    def over() -> bool:
         try:
-            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
+            return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except FileNotFoundError:
+            return True
+    return within_ten_seconds(over)
+
+
+def within_ten_seconds(true: Callable[[], bool]) -> bool:
+    """Whether it comes true."""
+    for _ in range(100):
+        if true():
             return True
         time.sleep(0.1)
     return False
