@@ -30,7 +30,9 @@ _PURE_BUILTINS = frozenset({
 })
 _PURE_OWNERS = (str, bytes, tuple, int, float, complex, frozenset, range, dict, list, set, slice,
                 types.MappingProxyType, types.GeneratorType)
-_READS_STATE = ("/utils/", "/cuda.py", "/cli/")
+_READS_STATE = ("/utils/", "/cuda/", "/cli/")
+"""Rooms whose functions read or write what no guard sees: files, a GPU's memory and streams, a program's arguments."""
+
 _READS_STATE_NAMES = frozenset({"set_default_device", "set_rng_state", "get_rng_state", "initial_seed",
                                 "Generator.get_state", "Generator.set_state", "Generator.initial_seed",
                                 "Generator.clone_state", "fork_rng"})
@@ -112,7 +114,7 @@ def _is_known_function(frame: types.FrameType) -> bool:
     if name.startswith(_PACKAGE):
         inside = name[len(_PACKAGE):]
         return code.co_qualname not in _READS_STATE_NAMES and (
-            not any(part in inside for part in _READS_STATE) or code.co_name in _HARMLESS)
+            not inside.startswith(_READS_STATE) or code.co_name in _HARMLESS)
     if _is_generated(code):
         return True
     return str(frame.f_globals.get("__name__", "")) in PURE_MODULES

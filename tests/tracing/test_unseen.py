@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import functools
 import operator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from test_guards import check
 
 import genesis
 from genesis import nn
+from genesis.tracing import tracer
 
 RECENT: collections.deque = collections.deque([2.0], maxlen=3)
 COUNTS = collections.defaultdict(int, {"a": 1})
@@ -104,6 +106,22 @@ def test_callables_of_the_library() -> None:
     check(lambda x: functools.reduce(lambda a, b: a * b, scale, x), lambda: scale.append(3.0))
     check(lambda x: x * next(iter(scale)), lambda: scale.__setitem__(0, 9.0))
     check(lambda x: x * sum(map(abs, scale)), lambda: scale.__setitem__(0, 7.0))
+
+
+@pytest.mark.parametrize("call", [genesis.cuda.memory_allocated, genesis.cuda.max_memory_allocated],
+                         ids=lambda call: call.__name__)
+def test_what_a_gpu_says_of_itself(call: Callable[[], int]) -> None:
+    call()
+    pair = Pair(lambda x: x + 0 * call())
+    for _ in range(3):
+        pair.same(ramp(2))
+    assert pair.compiled.hits == 0 and f"it calls {call.__name__}" in pair.refused
+
+
+def test_the_rooms_that_are_not_followed_are_there() -> None:
+    """A room that moved would be followed as if its functions gave the same for the same."""
+    home = Path(genesis.__file__).parent
+    assert all((home / room.strip("/") / "__init__.py").exists() for room in tracer._READS_STATE)
 
 
 def test_clocks_and_files(tmp_path: Path) -> None:
