@@ -1,0 +1,216 @@
+"""Instants of a running program at which a fault can be injected, and the injection."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple, Protocol
+
+import genesis
+
+_HOME = str(Path(genesis.__file__).parent) + "/"
+_MACHINE = _HOME + "runtime/fake_cuda/"
+"""The fake GPU stands for hardware: nothing is injected inside of it."""
+
+_PLAN_CALLS = tuple(_HOME + room for room in ("runtime/cpu/", "codegen/cpu/"))
+"""Where a plan's torch calls are made."""
+
+
+class Place(NamedTuple):
+    """A place of an event: where in the code, or which resource was asked for.
+
+    Attributes:
+        file: the path inside of the package, or what stands for it.
+        line: its line; of what asks for a resource, the number of the request.
+        offset: of the opcode; -1 for an event that is no opcode's.
+    """
+
+    file: str
+    line: int
+    offset: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f"+{self.offset}" if self.offset >= 0 else "")
+
+
+class Instants(Protocol):
+    """A kind of instants: numbered from 0 while a function runs."""
+
+    def places(self, function: Callable[[], Any]) -> list[Place]:
+        """Run the function; returns the place of each instant, in order."""
+
+    def fail(self, function: Callable[[], Any], at: int, error: BaseException) -> Any:
+        """Run the function, raising the error at instant number `at`; returns what the function does."""
+
+
+class Injected:
+    """Marks of an error that was injected: how it is told from one that the program raised."""
+
+    text = "injected"
+
+
+def injected(kind: type[BaseException]) -> BaseException:
+    """A new error of this kind, to be injected."""
+    return kind(Injected.text)
+
+
+def was_injected(error: BaseException) -> bool:
+    """Whether an error is an injected one, or a copy of it that a tensor kept."""
+    return Injected.text in str(error)
+
+
+class Traced:
+    """Instants of the interpreter: lines, opcodes, or calls of C functions while a plan runs."""
+
+    def __init__(self, kind: str):
+        self._kind = kind
+        self._watched: dict[CodeType, bool] = {}
+
+    def _watches(self, code: CodeType) -> bool:
+        found = self._watched.get(code)
+        if found is None:
+            name = code.co_filename
+            found = name.startswith(_PLAN_CALLS) if self._kind == "call" else (
+                name.startswith(_HOME) and not name.startswith(_MACHINE))
+            self._watched[code] = found
+        return found
+
+    def places(self, function: Callable[[], Any]) -> list[Place]:
+        """See `Instants`."""
+        found: list[Place] = []
+        opcodes = self._kind == "opcode"
+
+        def note(frame: Any) -> None:
+            code = frame.f_code
+            found.append(Place(code.co_filename[len(_HOME):], frame.f_lineno or 0, frame.f_lasti if opcodes else -1))
+        with self._installed(note):
+            function()
+        return found
+
+    def fail(self, function: Callable[[], Any], at: int, error: BaseException) -> Any:
+        """See `Instants`."""
+        left = at
+
+        def count(frame: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                sys.settrace(None)
+                sys.setprofile(None)
+                raise error
+        with self._installed(count):
+            return function()
+
+    @contextmanager
+    def _installed(self, each: Callable[[Any], None]) -> Iterator[None]:
+        watches, wanted, opcodes = self._watches, self._kind, self._kind == "opcode"
+
+        def inside(frame: Any, event: str, argument: Any) -> Any:
+            if event == wanted:
+                each(frame)
+            return inside
+
+        def entered(frame: Any, event: str, argument: Any) -> Any:
+            if not watches(frame.f_code):
+                return None
+            frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
+            return inside
+
+        def calls(frame: Any, event: str, argument: Any) -> None:
+            if event == "c_call" and watches(frame.f_code) and _of_torch(argument):
+                each(frame)
+        (sys.setprofile if wanted == "call" else sys.settrace)(calls if wanted == "call" else entered)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            sys.setprofile(None)
+
+
+def _of_torch(function: Any) -> bool:
+    owner = type(getattr(function, "__self__", None))
+    return str(getattr(function, "__module__", None) or owner.__module__).startswith("torch")
+
+
+class Asked:
+    """Instants at which a resource is asked for through functions that are replaced meanwhile: allocations, or calls
+    of a driver."""
+
+    def __init__(self, *functions: tuple[Any, str]):
+        self._functions = functions
+        self._each: Callable[[str], None] = lambda name: None
+
+    def places(self, function: Callable[[], Any]) -> list[Place]:
+        """See `Instants`."""
+        found: list[Place] = []
+        with self._replaced(lambda name: found.append(Place(name, len(found)))):
+            function()
+        return found
+
+    def fail(self, function: Callable[[], Any], at: int, error: BaseException) -> Any:
+        """See `Instants`."""
+        left = at
+
+        def count(name: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise error
+        with self._replaced(count):
+            return function()
+
+    @contextmanager
+    def _replaced(self, each: Callable[[str], None]) -> Iterator[None]:
+        before = [(owner, name, getattr(owner, name), name in vars(owner)) for owner, name in self._functions]
+        for owner, name, original, _ in before:
+            setattr(owner, name, _telling(each, name, original))
+        try:
+            yield
+        finally:
+            for owner, name, original, own in before:
+                if own:
+                    setattr(owner, name, original)
+                else:
+                    delattr(owner, name)
+
+
+def _telling(each: Callable[[str], None], name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(*what: Any, **how: Any) -> Any:
+        each(name)
+        return original(*what, **how)
+    return asked
+
+
+def instants(kind: str, device: str, driver: Any = None) -> Instants:
+    """The instants of a kind: "line", "opcode", "allocation" or "call", of programs on a device."""
+    from genesis.runtime.cpu import executor, storage
+    if kind in ("line", "opcode") or (kind == "call" and device == "cpu"):
+        return Traced(kind)
+    if kind == "call":
+        return Asked(*[(driver, name) for name in ("launch", "launch_graph", "build_graph", "update_node", "copy",
+                                                   "copy_to_device", "copy_to_host", "fill", "synchronize_stream")])
+    if kind != "allocation":
+        raise ValueError(f"no such kind of instants: {kind}")
+    host = [(executor, "allocate"), (storage, "allocate")]
+    if device == "cpu":
+        return Asked(*host)
+    from genesis.runtime.cuda.storage import CUDAStorage
+    return Asked(*host, (CUDAStorage, "__init__"), (driver, "alloc"), (driver, "map_memory"),
+                 (driver, "alloc_host"))
+
+
+def chosen(places: list[Place]) -> list[int]:
+    """The instants to fail at: of each place the first, the second, the middle and the last.
+
+    >>> chosen([Place("a", 1), Place("b", 1), Place("a", 1)])
+    [0, 1, 2]
+    """
+    at: dict[Hashable, list[int]] = {}
+    for number, place in enumerate(places):
+        at.setdefault(place, []).append(number)
+    found = sorted({n for several in at.values()
+                    for n in (*several[:2], several[len(several) // 2], several[-1])})
+    return found

@@ -1,0 +1,145 @@
+"""SIGINT at random times over training runs: what a user's Ctrl-C does."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.faults.events import Place
+from tests.faults.observing import Observed, set_draws
+from tests.faults.programs import Case, Unit
+from tests.faults.table import Row, quiet_collector
+from tests.faults.trial import Bench, Program, Verdict
+
+ITERATIONS = 30
+"""Iterations of a training run, after which the next run begins."""
+
+LONGEST = 6e-3
+"""Seconds within which a signal comes once it is asked for: a few iterations."""
+
+
+class _Event(ctypes.Structure):
+    """The `sigevent` of timer_create: send a signal."""
+
+    _fields_ = (("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("notify", ctypes.c_int),
+                ("rest", ctypes.c_char * 48))
+
+
+class _Times(ctypes.Structure):
+    _fields_ = (("interval", ctypes.c_long * 2), ("value", ctypes.c_long * 2))
+
+
+class Timer:
+    """Sends this process a SIGINT after a delay. No thread does it: with other threads the engine takes other ways."""
+
+    def __init__(self) -> None:
+        self._libc, self._timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
+        event = _Event(None, signal.SIGINT, 0, b"")
+        if self._libc.timer_create(1, ctypes.byref(event), ctypes.byref(self._timer)):
+            raise OSError(ctypes.get_errno(), "timer_create")
+
+    def start(self, seconds: float) -> None:
+        """Send the signal in so many seconds; 0 is never."""
+        self._libc.timer_settime(self._timer, 0, ctypes.byref(_Times((0, 0), (0, int(seconds * 1e9)))), None)
+
+    def close(self) -> None:
+        """Send no signal any more."""
+        self._libc.timer_delete(self._timer)
+
+
+@contextmanager
+def _timer() -> Iterator[Timer]:
+    before, timer = signal.signal(signal.SIGINT, signal.SIG_IGN), Timer()
+    try:
+        yield timer
+    finally:
+        timer.close()
+        signal.signal(signal.SIGINT, before)
+
+
+class _Long(Program):
+    """A program of many iterations, and the state at each of its boundaries, from one run."""
+
+    def __init__(self, name: str, device: str, driver: object):
+        super().__init__(name, device, driver)
+        short = self.make
+
+        def long(device: str) -> Case:
+            case = short(device)
+            one = case.starts[1]
+            case.statements = case.statements[:one] * ITERATIONS
+            case.starts = [one * i for i in range(ITERATIONS + 1)]
+            case.target = (0, len(case.statements))
+            return case
+        self.make = long
+        case = long(self.device)
+        self._references[0] = case.observe()
+        for unit in case.units(*case.target):
+            case.run(unit.statement)
+            self._references[unit.last] = case.observe()
+
+    def reference(self, at: int) -> Observed:
+        """The state of the run that nothing interrupted; inside of a compiled call, by the plain statements."""
+        if at not in self._references:
+            super().reference(at)
+        return self._references[at]
+
+    def interrupted(self, case: Case, unit: Unit, raised: KeyboardInterrupt) -> tuple[Verdict, int | None]:
+        """The verdict, and the statement to go on with."""
+        seen = case.observe()
+        outcome, at, problem = self._placed(seen, unit, raised, KeyboardInterrupt)
+        return Verdict(outcome, problem, Place("signal", unit.first), unit.statement.text), at
+
+
+def count_signals(name: str, device: str, wanted: int, seed: int = 0) -> Row:
+    """Interrupt training runs of a program until so many signals came."""
+    row, chance = Row(name, device, "signal"), random.Random(seed)
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
+    with Bench(device) as bench, quiet_collector(), _timer() as timer:
+        program = _Long(name, "cuda" if device != "cpu" else "cpu", bench.driver)
+        try:
+            while row.tried < wanted:
+                _run(program, timer, chance, row, wanted)
+        finally:
+            sys.unraisablehook = unraisable
+    return row
+
+
+def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: int) -> None:
+    """One training run; it ends where a signal left something inconsistent."""
+    case = program.make(program.device)
+    units = {unit.first: unit for unit in case.units(*case.target)}
+    at, end = 0, case.target[1]
+    timer.start(chance.uniform(1e-6, LONGEST))
+    while at < end:
+        unit, result, raised = units[at], None, None
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            result = unit.statement.run()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt as caught:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            raised = caught.with_traceback(None)
+        if raised is None:
+            case.bind(result)
+            at = unit.last
+            continue
+        verdict, following = program.interrupted(case, unit, raised)
+        row.add(verdict)
+        if verdict.problem or following is None or verdict.outcome in ("lost", "between"):  # there is no way on
+            timer.start(0)
+            case.restore_modes()
+            return
+        at = following
+        set_draws(*program.reference(at).draws)
+        timer.start(chance.uniform(1e-6, LONGEST) if row.tried < wanted else 0)
+    timer.start(0)
+    last = case.observe()
+    if wrong := [name for name, x in program.reference(end).kept.items() if last.kept[name] != x] if (
+            program.device == "cpu") else []:
+        row.inconsistent.append(Verdict("end", f"the run ends with other {', '.join(wrong[:4])}", Place("signal", end),
+                                        ""))

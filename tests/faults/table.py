@@ -1,0 +1,80 @@
+"""Many faults, counted: by program and kind."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tests.faults.events import chosen
+from tests.faults.trial import Bench, Program, Verdict
+
+KINDS = ("line", "opcode", "allocation", "call")
+ERRORS: dict[str, tuple[type[BaseException], ...]] = {
+    "line": (KeyboardInterrupt, MemoryError), "opcode": (KeyboardInterrupt,), "allocation": (MemoryError,),
+    "call": (MemoryError,),
+}
+"""What is raised at each kind of instants."""
+
+
+@dataclass
+class Row:
+    """What came of the faults of a kind in a program.
+
+    Attributes:
+        tried: how many faults.
+        outcomes: how many of each outcome, of the consistent ones.
+        inconsistent: the verdicts with a problem.
+    """
+
+    program: str
+    device: str
+    kind: str
+    tried: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    inconsistent: list[Verdict] = field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        """Count a verdict."""
+        self.tried += 1
+        if verdict.problem:
+            self.inconsistent.append(verdict)
+        else:
+            self.outcomes[verdict.outcome] += 1
+
+    def __str__(self) -> str:
+        outcomes = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
+        wrong = len(self.inconsistent)
+        return f"| {self.program} | {self.device} | {self.kind} | {self.tried} | {wrong} | {outcomes} |"
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Garbage is collected seldom, so that the instants of equal runs are the same."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def count(program: str, device: str, kind: str, every: int = 1, first: int = 0) -> Row:
+    """Inject each `every`-th fault of a kind into the program, from number `first` on."""
+    row = Row(program, device, kind)
+    with Bench(device) as bench, quiet_collector():
+        running = Program(program, "cuda" if device != "cpu" else "cpu", bench.driver)
+        seen = 0
+        for unit in running.units:
+            places = running.places(unit, kind)
+            for at in chosen(places):
+                seen += 1
+                if (seen - 1) % every == first % every:
+                    for error in ERRORS[kind]:
+                        row.add(running.trial(unit, kind, at, error, places[at]))
+    return row

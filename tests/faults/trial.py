@@ -1,0 +1,205 @@
+"""One fault, and what is asked afterwards: is all readable, is the state one that the program had, does it go on?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.faults.events import Instants, Place, injected, instants, was_injected
+from tests.faults.observing import Observed, Raises, differences, set_draws
+from tests.faults.programs import PROGRAMS, Case, Unit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a fault.
+
+    Attributes:
+        outcome: "before" or "after" for the state before or after the statement, "between" for one of a function's
+            own statements; "lost" where the statement is done and what it returns is lost; "dropped" where a failed
+            plan's writes are gone; "finished" where nothing was raised.
+        problem: what is inconsistent, "" for nothing.
+        place: where the fault was.
+        text: the statement.
+    """
+
+    outcome: str
+    problem: str
+    place: Place
+    text: str
+
+
+class Program:
+    """A program on a device, with the states that it has between its statements."""
+
+    def __init__(self, name: str, device: str = "cpu", driver: Any = None):
+        self.name, self.device, self._driver = name, device, driver
+        self.make: Callable[[str], Case] = PROGRAMS[name]
+        self._references: dict[int, Observed] = {}
+        self._exact = device == "cpu"
+
+    def case(self, until: int) -> Case:
+        """The program, run up to statement `until`."""
+        case = self.make(self.device)
+        case.run_all(0, until)
+        return case
+
+    def reference(self, at: int) -> Observed:
+        """The state of the uninterrupted run between statements at - 1 and at."""
+        if at not in self._references:
+            case = self.make(self.device)
+            first, last = case.target
+            case.run_all(0, min(at, first))
+            if first < at <= last and not any(u.last == at for u in case.units(first, last)):
+                for statement in case.statements[first:at]:
+                    case.run(statement)
+            elif at > first:
+                case.run_all(first, at)
+            self._references[at] = case.observe()
+        return self._references[at]
+
+    def _know(self, unit: Unit) -> None:
+        """Have all references that a verdict may ask for: after a fault nothing else is to run before it is judged."""
+        start = max(start for start in self._starts if start <= unit.first)
+        for at in (*range(start, unit.last + 1), *self._starts):
+            if at not in self._references:
+                self.reference(at)
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """What faults are injected into."""
+        case = self.make(self.device)
+        return case.units(*case.target)
+
+    def places(self, unit: Unit, kind: str) -> list[Place]:
+        """The instants of a unit."""
+        self.case(unit.last)  # compiled, and what is imported late
+        case = self.case(unit.first)
+        return self._instants(kind).places(unit_of(case, unit).statement.run)
+
+    def _instants(self, kind: str) -> Instants:
+        return instants(kind, self.device, self._driver)
+
+    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place,
+              looks: bool = True) -> Verdict:
+        """Inject a fault and judge. `looks`: the state is looked at before the program goes on."""
+        self._know(unit)
+        case = self.case(unit.first)
+        statement = unit_of(case, unit).statement
+        fault, raised = injected(error), None
+        unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
+        try:
+            case.bind(self._instants(kind).fail(statement.run, at, fault))
+        except BaseException as caught:
+            if isinstance(caught, KeyboardInterrupt) and not was_injected(caught):
+                raise
+            raised = caught.with_traceback(None)
+        finally:
+            sys.unraisablehook = unraisable
+        try:
+            outcome, problem = self._judged(case, unit, raised, error, looks)
+        finally:
+            case.restore_modes()
+        return Verdict(outcome, problem, place, unit.statement.text)
+
+    def _judged(self, case: Case, unit: Unit, raised: BaseException | None, error: type[BaseException],
+                looks: bool) -> tuple[str, str]:
+        if raised is not None and not isinstance(raised, error):
+            return "other error", f"raised {type(raised).__name__}: {str(raised)[:120]}"
+        seen = case.observe()
+        outcome, at, problem = self._placed(seen, unit, raised, error)
+        if problem:
+            return outcome, problem
+        if at is None:
+            return outcome, ""
+        return outcome, self._goes_on(case, at, seen)
+
+    def _placed(self, seen: Observed, unit: Unit, raised: BaseException | None,
+                error: type[BaseException]) -> tuple[str, int | None, str]:
+        """(outcome, the statement to go on with, problem)."""
+        before = self.reference(unit.first)
+        if wrong := differences(seen.modes, before.modes):
+            return "modes", None, f"modes {', '.join(f'{name}={seen.modes[name]}' for name in wrong)}"
+        if unreadable := [name for name, x in seen.kept.items() if isinstance(x, Raises)]:
+            return "unreadable", None, f"unreadable: {unreadable[0]} {seen.kept[unreadable[0]].error}"
+        ends = [unit.last] if raised is None else [unit.first, unit.last, *range(unit.first + 1, unit.last)]
+        for at in ends[:2]:
+            if not self._different(seen, at):
+                return "before" if at == unit.first else "after", at, ""
+        if raised is None:
+            return "finished", None, f"finished with {self._different(seen, unit.last)}"
+        if not self._different(seen, unit.last, unit.statement.binds):
+            return "lost", next(start for start in self._starts if start >= unit.last), ""
+        for at in ends[2:]:
+            if not self._different(seen, at):
+                return "between", at, ""
+        if issubclass(error, Exception):
+            start = max(start for start in self._starts if start <= unit.first)
+            for at in range(start, unit.last + 1):
+                if not differences(seen.kept, self.reference(at).kept, self._exact) and not self._foreign(seen):
+                    restarts = not differences(seen.kept, self.reference(start).kept, self._exact)
+                    return "dropped", start if restarts else None, ""
+        closest = min((self._different(seen, at) for at in ends), key=len)
+        raises = [f"{name}: {x.error}" for name, x in seen.bound.items() if isinstance(x, Raises)]
+        return "state", None, f"no state between statements: {', '.join(closest)}" + (
+            f" ({raises[0]})" if raises else "")
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return self.make(self.device).starts
+
+    @staticmethod
+    def _foreign(seen: Observed) -> list[str]:
+        """Names that raise something else than what was injected."""
+        return [name for name, x in seen.bound.items() if isinstance(x, Raises) and not x.injected]
+
+    def _different(self, seen: Observed, at: int, but: tuple[str, ...] = ()) -> list[str]:
+        expected = self.reference(at)
+        found = differences({**seen.kept, **seen.bound}, {**expected.kept, **expected.bound}, self._exact)
+        return [name for name in found if name not in but]
+
+    def _goes_on(self, case: Case, at: int, seen: Observed) -> str:
+        """Run the rest; "" if its numbers are those of the uninterrupted run."""
+        set_draws(*self.reference(at).draws)
+        end = len(case.statements)
+        try:
+            case.run_all(at, end)
+        except BaseException as error:
+            return f"going on raises {type(error).__name__}: {str(error)[:120]}"
+        last = case.observe()
+        expected = self.reference(end)
+        wrong = differences({**last.kept, **last.bound}, {**expected.kept, **expected.bound}, self._exact)
+        if at == end:  # the last iteration would have bound its results again
+            wrong = [name for name in wrong if name in last.kept]
+        return f"going on gives other {', '.join(wrong[:4])}" if wrong else ""
+
+
+def unit_of(case: Case, unit: Unit) -> Unit:
+    """The same unit of another case of the program."""
+    return next(u for u in case.units(*case.target) if u.first == unit.first)
+
+
+class Bench:
+    """A context in which programs run on a device: the host, or a fake GPU."""
+
+    def __init__(self, device: str):
+        self._device, self._stack = device, ExitStack()
+        self.driver: Any = None
+
+    def __enter__(self) -> Bench:
+        torch.set_num_threads(1)  # the tensors are tiny, and threads wait for one another where others use the cores
+        if self._device != "cpu":
+            from genesis.engine.backends import FakeCUDABackend
+            self.driver = HostDriver(memory_bytes=256 << 20)
+            self._stack.enter_context(FakeCUDABackend(self.driver))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
