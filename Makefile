@@ -12,7 +12,7 @@ PART   ?= 1/16
 TRITON        := 3.6.0
 TRITON_NEWEST := 3.9.0
 
-.PHONY: demo test test-fast test-sweep test-newest-triton test-wheel test-all lint install clean
+.PHONY: demo test test-fast test-sweep test-newest-triton test-wheel test-all mutate lint install clean
 
 demo: install
 	$(BIN)/genesis demo $(ARGS)
@@ -43,6 +43,10 @@ test-wheel: install
 
 test-all: install
 	$(BIN)/python -m pytest -n $(JOBS) -m "" $(ARGS)
+
+# Do the tests notice? Plants one of n equal parts of tests/mutants/faults in copies of the tree, and runs their tests.
+mutate: install
+	$(BIN)/python -m tests.mutants.run --jobs $(JOBS) --part $(PART) $(ARGS)
 
 lint: install
 	$(BIN)/ruff check genesis tests examples

@@ -68,3 +68,23 @@ def test_a_storage_that_is_written_again_is_computed_with_its_last_content() -> 
         genesis.eval(x)
         assert x.tolist() == [turn, turn] and pending_of(x, y) == []
     assert y.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("touching", [
+    pytest.param(lambda x: x.zero_(), id="a write"), pytest.param(lambda x: x + 1, id="the first read"),
+    pytest.param(lambda x: x.numpy(), id="sharing the memory")])
+def test_who_remembers_what_storages_hold_is_told(touching: Callable[[genesis.Tensor], object]) -> None:
+    """A compiled step looks for its memories anew only if `touched` has moved."""
+    x = genesis.zeros(3)
+    genesis.eval(x)
+    before = state.touched
+    kept = touching(x)
+    assert state.touched > before
+    del kept
+
+
+def test_so_it_is_when_a_pending_content_gets_its_memory() -> None:
+    x = genesis.zeros(3) + 1
+    before = state.touched
+    genesis.eval(x)
+    assert x.storage.settled and state.touched > before

@@ -30,6 +30,15 @@ def test_the_same_bits(cuda, fuse, seed, compiled):
         np.testing.assert_array_equal(array(got), want)
 
 
+def test_a_seed_of_64_bits(cuda):
+    """It goes to the kernel as a signed number."""
+    found = []
+    for device in ("cpu", "cuda"):
+        genesis.manual_seed(2**64 - 3)
+        found.append(array(genesis.rand(3, device=device)).tolist())
+    assert found[0] == found[1]
+
+
 def test_a_compiled_function_draws_anew(cuda):
     genesis.manual_seed(3)
     expected = [array(genesis.rand(4) * 2) for _ in range(3)]

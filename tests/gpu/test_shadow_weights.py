@@ -13,8 +13,10 @@ import genesis
 from genesis import engine, nn
 from genesis.ir.place import memory_of
 from genesis.runtime import shadow_weights
+from genesis.runtime.cuda import executor
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.shadow_executor import ShadowWeightsExecutor
+from genesis.runtime.plan import Launch
 from genesis.runtime.plan_edges import places_of
 
 from .compare import array
@@ -248,6 +250,45 @@ def test_a_failed_step_leaves_no_wrong_copy(cuda: Any, monkeypatch: pytest.Monke
 
 def _fail(*args: Any) -> Any:
     raise RuntimeError("no memory")
+
+
+def test_a_step_that_fails_between_a_weight_and_its_copy(host_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without fusion one kernel writes the weight, another one its copy. Each launch of a step fails once: the next
+    step multiplies with the weights that there are."""
+    monkeypatch.setattr(genesis.config, "fuse", False)
+    monkeypatch.setattr(executor, "STEPS_WITHOUT_GRAPH", 1000)
+    weight = genesis.full((3, 6), 0.5, device="cuda", requires_grad=True)
+    optimizer = genesis.optim.SGD([weight], lr=1.0)
+
+    def product(x: Any) -> Any:
+        with genesis.autocast("cuda"):
+            return nn.functional.linear(x, weight).float().sum()
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = product(x)
+        loss.backward()
+        optimizer.step()
+        return loss
+    step(batch(0)).item()
+    works, left = host_cuda.launch, [0]
+
+    def launch(prepared: Any, stream: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise RuntimeError("the launch failed")
+        works(prepared, stream)
+    launches = sum(isinstance(found, Launch) for found in engine.last_plan().plan.steps)
+    for failing in (launches, launches - 1):  # the updates come last
+        left[0] = failing
+        with monkeypatch.context() as patched:
+            patched.setattr(host_cuda, "launch", launch)
+            with pytest.raises(RuntimeError, match="the launch failed"):
+                step(batch(1)).item()
+        with monkeypatch.context() as patched, genesis.no_grad():
+            patched.setattr(genesis.config, "keep_copies", False)
+            want = product(batch(2)).item()
+        assert step(batch(2)).item() == pytest.approx(want, rel=1e-3), f"launch {failing} of {launches} failed"
 
 
 def test_off_there_is_nothing_to_keep(cuda: Any) -> None:

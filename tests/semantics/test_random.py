@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -254,3 +257,27 @@ def test_threads_draw_different_numbers():
 def test_what_cannot_be_drawn_is_refused(call, message):
     with pytest.raises(RuntimeError, match=message):
         call()
+
+
+def test_seeds_of_64_bits() -> None:
+    """As in torch: negative ones count from 2^64, and no two others are the same."""
+    seeds = [0, 1, 2**32, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]
+    found = {}
+    for seed in seeds:
+        assert genesis.manual_seed(seed).initial_seed() == seed
+        found[seed] = tuple(genesis.rand(4).tolist())
+    assert len(set(found.values())) == len(seeds)
+    for seed in (-1, -(2**63)):
+        assert genesis.manual_seed(seed).initial_seed() == seed + 2**64
+        assert tuple(genesis.rand(4).tolist()) == found[seed + 2**64]
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match="is not in"):
+            genesis.manual_seed(seed)
+
+
+def test_a_copied_or_pickled_generator_goes_on() -> None:
+    generator = genesis.Generator().manual_seed(3)
+    genesis.rand(4, generator=generator).tolist()
+    copies = pickle.loads(pickle.dumps(generator)), copy.deepcopy(generator), generator.clone_state()
+    want = genesis.rand(4, generator=generator).tolist()
+    assert [genesis.rand(4, generator=each).tolist() for each in copies] == [want] * 3

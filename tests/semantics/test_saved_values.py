@@ -52,6 +52,20 @@ def test_the_losses_are_those_of_a_loop_that_reads_later() -> None:
     assert losses[0] == losses[1]
 
 
+def test_a_training_loop_goes_on_saving() -> None:
+    model, optimizer, x, target = make()
+    returned = []
+    for _ in range(5):
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.item()
+        returned.append(len(engine.last_plan().plan.outputs))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        del loss
+    assert min(returned) > 1, "besides the loss"
+
+
 def test_an_evaluation_loop_stops_saving() -> None:
     model, _, x, target = make()
     plans: list[Any] = []

@@ -219,6 +219,25 @@ def writes_through_expanded_views(T, nn, optim, np):
     return x, e, y, z, v, w.grad
 
 
+@program
+def a_write_through_axes_in_a_circle(T, nn, optim, np):
+    """Turning these axes back is another permutation than turning them."""
+    x = T.arange(24).float().view(2, 3, 4)
+    x.permute(1, 2, 0)[0].mul_(10)
+    x.permute(2, 0, 1).add_(T.arange(24).float().view(4, 2, 3))
+    return x
+
+
+@program
+def a_write_to_two_elements_that_are_one(T, nn, optim, np):
+    x = T.zeros(3, 1)
+    try:
+        x.expand(3, 2).add_(T.ones(3, 2))
+    except RuntimeError:
+        return "refused", x
+    return "written", x
+
+
 @pytest.mark.parametrize("run", PROGRAMS, ids=lambda f: f.__name__)
 def test_program(run):
     check(run)

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import os
+import random
 import types
 from typing import Any
 
@@ -373,3 +374,36 @@ def test_memory_that_numpy_shares() -> None:
     for i in range(4):
         pair.same(ramp(2))
         later[0] = i
+
+
+def test_an_element_that_a_set_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {1, 2}
+    pair = Pair(lambda x: x * 2 if 3 in chosen else x)
+    pair.settle(ramp(2))
+    chosen.add(3)
+    pair.same(ramp(2))
+    chosen.remove(3)
+    pair.same(ramp(2))
+
+
+@pytest.mark.parametrize("before, after", [(0.0, -0.0), (1, True), (1, 1.0), (0, False)])
+def test_equal_numbers_that_are_not_the_same(before: Any, after: Any) -> None:
+    number = before
+
+    def f(x: Any) -> Any:
+        return x * 2 if repr(number) == repr(before) else x * 3
+    pair = Pair(f)
+    pair.settle(ramp(2))
+    number = after
+    pair.same(ramp(2))
+
+
+def test_a_function_of_c_that_only_c_calls() -> None:
+    """`next` calls it, so the trace of the user's code does not show it."""
+    draw = random.Random(0).random
+
+    def f(x: Any) -> Any:
+        return x * next(iter(draw, 2.0))
+    compiled = genesis.compile(f)
+    found = {compiled(ramp(1)).item() for _ in range(5)}
+    assert len(found) == 5

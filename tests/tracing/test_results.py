@@ -226,3 +226,12 @@ def test_a_second_result_is_read_after_a_write_to_the_first() -> None:
         y.zero_()
         assert doubled.tolist() == [2.0 * i + 2, 2.0 * i + 4] and shown.tolist() == [[0.0, 0.0]]
     assert compiled.hits == 2
+
+
+def test_an_attribute_that_the_function_sets_on_its_result() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        y.note = "doubled"
+        return y
+    compiled = genesis.compile(f)
+    assert [compiled(ramp(2)).note for _ in range(4)] == ["doubled"] * 4

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda.compile import CompilationFailed, compile_sources, key_of
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import MODELS
@@ -65,7 +66,22 @@ def test_the_key_is_the_same_in_every_process_and_tells_kernels_apart() -> None:
     first, second = kernels(), kernels()
     assert [key_of(s) for s in first] == [key_of(s) for s in second]
     assert len({key_of(s) for s in first} | {key_of(first[0], MODELS["b200"])}) == len(first) + 1
-    assert key_of(replace(first[0], num_warps=8)) != key_of(first[0])
+
+
+@pytest.mark.parametrize("change", [
+    {"name": "other"}, {"source": "other"}, {"signature": {"in0": "*fp16"}}, {"constexprs": {"XBLOCK": 77}},
+    {"aligned": ()}, {"num_warps": 16}, {"num_stages": 7}, {"flushes": True}], ids=lambda change: next(iter(change)))
+def test_what_a_binary_depends_on_is_in_its_key(change: dict[str, Any]) -> None:
+    source = kernels()[0]
+    assert key_of(replace(source, **change)) != key_of(source)
+
+
+@pytest.mark.parametrize("name, value", [("FORMAT", 77), ("ENABLE_FP_FUSION", True), ("version", lambda name: "0.0.1")])
+def test_so_is_what_makes_it(monkeypatch: pytest.MonkeyPatch, name: str, value: Any) -> None:
+    source = kernels()[0]
+    before = key_of(source)
+    monkeypatch.setattr(compile_cuda, name, value)
+    assert key_of(source) != before
 
 
 def test_a_kernel_that_triton_refuses_is_shown() -> None:

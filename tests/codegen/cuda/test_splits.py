@@ -54,6 +54,26 @@ def test_each_split_is_reduced(shape, axes, splits: int, multiple: int, how: str
     np.testing.assert_allclose(found.double().numpy(), reduced(node, data).astype(float), rtol=1e-5, atol=1e-5)
 
 
+def test_splits_of_two_lengths_are_two_kernels() -> None:
+    x, = inputs((37, 5))
+    whole = p.exp(x)
+    outputs = [reduce_splits(whole, how="sum", axes=(0,), splits=splits, multiple=1) for splits in (3, 4)]
+    schedule = fuse(Graph((x,), (whole, *outputs)))
+    assert len(schedule.groups) == 2
+    for node, found in zip(outputs, run_schedule(schedule, [some(x)])[1:], strict=True):
+        np.testing.assert_allclose(found.numpy(), reduced(node, some(x).exp()), rtol=1e-5)
+
+
+def test_splits_and_what_needs_all_of_a_row_are_two_kernels() -> None:
+    x, = inputs((37, 5))
+    parts = reduce_splits(x, how="sum", axes=(0,), splits=3, multiple=1)
+    schedule = fuse(Graph((x,), (parts, r.max(x, axes=(0,)))))
+    assert len(schedule.groups) == 2
+    found, largest = run_schedule(schedule, [some(x)])
+    np.testing.assert_allclose(found.numpy(), reduced(parts, some(x)), rtol=1e-5)
+    assert torch.equal(largest, some(x).amax(0))
+
+
 @pytest.mark.parametrize("blocks", [Blocks(8, 4, True, 4, num_stages=3), Blocks(16, 64, True, 4),
                                     Blocks(2, 1, True, 4)])
 def test_a_kernel_writes_the_elements_besides(blocks: Blocks) -> None:

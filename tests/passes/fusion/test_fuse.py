@@ -47,6 +47,23 @@ def test_an_output_that_is_a_reshape_costs_no_copy() -> None:
     assert schedule.groups[0].outputs == (product,) and product in schedule.groups[1].inputs
 
 
+def test_the_sum_of_another_row_is_read_from_memory() -> None:
+    x, = inputs((8, 64))
+    sums = r.spread(r.sum(x, axes=(1,)), x, (1,))
+    schedule = check([x], x - movement.flip(sums, axes=(0,)))
+    assert kinds(schedule) == ["loop", "loop"]
+    assert any("another row" in refusal.why for refusal in schedule.refusals)
+
+
+def test_a_value_that_other_rows_read_too_is_in_no_kernel_with_its_rows_sum() -> None:
+    """The kernel that computes y at the mirrored row as well does not know that row's sum."""
+    x, = inputs((8, 64))
+    y = x - r.spread(r.sum(x, axes=(1,)), x, (1,))
+    schedule = check([x], y + movement.flip(y, axes=(0,)))
+    assert kinds(schedule) == ["loop", "loop"]
+    assert any("another row" in refusal.why for refusal in schedule.refusals)
+
+
 def test_a_value_and_its_reshape_as_outputs() -> None:
     x, = inputs((6, 4))
     y = p.exp(x)

@@ -11,9 +11,9 @@ import torch
 from genesis.ir import OPS, Graph, Node, make, tensor_type
 from genesis.ir.ops import control, leaves
 from genesis.ir.parser import parse
-from genesis.ir.types import float64
+from genesis.ir.types import float64, int64
 from genesis.ir.verify import verify
-from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.autodiff import autodiff, gradients
 from genesis.passes.graph.canonicalize import canonicalize
 from tests.evaluate import evaluate
 from tests.passes.texts import assert_text
@@ -326,3 +326,20 @@ def test_what_leaves_no_region_is_differentiated_as_always() -> None:
         return %r
     }""")
     assert not any(node.op.name == "recompute" for node in autodiff(before).nodes)
+
+
+def test_no_gradient_goes_through_integers() -> None:
+    x = leaves.input(index=0, type=tensor_type((3,), float64))
+    whole = OPS["cast"](OPS["cast"](x, dtype=int64), dtype=float64)
+    seed = leaves.full((3,), 1, float64)
+    found, = evaluate(gradients([whole * x], [seed], [x]), {x: np.array([1.5, -2.5, 3.25])})
+    assert found.tolist() == [1.0, -2.0, 3.0]
+
+
+def test_gradients_that_are_padded_with_other_numbers_than_zero_are_added() -> None:
+    """Gradients of neighbouring slices are put side by side: what pads those is zeros that mean nothing."""
+    x, low, high = (leaves.input(index=i, type=tensor_type((n,), float64)) for i, n in enumerate((4, 2, 2)))
+    seeds = [OPS["pad"](low, low=(0,), high=(2,), value=1), OPS["pad"](high, low=(2,), high=(0,), value=0)]
+    found, = evaluate(gradients([x, x], seeds, [x]), {x: np.zeros(4), low: np.array([5.0, 6.0]),
+                                                      high: np.array([7.0, 8.0])})
+    assert found.tolist() == [5.0, 6.0, 8.0, 9.0]

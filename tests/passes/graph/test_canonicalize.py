@@ -317,6 +317,19 @@ KEPT = {
                                        "stops=(4,), steps=(1,)) return %z }",
     "a constant assigned in part": "graph(%v: f32[2]) { %c: f32[4] = const(value=0.0) %y: f32[4] = assign(%c, %v, "
                                    "starts=(1,), stops=(3,), steps=(1,)) return %y }",
+    "x - -0.0 turns -0.0 into 0.0": "graph(%x: f32[9]) { %y: f32[9] = sub(%x, -0.0) return %y }",
+    "x ^ x is not x": "graph(%x: i32[9]) { %y: i32[9] = bitwise_xor(%x, %x) return %y }",
+    "a slice that reads the padding behind": "graph(%x: f32[5]) { %y: f32[9] = pad(%x, low=(3,), high=(1,)) "
+                                             "%z: f32[4] = slice(%y, starts=(5,), stops=(9,), steps=(1,)) return %z }",
+    "a slice beside what was assigned": "graph(%x: f32[4], %v: f32[2]) { %y: f32[4] = assign(%x, %v, starts=(1,), "
+                                        "stops=(3,), steps=(1,)) %z: f32[2] = slice(%y, starts=(2,), stops=(4,), "
+                                        "steps=(1,)) return %z }",
+    "slices of other rows": "graph(%x: f32[4,4]) { %a: f32[2,2] = slice(%x, starts=(0,0), stops=(2,2), steps=(1,1)) "
+                            "%b: f32[2,2] = slice(%x, starts=(2,2), stops=(4,4), steps=(1,1)) %z: f32[2,4] = "
+                            "concat(%a, %b, axis=1) return %z }",
+    "slices with steps": "graph(%x: f32[8]) { %a: f32[2] = slice(%x, starts=(0,), stops=(4,), steps=(2,)) %b: f32[2] "
+                         "= slice(%x, starts=(4,), stops=(8,), steps=(2,)) %z: f32[4] = concat(%a, %b, axis=0) "
+                         "return %z }",
     "a sum of one": "graph(%x: f32[4,1]) { %y: f32[4] = sum(%x, axes=(1,)) return %y }",
 }
 

@@ -246,6 +246,24 @@ def test_two_processes_write_the_same_entry(cache):
     assert [path.suffix for path in cache.directory.iterdir()] == [".kernel"]
 
 
+def test_an_entry_is_on_the_disk_before_it_has_its_name(cache, monkeypatch):
+    """Else a crash of the machine may leave the name, and no content."""
+    synced, sync, replace = {}, os.fsync, os.replace
+
+    def noting(handle):
+        synced[os.fstat(handle).st_ino] = os.fstat(handle).st_size
+        sync(handle)
+
+    def checking(source, target, *, src_dir_fd, dst_dir_fd):
+        found = os.stat(source, dir_fd=src_dir_fd)
+        assert synced.get(found.st_ino) == found.st_size > len(CUBIN)
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "replace", checking)
+    assert cache.put(KEY, CUBIN, META) and synced
+    assert cache.get(KEY) == CachedKernel(CUBIN, META)
+
+
 def test_what_a_killed_writer_left_is_removed_when_it_is_old(cache):
     """What another process is writing at this moment is left alone."""
     cache.put(KEY, CUBIN, META)

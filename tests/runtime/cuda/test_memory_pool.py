@@ -407,6 +407,25 @@ def test_the_memory_fraction_is_kept_to():
         pool.set_memory_fraction(1.5)
 
 
+def test_all_of_the_share_may_be_taken():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    pool.set_memory_fraction(0.5)
+    assert pool.allocate(50 * MIB).size == 50 * MIB
+
+
+def test_memory_in_no_segment_is_counted_and_kept_to_the_share():
+    pool = MemoryPool(quiet_driver(100 * MIB), 0)
+    pool.set_memory_fraction(0.5)
+    assert pool.take_outside(1 << 30, 40 * MIB, lambda: "mapped") == "mapped"
+    assert (pool.stats().allocated_bytes, pool.stats().reserved_bytes) == (40 * MIB, 40 * MIB)
+    with pytest.raises(OutOfMemoryError, match="share is 50 MiB"):
+        pool.take_outside(1 << 31, 20 * MIB, lambda: pytest.fail("it is more than the share"))
+    assert (pool.stats().reserved_bytes, pool.stats().out_of_memory_errors) == (40 * MIB, 1)
+    pool.give_outside(1 << 30, 40 * MIB)
+    assert (pool.stats().allocated_bytes, pool.stats().reserved_bytes) == (0, 0)
+    assert pool.take_outside(1 << 30, 50 * MIB, lambda: "mapped") == "mapped"
+
+
 def test_memory_that_the_driver_takes_for_itself_is_made_room_for():
     pool = MemoryPool(quiet_driver(), 0)
     pool.give_back(pool.allocate(512))

@@ -1,0 +1,82 @@
+"""A plan serves the program and the settings that it was made for. Programs that differ in one thing have two plans."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+import genesis
+from genesis import config, engine
+from genesis.config import Config
+
+SETTINGS = [field.name for field in fields(Config)]
+
+
+def made_for(size: int, two_values: bool) -> int:
+    """How many plans a program of this size makes: a short read, or a flush of two values."""
+    x = genesis.zeros(size) + 1
+    genesis.eval(x)
+    plans: list[object] = []
+    with engine.observe(plans.append):
+        y = x * 3
+        if two_values:
+            genesis.eval(y, x - 1)
+        assert y.tolist() == [3.0] * size
+    return len(plans)
+
+
+@pytest.mark.parametrize("two_values", [False, True], ids=["a short read", "a flush"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_setting_has_plans_of_its_own(monkeypatch: pytest.MonkeyPatch, name: str, two_values: bool) -> None:
+    engine.reset()
+    assert [made_for(5, two_values) for _ in range(2)] == [1, 0]
+    monkeypatch.setattr(config, name, not getattr(config, name))
+    assert [made_for(5, two_values) for _ in range(2)] == [1, 0]
+    monkeypatch.undo()
+    assert made_for(5, two_values) == 0
+
+
+def test_values_that_go_to_each_others_memories() -> None:
+    """The programs have the same nodes and results; only what is written where differs."""
+    for swapped in (False, True, False):
+        x, y = genesis.tensor([1.0, 2.0]), genesis.tensor([10.0, 20.0])
+        genesis.eval(x, y)
+        values = x + 1, y * 4
+        x.copy_(values[swapped])
+        y.copy_(values[not swapped])
+        genesis.eval(*values)
+        found = [x.tolist(), y.tolist()]
+        assert found == ([[40.0, 80.0], [2.0, 3.0]] if swapped else [[2.0, 3.0], [40.0, 80.0]])
+
+
+def test_a_sum_that_is_written_over_either_of_its_terms() -> None:
+    for target in (0, 1, 0):
+        terms = [genesis.tensor([1.0, 2.0]), genesis.tensor([10.0, 20.0])]
+        genesis.eval(*terms)
+        total = terms[0] + terms[1]
+        terms[target].copy_(total)
+        genesis.eval(total)
+        assert [x.tolist() for x in terms] == [[11.0, 22.0] if i == target else [[1.0, 2.0], [10.0, 20.0]][i]
+                                               for i in (0, 1)]
+
+
+def test_a_value_that_gradients_flow_through_is_read_again_and_again() -> None:
+    """Its first read makes a plan; the next ones must keep the way to differentiate, too."""
+    for _ in range(3):
+        x = genesis.tensor([1.0, 2.0], requires_grad=True)
+        y = x * 2
+        assert y.tolist() == [2.0, 4.0]
+        z = y * 3
+        assert z.tolist() == [6.0, 12.0]
+        z.sum().backward()
+        assert x.grad.tolist() == [6.0, 6.0]
+
+
+def test_a_short_read_writes_what_is_pending() -> None:
+    for _ in range(3):
+        counter, x = genesis.zeros(1), genesis.tensor([1.0, 2.0])
+        genesis.eval(counter, x)
+        counter.add_(1)
+        assert (x * 5).tolist() == [5.0, 10.0]
+        assert counter.storage.settled

@@ -1,0 +1,207 @@
+"""Plant each fault in a copy of the tree and run its tests there: `python -m tests.mutants.run --part 1/8`.
+
+The tree itself is never touched. Starting Python and importing torch takes longer than most of these tests, so one
+process does both once, and forks one for each fault. Genesis is imported after the fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from tests.mutants.table import ROOT, Fault, read
+
+LIMIT: Final = 120.0
+"""Seconds after which the tests of a fault are ended: it made something endless, which is noticed too."""
+
+HEAD: Final = ("-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore")
+
+
+@dataclass
+class Run:
+    """Tests of one tree while they run."""
+
+    place: Place
+    fault: Fault | None
+    process: int
+    started: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A copy of the tree, in which one fault at a time is planted."""
+
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        """What the tests print that run in it."""
+        return self.root.with_suffix(".log")
+
+    def plant(self, fault: Fault) -> None:
+        """Put the mistake where its text is. The file gets another time, so that no compiled form of it is used."""
+        file = self.root / fault.file
+        text = fault.planted(file.read_text())
+        os.replace(file, _aside(file))
+        file.write_text(text)
+        before = _aside(file).stat().st_mtime
+        os.utime(file, (before + 10, before + 10))
+
+    def mend(self, fault: Fault) -> None:
+        """Take the mistake out again."""
+        file = self.root / fault.file
+        os.replace(_aside(file), file)
+
+
+def _aside(file: Path) -> Path:
+    return file.with_suffix(".before")
+
+
+def copies(count: int, folder: Path) -> list[Place]:
+    """So many copies of what git knows of the tree, and of what it does not ignore, with Genesis compiled in it."""
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, text=True,
+                           stdout=subprocess.PIPE).stdout.splitlines()
+    first = folder / "tree0"
+    for name in names:
+        if (ROOT / name).is_file():
+            (first / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, first / name)
+    subprocess.run([sys.executable, "-m", "compileall", "-q", "genesis"], cwd=first, check=True)
+    for i in range(1, count):
+        shutil.copytree(first, folder / f"tree{i}")
+    return [Place(folder / f"tree{i}") for i in range(count)]
+
+
+def start(place: Place, fault: Fault | None, tests: Sequence[str], more: Sequence[str] = ()) -> Run:
+    """Run tests in a copy, with a fault planted in it or None."""
+    if fault is not None:
+        place.plant(fault)
+    process = os.fork()
+    if not process:
+        _child(place, [*HEAD, *more, *tests])
+    return Run(place, fault, process, monotonic())
+
+
+def _child(place: Place, arguments: list[str]) -> None:
+    """Be a fresh process of pytest in the copy; does not return."""
+    status = 3
+    try:
+        os.setsid()
+        output = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(place.root)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "genesis", "__main__")]:
+            del sys.modules[name]
+        sys.path[:] = [str(place.root), *(path for path in sys.path if path not in ("", str(ROOT)))]
+        sys.dont_write_bytecode = True
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ.update(PYTHONPATH=str(place.root), PYTHONDONTWRITEBYTECODE="1", GENESIS_CACHE_DIR=cache)
+            import pytest
+            status = int(pytest.main(arguments))
+            sys.stdout.flush()
+    finally:
+        os._exit(status)
+
+
+def ended(run: Run) -> int | None:
+    """How a run ended: pytest's status, -1 if it took too long or died; None while it runs."""
+    done, status = os.waitpid(run.process, os.WNOHANG)
+    if not done and monotonic() - run.started < LIMIT:
+        return None
+    with suppress(ProcessLookupError):
+        os.killpg(run.process, signal.SIGKILL)  # also what its tests started
+    if not done:
+        os.waitpid(run.process, 0)
+    if run.fault is not None:
+        run.place.mend(run.fault)
+    return os.WEXITSTATUS(status) if done and os.WIFEXITED(status) else -1
+
+
+def each(places: Sequence[Place], work: Sequence[tuple[Fault | None, Sequence[str]]],
+         more: Sequence[str] = ()) -> Iterator[tuple[Run, int, float]]:
+    """Run all of this, one in each copy at a time: the runs as they end, how, and after how many seconds."""
+    rest, free, running = list(reversed(work)), list(places), list[Run]()
+    while rest or running:
+        while rest and free:
+            fault, tests = rest.pop()
+            running.append(start(free.pop(), fault, tests, more))
+        sleep(0.02)
+        for run in list(running):
+            status = ended(run)
+            if status is not None:
+                running.remove(run)
+                yield run, status, monotonic() - run.started
+                free.append(run.place)
+
+
+def warm() -> None:
+    """Import what all tests import and no fault is in."""
+    import hypothesis
+    import numpy
+    import pytest
+    import torch
+    del hypothesis, numpy, pytest, torch
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a part of the table; prints each fault and whether it was noticed. Returns 0 if all were."""
+    options = _options(arguments)
+    number, count = (int(x) for x in options.part.split("/"))
+    faults = [fault for fault in read()[number - 1::count] if options.only in fault.name]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    begun = monotonic()
+    warm()
+    with tempfile.TemporaryDirectory() as folder:
+        places = copies(options.jobs, Path(folder))
+        tests = sorted({test for fault in faults for test in fault.tests})
+        shares = [tests[i::options.jobs] for i in range(options.jobs)]
+        for run, status, _ in each(places, [(None, share) for share in shares if share]):
+            if status:
+                print(run.place.log.read_text())
+                print("the tests of the table fail without any fault, or are not there")
+                return 2
+        survivors, broken = [], []
+        for run, status, seconds in each(places, [(fault, fault.tests) for fault in faults]):
+            assert run.fault is not None
+            word = {0: "SURVIVED", 1: "killed", -1: "killed (it did not end)"}.get(status, "BROKEN")
+            print(f"{seconds:5.1f} s  {word:8}  {run.fault.file}: {run.fault.name}", flush=True)
+            if status == 0:
+                survivors.append(run.fault)
+            elif word == "BROKEN":
+                broken.append(run.fault)
+                print(run.place.log.read_text())
+    return _report(faults, survivors, broken, (monotonic() - begun) / 60)
+
+
+def _report(faults: list[Fault], survivors: list[Fault], broken: list[Fault], minutes: float) -> int:
+    killed = len(faults) - len(survivors) - len(broken)
+    print(f"{len(faults)} faults, {killed} killed, {len(survivors)} survived, {minutes:.1f} minutes")
+    for fault in survivors:
+        print(f"survived: {fault.name} ({fault.file}): {fault.why}")
+    for fault in broken:
+        print(f"broken: {fault.name} ({fault.file}): its tests could not run")
+    return int(bool(broken or survivors))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th row, from the i-th on")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument("--only", default="", help="rows whose names hold this text")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
