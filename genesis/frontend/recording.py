@@ -17,7 +17,7 @@ from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.frontend.state import state
 from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now
-from genesis.ir.errors import failure, not_a_tensor, not_an_operand
+from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import control, movement, recompute
@@ -78,7 +78,7 @@ def read(tensor: TensorBase) -> Node:
         storage = tensor.storage
         node = storage._node
     except AttributeError:  # a `try` costs nothing where nothing is raised
-        raise not_an_operand(tensor) from None
+        raise not_a_tensor(tensor) from None
     if node is None:
         node = storage._leaf()
     if tensor.leaf is not None:
@@ -105,13 +105,25 @@ def read(tensor: TensorBase) -> Node:
     return note(node, part) if part.turned else node
 
 
+def require_tensors(*values: Any) -> None:
+    """Raise TypeError if one of these is no tensor; None, an argument that was left out, may be among them.
+
+    For functions of several operands, whose recording takes long beside it. One that looks at a shape and records a
+    single op does without, by `misplaced`.
+    """
+    for value in values:
+        if not isinstance(value, TensorBase) and value is not None:
+            raise not_a_tensor(value)
+
+
 def misplaced(error: AttributeError, *tensors: Any, dtype: Any = None) -> Exception:
     """What to raise for an attribute that was missing: which of the tensors, or the dtype, is of another library.
 
     A function that looks at a shape before it reads its operand asks this in an `except`, which costs nothing where
     nothing is raised. If all are what they should be, the error is one of ours and stays.
     """
-    for tensor in tensors:
+    asked = getattr(error.obj, "__self__", error.obj)  # torch's `type` is a method, which has no `shape`
+    for tensor in (*tensors, asked) if is_foreign(asked) else tensors:
         if not isinstance(tensor, TensorBase):
             return not_a_tensor(tensor)
     return error if dtype is None or isinstance(dtype, DType) else not_a_dtype(dtype)

@@ -36,7 +36,7 @@ def kind_and_conversion(value: Any) -> str:
         return f"{copied}, which copies, or genesis.from_dlpack(x.detach()), which shares memory"
     if name == "numpy.ndarray":
         return f"{copied}, which copies, or genesis.from_numpy(x), which shares its memory"
-    return copied if isinstance(value, (list, tuple)) else name
+    return copied if isinstance(value, (list, tuple, bool, int, float)) else name
 
 
 def is_foreign(value: Any) -> bool:

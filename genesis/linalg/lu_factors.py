@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import misplaced
+from genesis.frontend.recording import misplaced, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.ops import lu as ops
 from genesis.ir.types import float32
@@ -77,6 +77,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
         LU_data: (*, m, n).
         LU_pivots: (*, min(m, n)), int32.
     """
+    require_tensors(LU_data, LU_pivots)
     try:
         m, n = LU_data.type.shape[-2:]
     except AttributeError as error:
@@ -115,6 +116,7 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     >>> genesis.linalg.lu_solve(*factors, genesis.tensor([[2.], [4.]])).tolist()
     [[1.0], [1.0]]
     """
+    require_tensors(B, LU, pivots)
     try:
         if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
             raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.recording import require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import DType
 from genesis.ops.diagonals import diagonal as _diagonal
@@ -22,6 +23,7 @@ __all__ = ["cross", "diagonal", "matmul", "matrix_norm", "norm", "vecdot", "vect
 def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None,
          out: Tensor | None = None) -> Tensor:
     """`vector_norm` over one dimension (or, without ord and dim, of all elements), `matrix_norm` over two."""
+    require_tensors(A)
     if isinstance(dim, (tuple, list)) and len(dim) == 1:
         dim = dim[0]
     if dim is None and ord is None:

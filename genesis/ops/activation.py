@@ -5,20 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import emit, misplaced, read, record, wrap
 from genesis.ir.errors import failure
+from genesis.ir.node import Op
 from genesis.ir.ops import activation, pointwise
+from genesis.ops.arithmetic import abs, div, sub
 from genesis.ops.common import axis_in, pointwise_op
 from genesis.ops.comparison import where
 from genesis.ops.inplace import write
 from genesis.ops.random import rand_like
 from genesis.ops.shape import narrow
+from genesis.ops.trigonometry import tanh
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
 __all__ = ["celu", "celu_", "hardshrink", "prelu", "relu", "relu_", "rrelu", "rrelu_", "selu", "selu_", "threshold",
            "threshold_"]
+
+
+def _recorded(op: Op, input: Tensor, attrs: tuple[Any, ...] = ()) -> Tensor:
+    """An activation of a tensor; TypeError for anything else, a number too."""
+    return wrap(emit(op, (read(input),), attrs))
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -40,13 +48,13 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """
     if approximate not in ("none", "tanh"):
         raise failure("gelu", f"approximate argument must be either none or tanh, not {approximate!r}")
-    result: Tensor = record(pointwise.gelu, (input,), (approximate,))
+    result: Tensor = _recorded(pointwise.gelu, input, (approximate,))
     return result
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x · sigmoid(x), also known as swish; floating point, any shape."""
-    return _written(input, record(pointwise.silu, (input,)), inplace)
+    return _written(input, _recorded(pointwise.silu, input), inplace)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
@@ -56,7 +64,7 @@ def logsigmoid(input: Tensor) -> Tensor:
     >>> logsigmoid(genesis.tensor([-1000.0])).item()
     -1000.0
     """
-    result: Tensor = record(activation.logsigmoid, (input,))
+    result: Tensor = _recorded(activation.logsigmoid, input)
     return result
 
 
@@ -67,17 +75,17 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     >>> leaky_relu(genesis.tensor([-2.0, 2.0]), 0.5).tolist()
     [-1.0, 2.0]
     """
-    return _written(input, record(activation.leaky_relu, (input,), (float(negative_slope),)), inplace)
+    return _written(input, _recorded(activation.leaky_relu, input, (float(negative_slope),)), inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else alpha · (exp(x) - 1) (Clevert et al. 2016); floating point, any shape."""
-    return _written(input, record(activation.elu, (input,), (float(alpha), 1.0, 1.0)), inplace)
+    return _written(input, _recorded(activation.elu, input, (float(alpha), 1.0, 1.0)), inplace)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """`elu` times a scale, with numbers that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
-    return _written(input, record(activation.elu, (input,), tuple(activation.SELU.values())), inplace)
+    return _written(input, _recorded(activation.elu, input, tuple(activation.SELU.values())), inplace)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -88,12 +96,12 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """
     if alpha == 0:
         raise failure("celu", "ZeroDivisionError: alpha cannot be 0 for CELU", [("input", input)])
-    return _written(input, record(activation.elu, (input,), (float(alpha), 1.0, 1.0 / alpha)), inplace)
+    return _written(input, _recorded(activation.elu, input, (float(alpha), 1.0, 1.0 / alpha)), inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · tanh(softplus(x)) (Misra 2019); floating point, any shape."""
-    return _written(input, record(activation.mish, (input,)), inplace)
+    return _written(input, _recorded(activation.mish, input), inplace)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -104,18 +112,18 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     [0.6931471824645996, 100.0]
     """
     input, = cast_for(activation.softplus, input)
-    result: Tensor = record(activation.softplus, (input,), (float(beta), float(threshold)))
+    result: Tensor = _recorded(activation.softplus, input, (float(beta), float(threshold)))
     return result
 
 
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|); floating point, any shape."""
-    return input / (input.abs() + 1)
+    return div(input, abs(input) + 1)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x); floating point, any shape."""
-    return input - input.tanh()
+    return sub(input, tanh(input))
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -127,18 +135,18 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     if lambd < 0:
         raise failure("softshrink", f"lambda must be greater or equal to 0, but found to be {lambd}.",
                       [("input", input)])
-    result: Tensor = record(activation.softshrink, (input,), (float(lambd),))
+    result: Tensor = _recorded(activation.softshrink, input, (float(lambd),))
     return result
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """clamp(x + 3, 0, 6) / 6 (Howard et al. 2019); floating point, any shape."""
-    return _written(input, record(activation.hardsigmoid, (input,)), inplace)
+    return _written(input, _recorded(activation.hardsigmoid, input), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · clamp(x + 3, 0, 6) / 6 (Howard et al. 2019); floating point, any shape."""
-    return _written(input, record(activation.hardswish, (input,)), inplace)
+    return _written(input, _recorded(activation.hardswish, input), inplace)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
@@ -151,7 +159,7 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
         raise failure("hardtanh", "min_val cannot be greater than max_val", [("input", input)], error=ValueError)
     try:
         if input.type.dtype.kind == "float":
-            return _written(input, record(activation.hardtanh, (input,), (float(min_val), float(max_val))), inplace)
+            return _written(input, _recorded(activation.hardtanh, input, (float(min_val), float(max_val))), inplace)
     except AttributeError as error:
         raise misplaced(error, input) from None
     if input.type.dtype.min is None or min_val < input.type.dtype.min:
@@ -175,7 +183,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         kind = float if input.type.dtype.kind == "float" else int
     except AttributeError as error:
         raise misplaced(error, input) from None
-    return _written(input, record(activation.threshold, (input,), (kind(threshold), kind(value))), inplace)
+    return _written(input, _recorded(activation.threshold, input, (kind(threshold), kind(value))), inplace)
 
 
 def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
@@ -217,7 +225,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| is over lambd, else 0; floating point, any shape."""
-    result: Tensor = record(activation.hardshrink, (input,), (float(lambd),))
+    result: Tensor = _recorded(activation.hardshrink, input, (float(lambd),))
     return result
 
 

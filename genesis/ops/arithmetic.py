@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import number
 from genesis.ir.numbers import as_number
@@ -174,6 +174,7 @@ def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """input + value · tensor1 · tensor2."""
+    require_tensors(input, tensor1, tensor2)
     nodes = operands("addcmul", (input, tensor1, tensor2))
     if isinstance(value, float) and nodes[0].type.dtype.kind != "float":
         raise failure("addcmul", "for integral input tensors, argument value must not be a floating point number.",
@@ -183,6 +184,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
     """input + value · tensor1 / tensor2; floating-point only."""
+    require_tensors(input, tensor1, tensor2)
     if result_type(tensor1, tensor2).kind != "float":
         raise failure("addcdiv", "Integer division with addcdiv is no longer supported",
                       [("tensor1", tensor1), ("tensor2", tensor2)], hint="input + value * (tensor1 / tensor2)")
@@ -196,6 +198,7 @@ def lerp(input: Tensor, end: Tensor, weight: Value, *, out: Tensor | None = None
     >>> genesis.lerp(genesis.tensor([0.0, 10.0]), genesis.tensor([1.0, 20.0]), 0.5)
     tensor([ 0.5000, 15.0000])
     """
+    require_tensors(input, end)
     for name, x in (("end", end), ("weight", weight)):
         if isinstance(x, TensorBase) and x.type.dtype is not input.type.dtype:
             raise failure("lerp", f"expected dtype {input.type.dtype!r} for `{name}` but got dtype {x.type.dtype!r}",

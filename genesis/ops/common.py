@@ -225,7 +225,8 @@ def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:
     try:
         index = operator.index(dim)
     except TypeError:
-        raise failure(op, f"a dimension must be an int, not {dim!r}", error=TypeError) from None
+        raise not_a_tensor(dim) if is_foreign(dim) else failure(
+            op, f"a dimension must be an int, not {dim!r}", error=TypeError) from None
     if not -limit <= index < limit:
         raise failure(op, "Dimension out of range (expected to be in range of "
                       f"[{-limit}, {limit - 1}], but got {index})", error=IndexError)

@@ -133,7 +133,11 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     if input is None or other is None:
         from genesis.ops.searching import nonzero
         return into(out, nonzero(condition, as_tuple=True))
-    if condition.type.dtype is not bool_:
+    try:
+        fits = condition.type.dtype is bool_
+    except AttributeError as error:
+        raise misplaced(error, condition) from None
+    if not fits:
         raise failure("where", "expected condition to be a boolean tensor", [("condition", condition)],
                       hint="compare it: condition != 0")
     ready = alike((input, other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import TensorBase, misplaced, read
+from genesis.frontend.recording import TensorBase, misplaced, read, require_tensors
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
@@ -36,6 +36,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
     tensor([[ 1., -1.],
             [-1.,  1.]])
     """
+    require_tensors(input, fweights, aweights)
     try:
         ndim = input.type.ndim
     except AttributeError as error:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
-from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, wrap, wrap_laid_out
+from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, require_tensors, wrap, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
-from genesis.ir.types import Device, DType, cpu, dtype_of_numpy, not_a_dtype, promote_types, tensor_type
+from genesis.ir.types import DTYPES, Device, DType, cpu, dtype_of_numpy, not_a_dtype, promote_types, tensor_type
 from genesis.ops.common import number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.interop import from_numpy
@@ -39,7 +39,8 @@ def device_from(device: DeviceLike) -> Device:
         try:
             named = Device(str(device))  # a wrong name is one whether or not there is a GPU
         except RuntimeError as error:
-            raise failure("device", str(error)) from None
+            raise failure("device", str(error), hint=f"for the dtype of that name: genesis.{device}" if any(
+                str(device) == dtype.name for dtype in DTYPES) else "") from None
         if named.type != "cuda":
             return named
     if isinstance(device, Device) and device.type != "cuda":
@@ -289,6 +290,7 @@ def fill(input: Tensor, value: Any) -> Tensor:
     >>> genesis.fill(genesis.zeros(2), 7)
     tensor([7., 7.])
     """
+    require_tensors(input)
     return input.clone().fill_(value)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, misplaced, over, owned
+from genesis.frontend.recording import TensorBase, misplaced, over, owned, require_tensors
 from genesis.frontend.storage import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
@@ -123,6 +123,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             [1, 2, 3],
             [2, 3, 4]])
     """
+    require_tensors(input)
     shape, strides = shape_of((size,)), shape_of((stride,))
     try:
         start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
@@ -212,6 +213,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
 
 def _with(op: str, input: Tensor, src: Tensor, part: Any) -> Tensor:
     """A copy of the input whose part is the source."""
+    require_tensors(input, src)
     copy = input.clone()
     place = part(copy)
     if place.type.shape != src.type.shape:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, misplaced
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import float32
 from genesis.ops.common import axis_in, to_dtype
 from genesis.ops.shape import cat, narrow
@@ -62,6 +62,8 @@ def _along(x: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
     count = x.type.shape[axis]
     if count < edge_order + 1:
         raise failure("gradient", "expected each dimension size to be at least edge_order+1", [("input", x)])
+    if is_foreign(step) and step.shape:
+        raise not_a_tensor(step)
     if not isinstance(step, TensorBase):
         step = float(step) if not hasattr(step, "item") else step.item()
         gaps = x.new_full((count - 1,), step)

@@ -6,8 +6,8 @@ import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import TensorBase, misplaced
-from genesis.ir.errors import failure
+from genesis.frontend.recording import TensorBase, misplaced, require_tensors
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import int64
 from genesis.ops.comparison import where
 from genesis.ops.creation import tensor, zeros
@@ -49,6 +49,7 @@ def histogram(input: Tensor, bins: int | Tensor, *, range: Sequence[float] | Non
     >>> genesis.histogram(genesis.tensor([0.0, 1.0, 1.5, 2.0]), 2)
     Histogram(hist=tensor([1., 3.]), bin_edges=tensor([0., 1., 2.]))
     """
+    require_tensors(input, weight)
     rows = input.detach().reshape(-1, 1)
     found = histogramdd(rows, [bins], range=range, density=density,
                         weight=None if weight is None else weight.reshape(-1))
@@ -71,6 +72,7 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
     >>> genesis.histogramdd(genesis.tensor([[0.0, 0.0], [1.0, 1.0]]), [1, 2]).hist
     tensor([[1., 1.]])
     """
+    require_tensors(input, weight)
     try:
         if input.type.ndim < 2 or input.type.dtype.kind != "float":
             raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
@@ -112,12 +114,12 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
     return Histograms(hist, tuple(edges))
 
 
-
-
 def _edges(column: Tensor, how: Any, ends: Sequence[float] | None) -> Tensor:
     """The edges along one dimension."""
     if isinstance(how, TensorBase):
         return how  # type: ignore[return-value]
+    if is_foreign(how):
+        raise not_a_tensor(how)
     if how < 1:
         raise failure("histogram", f"bins must be > 0, but got {how}")
     if ends is None and not column.type.numel:

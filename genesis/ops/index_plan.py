@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend import view_geometry
 from genesis.frontend.recording import TensorBase, misplaced, read, wrap
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import here
@@ -316,6 +316,8 @@ def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
     try:
         index = operator.index(item)
     except TypeError:
+        if is_foreign(item):
+            raise not_a_tensor(item) from None
         raise failure("indexing", "only integers, slices (`:`), ellipsis (`...`), None and long or byte tensors are "
                       f"valid indices (got {type(item).__name__})", [("input", input)], error=IndexError) from None
     size = view.type.shape[axis]

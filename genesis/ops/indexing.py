@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, update, wrap
+from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, require_tensors, update, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
@@ -174,10 +174,10 @@ def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
     try:
-        axis = axis_in("gather", dim, max(input.type.ndim, 1))
+        axis, scalar = axis_in("gather", dim, input.type.ndim), 0 in (input.type.ndim, index.type.ndim)
     except AttributeError as error:
-        raise misplaced(error, input) from None
-    if not input.type.ndim or not index.type.ndim:
+        raise misplaced(error, input, index) from None
+    if scalar:
         rows, at = (reshape(x, 1) if not x.type.ndim else x for x in (input, index))
         return into(out, reshape(gather(rows, 0, at), index.type.shape))
     if not index.type.numel:
@@ -187,6 +187,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None)
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
+    require_tensors(input, index, src)
     try:
         axis = axis_in("scatter_add", dim, input.type.ndim)
     except AttributeError as error:
@@ -200,6 +201,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 
     With reduce="add" it is added to what is there, with "multiply" multiplied.
     """
+    require_tensors(input, index)
     given = src if value is None else value
     try:
         axis = axis_in("scatter", dim, input.type.ndim)
@@ -242,6 +244,7 @@ def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None =
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,
               out: Tensor | None = None) -> Tensor:
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
+    require_tensors(input, index, source)
     try:
         axis = axis_in("index_add", dim, max(input.type.ndim, 1))
     except AttributeError as error:
@@ -256,6 +259,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """The value where the mask is true, else the input."""
+    require_tensors(input, mask)
     from genesis.ops.comparison import where
     if isinstance(value, TensorBase) and value.type.ndim:
         raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import low_precision
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
 from genesis.ir.errors import NotAnOperand, failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
@@ -95,6 +95,7 @@ def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of two vectors' elements, as a matrix."""
+    require_tensors(input, vec2)
     return into(out, input.unsqueeze(1) * vec2.unsqueeze(0))
 
 

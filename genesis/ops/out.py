@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import DType, not_a_dtype
 from genesis.ops.common import cast
 
@@ -67,6 +67,8 @@ def into(out: Any, result: Any) -> Any:
 
 
 def _written(out: Any, result: Any) -> Any:
+    if is_foreign(out):
+        raise not_a_tensor(out)
     if not isinstance(out, TensorBase):
         raise failure("out", f"expected a tensor, not {type(out).__name__}", error=TypeError)
     named: list[tuple[str, Any]] = [("result", result), ("out", out)]

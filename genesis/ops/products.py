@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops.cross import cross as cross_op
 from genesis.ops.common import axis_in, broadcast_shapes, operands
@@ -60,6 +60,7 @@ def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def _scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta · input + alpha · product; with beta 0 the input is not looked at, not even its NaNs."""
+    require_tensors(input)
     kind = product.type.dtype.kind
     if kind == "bool":
         return (input & bool(beta)) | (product & bool(alpha))
@@ -262,6 +263,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
     >>> genesis.tensordot(genesis.ones(2, 3, 4), genesis.ones(4, 3, 5), dims=([1, 2], [1, 0])).shape
     genesis.Size([2, 5])
     """
+    require_tensors(a, b)
     if isinstance(dims, int):
         try:
             unfit = dims < 0 or dims > min(a.type.ndim, b.type.ndim)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.generator import Generator, draw_numbers
 from genesis.frontend.recording import TensorBase, emit, misplaced, wrap
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
@@ -129,6 +129,9 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     genesis.Size([3])
     """
     dtype, device = made_like(out, dtype, device)
+    for given in (mean, std):
+        if is_foreign(given):
+            raise not_a_tensor(given)
     if not isinstance(std, TensorBase) and std < 0:
         raise failure("normal", f"normal expects std >= 0.0, but found std {std}")
     tensors = [x for x in (mean, std) if isinstance(x, TensorBase)]

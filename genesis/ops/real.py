@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase, misplaced, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import bool_
 from genesis.ops.arithmetic import sign
@@ -24,6 +24,7 @@ __all__ = ["adjoint", "angle", "conj", "conj_physical", "imag", "isreal", "real"
 
 def real(input: Tensor) -> Tensor:
     """The input."""
+    require_tensors(input)
     return input
 
 
@@ -34,6 +35,7 @@ def imag(input: Tensor) -> Tensor:
 
 def conj(input: Tensor) -> Tensor:
     """The input."""
+    require_tensors(input)
     return input
 
 
@@ -44,11 +46,13 @@ def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def resolve_conj(input: Tensor) -> Tensor:
     """The input."""
+    require_tensors(input)
     return input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
     """The input."""
+    require_tensors(input)
     return input
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced, owned
+from genesis.frontend.recording import TensorBase, misplaced, owned, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
@@ -30,6 +30,7 @@ def ravel(input: Tensor) -> Tensor:
     >>> genesis.ravel(genesis.tensor([[1, 2], [3, 4]]))
     tensor([1, 2, 3, 4])
     """
+    require_tensors(input)
     return flatten(input.contiguous())
 
 
@@ -63,6 +64,7 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     >>> genesis.roll(genesis.arange(5), 2)
     tensor([3, 4, 0, 1, 2])
     """
+    require_tensors(input)
     if dims is None:
         if len(_listed(shifts)) != 1:
             raise failure("roll", f"{len(_listed(shifts))} shifts need as many dims", [("input", input)])
@@ -263,6 +265,7 @@ def _even_split(op: str, input: Tensor, how: Any, axis: int, ndim: int) -> tuple
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Every combination of one element of each vector, as rows."""
+    require_tensors(*tensors)
     if len(tensors) == 1:
         return tensors[0]
     return stack([flatten(x) for x in meshgrid(*tensors)], 1)

@@ -26,7 +26,10 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
         raise failure(op.name, "the dimension is missing", [("input", input)], hint="x.cumsum(dim=0)", error=TypeError)
     if autocast.dtypes is not None:
         (input,) = cast_for(op, input)
-    place = axis_in(op.name, dim, input.type.ndim)
+    try:
+        place = axis_in(op.name, dim, input.type.ndim)
+    except AttributeError as error:
+        raise misplaced(error, input) from None
     if dtype is None and input.type.dtype.kind != "float":
         dtype = int64
     node = read(input) if dtype is None else cast(read(input), dtype)

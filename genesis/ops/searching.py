@@ -11,8 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap, wrap_all, wrap_laid_out
-from genesis.ir.errors import failure
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap, wrap_all, wrap_laid_out
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
 from genesis.ir.ops import searching as s
@@ -47,6 +47,7 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
     >>> genesis.searchsorted(genesis.tensor([1, 3, 5]), genesis.tensor([3, 6]))
     tensor([1, 3])
     """
+    require_tensors(sorted_sequence, sorter)
     op = "searchsorted"
     if side not in (None, "left", "right"):
         raise failure(op, f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
@@ -150,6 +151,7 @@ def argwhere(input: Tensor) -> Tensor:
     >>> genesis.argwhere(genesis.tensor([0, 3, 0, 4])).tolist()
     [[1], [3]]
     """
+    require_tensors(input)
     return nonzero(input)
 
 
@@ -164,12 +166,10 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     tensor([1, 3])
     """
     from genesis.ops.shape import broadcast_tensors
-    try:
-        if mask.type.dtype is not bool_:
-            raise failure("masked_select", f"expected BoolTensor for mask, got {mask.type.dtype!r}", [("mask", mask)],
-                          hint="mask.bool()")
-    except AttributeError as error:
-        raise misplaced(error, mask) from None
+    require_tensors(input, mask)
+    if mask.type.dtype is not bool_:
+        raise failure("masked_select", f"expected BoolTensor for mask, got {mask.type.dtype!r}", [("mask", mask)],
+                      hint="mask.bool()")
     device_of("masked_select", (input, mask))
     values, chosen = broadcast_tensors(input, mask)
     return into(out, compressed(values.reshape(-1), chosen.reshape(-1)))
@@ -198,6 +198,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     >>> genesis.repeat_interleave(genesis.tensor([1, 2]), genesis.tensor([2, 1]))
     tensor([1, 1, 2])
     """
+    require_tensors(input)
     op = "repeat_interleave"
     if repeats is None:
         return _places(input, output_size)
@@ -216,6 +217,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
         from genesis.ops.indexing import index_select
         return index_select(line, axis, _places(repeats, output_size))  # type: ignore[arg-type]
     from genesis.ops.shape import apart
+    if is_foreign(repeats):
+        raise not_a_tensor(repeats)
     times = operator.index(repeats)
     if times < 0:
         raise failure(op, "repeats can not be negative", [("input", input)])

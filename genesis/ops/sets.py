@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, float32, float64, int64
@@ -48,6 +48,7 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
     >>> genesis.unique(genesis.tensor([3, 1, 3]), return_counts=True)
     (tensor([1, 3]), tensor([1, 2]))
     """
+    require_tensors(input)
     if dim is not None:
         return _unique_slices(input, axis_in("unique", dim, input.type.ndim), return_inverse, return_counts)
     values, order = sort(input.detach().reshape(-1), 0)
@@ -64,6 +65,7 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
     >>> genesis.unique_consecutive(genesis.tensor([1, 1, 2, 1]))
     tensor([1, 2, 1])
     """
+    require_tensors(input)
     axis = 0 if dim is None else axis_in("unique_consecutive", dim, input.type.ndim)
     line = input.detach().reshape(-1) if dim is None or not input.type.ndim else input.detach()
     _check_slices("unique_consecutive", line, axis)
@@ -202,6 +204,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     >>> genesis.bincount(genesis.tensor([1, 3, 1]))
     tensor([0, 2, 0, 1])
     """
+    require_tensors(input, weights)
     minlength = operator.index(minlength)
     if minlength < 0:
         raise failure("bincount", "minlength should be >= 0")

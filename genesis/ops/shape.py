@@ -17,6 +17,7 @@ from genesis.frontend.recording import (
     over,
     owned,
     read,
+    require_tensors,
     update,
     wrap,
     wrap_laid_out,
@@ -25,6 +26,7 @@ from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import make, number
 from genesis.ir.ops import movement as m
 from genesis.ir.ops.triangle import triangle
+from genesis.ir.types import DType, not_a_dtype
 from genesis.ops.common import Axis, axes_in, axis_in, broadcast_shapes, cast, result_type, shape_of
 from genesis.ops.formats import ORDERS, MemoryFormat, contiguous_format, strides_like
 from genesis.ops.out import into
@@ -80,7 +82,9 @@ def padded(input: Any, axis: int, before: int, after: int) -> Any:
 
 
 def view(input: Tensor, *shape: Any) -> Tensor:
-    """The same memory in another shape, or in another dtype of the same size; RuntimeError where only a copy can be.
+    """The same memory in another shape; RuntimeError where only a copy can be.
+
+    Memory has one dtype: torch's `view(dtype)` is not there.
 
     >>> import genesis
     >>> genesis.arange(6).view(2, -1)
@@ -91,11 +95,26 @@ def view(input: Tensor, *shape: Any) -> Tensor:
         kind, part = input.type, input.part
     except AttributeError as error:
         raise misplaced(error, input) from None
-    found = view_geometry.reshaped(kind, part, view_geometry.filled("view", kind, shape_of(shape)))
+    try:
+        new = shape_of(shape)
+    except TypeError:
+        raise _not_a_shape(input, shape) from None
+    found = view_geometry.reshaped(kind, part, view_geometry.filled("view", kind, new))
     if found is None:
         raise failure("view", "view size is not compatible with input tensor's size and stride", [("input", input)],
                       hint="use reshape(), which copies")
     return shown(input, found)
+
+
+def _not_a_shape(input: Tensor, given: tuple[Any, ...]) -> Exception:
+    """The error for sizes that are no integers: a dtype, perhaps."""
+    if len(given) == 1 and isinstance(given[0], DType):
+        return failure("view", f"the tensor's memory is of {input.type.dtype!r} and is not shown as {given[0]!r}",
+                       [("input", input)], hint="to(dtype) converts the values", error=TypeError)
+    if len(given) == 1 and type(given[0]).__name__ == "dtype":  # torch's or numpy's
+        return not_a_dtype(given[0])
+    return failure("view", f"sizes must be integers, got {', '.join(map(repr, given))}", [("input", input)],
+                   error=TypeError)
 
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
@@ -114,11 +133,13 @@ def shaped(input: Any, new: tuple[int, ...]) -> Any:
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in other's shape."""
+    require_tensors(other)
     return view(input, other.type.shape)
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` in other's shape."""
+    require_tensors(other)
     return reshape(input, other.type.shape)
 
 
@@ -194,6 +215,7 @@ def expand(input: Tensor, *sizes: Any) -> Tensor:
 
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to other's shape."""
+    require_tensors(other)
     return expand(input, other.type.shape)
 
 

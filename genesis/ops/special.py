@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, read, wrap
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import pointwise as p
@@ -87,6 +87,7 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
 
     Source: Muirhead, Aspects of Multivariate Statistical Theory (1982), theorem 2.1.12.
     """
+    require_tensors(input)
     if p < 1:
         raise failure("mvlgamma", f"p has to be greater than or equal to 1, not {p}", [("input", input)])
     halves = arange(p, dtype=result_type(input, 0.5), device=input.type.device) * -0.5

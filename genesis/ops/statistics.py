@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase, misplaced, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import bool_
@@ -139,6 +139,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, d
 
 def _areas(name: str, y: Tensor, x: Tensor | None, dx: float, axis: int) -> Any:
     """The area of each trapezoid: half the sum of neighbours, times their distance."""
+    require_tensors(y, x)
     size = y.type.shape[axis]
     if y.type.dtype is bool_:
         raise failure(name, "received a bool input for x or y, but bool is not supported", [("y", y)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, owned, read, wrap
+from genesis.frontend.recording import TensorBase, emit, misplaced, owned, read, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops.scatter_reduce import REDUCTIONS
@@ -43,6 +43,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
     tensor([[1, 3],
             [2, 5]])
     """
+    require_tensors(input, indices)
     if dim is None:
         return into(out, gather(reshape(input, -1), 0, reshape(indices, -1)))
     axis = axis_in("take_along_dim", dim, input.type.ndim)
@@ -87,6 +88,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: T
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy with `value` (a number, or a tensor of no dimension) at these positions along `dim`."""
+    require_tensors(input, index)
     from genesis.ops.comparison import where
     from genesis.ops.creation import ones, zeros
     if isinstance(value, TensorBase) and value.type.ndim:
@@ -106,6 +108,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
     """A copy with `input[indices] = values`; with `accumulate` equal indices add up."""
+    require_tensors(input)
     copy = input.clone()
     key = tuple(slice(None) if i is None else i for i in indices)
     if accumulate:
@@ -147,6 +150,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True,
                  out: Tensor | None = None) -> Tensor:
     """`scatter_reduce` of whole positions along `dim`; reduce is "prod", "mean", "amax" or "amin"."""
+    require_tensors(input, index, source)
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
                       [("input", input)])
@@ -169,6 +173,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     >>> genesis.masked_scatter(genesis.zeros(3), genesis.tensor([True, False, True]), genesis.tensor([7., 8.]))
     tensor([7., 0., 8.])
     """
+    require_tensors(input, mask, source)
     try:
         if mask.type.dtype is not bool_:
             raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])

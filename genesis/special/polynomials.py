@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
+from genesis.ir.errors import is_foreign, not_a_tensor
 from genesis.ops.comparison import where
 from genesis.ops.out import into
 from genesis.special.upcast import Operand, in_float64
@@ -30,6 +31,9 @@ def _polynomial(input: Operand, degree: Operand, first: tuple[float, float], rul
 
     A degree that is a tensor is looked at: its largest element says how far to go.
     """
+    for given in (input, degree):
+        if is_foreign(given):
+            raise not_a_tensor(given)
     x = input.detach() if isinstance(input, Tensor) else input
     degrees: Any = degree.detach() if isinstance(degree, Tensor) else degree
     most = int(degrees.max().item()) if isinstance(degrees, Tensor) and degrees.type.numel else degrees

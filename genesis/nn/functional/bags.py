@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import misplaced, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing
@@ -64,6 +64,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
 
 def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, by_frequency: bool, sparse: bool,
            factors: Tensor | None) -> None:
+    require_tensors(input, weight, offsets, factors)
     op, named = "embedding_bag", [("input", input), ("weight", weight)]
     if factors is not None and factors.type.shape != input.type.shape:
         raise failure(op, "If per_sample_weights is not None, then it must have the same shape as the input",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import misplaced, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import channel_norm as ir
@@ -143,6 +143,7 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 def _check_channels(op: str, input: Tensor, **parameters: Tensor | None) -> None:
+    require_tensors(input, *parameters.values())
     try:
         if input.type.ndim < 2:
             raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",

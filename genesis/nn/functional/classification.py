@@ -6,7 +6,7 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import misplaced, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
@@ -89,6 +89,7 @@ def _class_axis(x: Tensor) -> int:
 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
+    require_tensors(input, target)
     try:
         shape, axis = input.type.shape, _class_axis(input)
     except AttributeError as error:
@@ -133,6 +134,7 @@ def _mean(losses: Tensor, factors: Tensor) -> Tensor:
 def _by_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str,
                       label_smoothing: float) -> Tensor:
     """-Σ over the classes of weight·target·log softmax; the mean is over rows."""
+    require_tensors(input, target)
     if input.type.shape != target.type.shape or not input.type.shape:
         raise failure("cross_entropy", "probabilities must have the input's shape",
                       [("input", input), ("target", target)],
@@ -153,5 +155,6 @@ def _by_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, redu
 
 
 def _check_weight(weight: Tensor, rows: Tensor) -> None:
+    require_tensors(weight)
     if weight.type.shape != rows.type.shape[-1:]:
         raise failure("cross_entropy", "weight must hold one factor a class", [("weight", weight), ("input", rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import record
+from genesis.frontend.recording import record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import convolution as ir
@@ -99,6 +99,7 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Tensor | None = None, 
 
 def _operands(op: str, n: int, input: Tensor, weight: Tensor, bias: Tensor | None,
               groups: int) -> tuple[Tensor, bool, Tensor, Tensor | None]:
+    require_tensors(input, weight, bias)
     input, weight, bias = cast_for(ir.convolution, input, weight, bias)
     input, alone = batched(op, input, n)
     named = [("input", input), ("weight", weight)]

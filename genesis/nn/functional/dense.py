@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import emit, misplaced, read, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import contraction
@@ -29,8 +29,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     input, weight, bias = cast_for(contraction.linear, input, weight, bias)
     operands = (input, weight) if bias is None else (input, weight, bias)
-    result: Tensor = record(contraction.linear, operands)
-    return result
+    return wrap(emit(contraction.linear, tuple([read(x) for x in operands])))
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -52,6 +51,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     >>> bilinear(genesis.tensor([[2.0]]), genesis.tensor([[3.0]]), genesis.ones(1, 1, 1)).tolist()
     [[6.0]]
     """
+    require_tensors(input1, input2, weight, bias)
     input1, input2, weight, bias = cast_for(contraction.linear, input1, input2, weight, bias)
     named = [("input1", input1), ("input2", input2), ("weight", weight)]
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from genesis.frontend.autocast_policy import in_float32
-from genesis.frontend.recording import misplaced
+from genesis.frontend.recording import misplaced, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -30,6 +30,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps
     >>> normalize(genesis.tensor([[3.0, 4.0]])).tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
+    require_tensors(input)
     return into(out, input / input.norm(p, dim, keepdim=True).clamp(min=eps))
 
 
@@ -80,6 +81,7 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     Raises:
         RuntimeError: shapes do not fit.
     """
+    require_tensors(input1, input2, target)
     op = "cosine_embedding_loss"
     check_reduction(op, reduction)
     named = [("input1", input1), ("input2", input2), ("target", target)]

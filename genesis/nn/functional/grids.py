@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import misplaced
+from genesis.frontend.recording import misplaced, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -86,6 +86,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     >>> grid_sample(genesis.tensor([[[[0.0, 4.0]]]]), genesis.zeros(1, 1, 1, 2)).item()
     2.0
     """
+    require_tensors(input, grid)
     try:
         op, n = "grid_sample", input.type.ndim - 2
     except AttributeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.autocast_policy import cast_for, in_float32
-from genesis.frontend.recording import emit, misplaced, record, wrap
+from genesis.frontend.recording import emit, misplaced, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -180,6 +180,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target · input)) with targets 1 and -1; arguments as of `mse_loss`."""
+    require_tensors(input, target)
     check_reduction("soft_margin_loss", reduction)
     return reduced(-logsigmoid(input * target), reduction)
 
@@ -217,6 +218,7 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool = True, full
         eps: keeps log(input) finite.
         reduction: "mean", "sum", or "none" for a loss an element.
     """
+    require_tensors(input, target)
     check_reduction("poisson_nll_loss", reduction)
     input, target = in_float32(input, target)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
@@ -245,10 +247,8 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
     if isinstance(var, (int, float)) and var < 0:
         raise failure("gaussian_nll_loss", "var has negative entry/entries", error=ValueError)
     variance = full_like(input, var) if isinstance(var, (int, float)) else var
-    try:
-        shape = input.type.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    require_tensors(input, target, variance)
+    shape = input.type.shape
     if variance.type.shape != shape:
         if variance.type.shape == shape[:-1]:
             variance = variance.unsqueeze(-1)

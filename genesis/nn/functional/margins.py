@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import in_float32
-from genesis.frontend.recording import misplaced
+from genesis.frontend.recording import misplaced, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -27,6 +27,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         RuntimeError: shapes do not fit.
         ValueError: p is neither 1 nor 2.
     """
+    require_tensors(input, target, weight)
     op = "multi_margin_loss"
     check_reduction(op, reduction)
     if p not in (1, 2):
@@ -92,6 +93,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
         weight: (classes), a factor for each.
         reduction: "mean", "sum", or "none" for a loss a row.
     """
+    require_tensors(input, target, weight)
     check_reduction("multilabel_soft_margin_loss", reduction)
     losses = -(target * logsigmoid(input) + (1 - target) * logsigmoid(-input))
     return reduced((losses if weight is None else losses * weight).mean(dim=-1), reduction)

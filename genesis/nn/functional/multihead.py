@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from genesis.frontend.recording import misplaced
+from genesis.frontend.recording import misplaced, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.attention import scaled_dot_product_attention
@@ -53,6 +53,7 @@ def multi_head_attention_forward(
         RuntimeError: shapes do not fit.
         AssertionError: sizes that torch asserts.
     """
+    require_tensors(query, key, value, bias_k, bias_v)
     try:
         alone = query.type.ndim == 2
     except AttributeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from genesis.frontend.recording import misplaced, owned, record
+from genesis.frontend.recording import misplaced, owned, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import avg_pool as mean_ir
@@ -316,6 +316,7 @@ def _adaptive_mean(op: str, n: int, input: Tensor, output_size: Sizes) -> Tensor
 
 def _unpooled(op: str, n: int, input: Tensor, indices: Tensor, kernel_size: Ints, stride: Ints | None, padding: Ints,
               output_size: Any) -> Tensor:
+    require_tensors(input, indices)
     x, alone = batched(op, input, n)
     if indices.type.shape != input.type.shape or indices.type.dtype is not int64:
         raise failure(op, "Expected shape of indices to be same as that of the input tensor, and int64",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import misplaced, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Op
@@ -43,6 +43,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
 
 def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """softmax(-x) along one dimension; arguments and errors are those of `softmax`."""
+    require_tensors(input)
     return softmax(-input, dim, dtype)
 
 
@@ -68,6 +69,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 
 
 def _along(op: Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
+    require_tensors(x)
     try:
         if dim is None:  # as torch chose it before there was the argument
             dim = 0 if x.type.ndim in (0, 1, 3) else 1
