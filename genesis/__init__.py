@@ -117,6 +117,7 @@ from genesis.nn.functional import (  # torch has these both here and there
 if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them
     from genesis import (
         array_api as array_api,
+        compiler as compiler,
         cuda as cuda,
         func as func,
         linalg as linalg,

@@ -6,7 +6,9 @@ so that a replay can do it again. None of them does anything here when no captur
 
 from __future__ import annotations
 
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +22,6 @@ class Session:
     """The effects of one captured call.
 
     Attributes:
-        writes: storages whose content was replaced, in order, and how often.
         numbers: (nodes, again): numbers that a replay asks for anew.
         grads: tensors whose `.grad` was set, with what it was before.
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
@@ -29,10 +30,12 @@ class Session:
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
         refusal: why the call cannot be replayed, or None.
         thread: the thread that runs it; what others do is none of its effects.
+        last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
+        repeating: an action runs that a replay runs again (`repeated`).
     """
 
     def __init__(self) -> None:
-        self.writes: dict[Any, int] = {}
+        self._writes: dict[weakref.ref[Any], int] = {}
         self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
         self.grads: dict[int, tuple[Any, Any]] = {}
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
@@ -41,6 +44,20 @@ class Session:
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
         self.thread = threading.get_ident()
+        self.last_values: Callable[[Any, str], Any] | None = None
+        self.repeating = False
+
+    @property
+    def writes(self) -> dict[Any, int]:
+        """Storages whose content was replaced, in order, and how often.
+
+        One that the call made and let go of is not among them: nobody can see what was written to it.
+        """
+        return {storage: count for found, count in self._writes.items() if (storage := found()) is not None}
+
+    def note_write(self, reference: weakref.ref[Any]) -> None:
+        """The content of the storage that this refers to was replaced."""
+        self._writes[reference] = self._writes.get(reference, 0) + 1
 
     def note_grad_read(self, tensor: Any) -> None:
         """`.grad` was looked at; a replay needs the same answer unless the call itself set it before."""
@@ -50,6 +67,10 @@ class Session:
     def note_grad_written(self, tensor: Any) -> None:
         """`.grad` is about to be set."""
         self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def extent(self) -> tuple[Any, ...]:
+        """A value that changes with every effect on tensors."""
+        return sum(self._writes.values()), len(self.numbers), len(self.grads), self.ended
 
     def refuse(self, reason: str) -> None:
         """The call does something that a replay could not do again."""
@@ -74,6 +95,14 @@ def active() -> Session | None:
     """The session of the capture that runs in this thread, or None."""
     found = state.session
     return found if found is None or found.thread == threading.get_ident() else None
+
+
+def stand_in(tensor: Any, method: str) -> Any:
+    """What stands for a value that the captured function reads last, None if it is read now."""
+    running = active()
+    if running is None or running.last_values is None or running.refusal is not None:
+        return None
+    return running.last_values(tensor, method)
 
 
 def enter(session: Session | None) -> Session | None:
@@ -105,3 +134,39 @@ def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:
         nodes.append(unique(leaves.number, (), model.attrs, model.type))
     session.numbers.append((nodes, again))
     return nodes
+
+
+def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
+    """Do something in Python that every replay does again, in order with the numbers that replays ask for.
+
+    What runs inside is no part of the captured function: it may change from call to call, and must not compute.
+    `undo` takes the last one back, of a step that did not run after all.
+    """
+    session = active()
+    if session is None or session.repeating:
+        action()
+        return
+    before, traced = session.extent(), sys.getprofile()
+    session.repeating = True
+    sys.setprofile(None)
+    try:
+        action()
+    finally:
+        sys.setprofile(traced)
+        session.repeating = False
+    if session.extent() != before:
+        session.refuse("it computes in what a replay runs again")
+    session.numbers.append(((), _Again(action, undo)))
+
+
+class _Again:
+    """An action of Python, as a source of no numbers."""
+
+    __slots__ = ("_action", "undo")
+
+    def __init__(self, action: Callable[[], Any], undo: Callable[[], Any]):
+        self._action, self.undo = action, undo
+
+    def __call__(self) -> Sequence[Any]:
+        self._action()
+        return ()

@@ -200,7 +200,7 @@ class Storage:
             outside.through = None
         self.error = None
         if state.session is not None and (running := session.active()) is not None:
-            running.writes[self] = running.writes.get(self, 0) + 1
+            running.note_write(self._reference)
         if (outside is not None and self.exported) or (state.volatile and node.op is not control.item):
             if later is None:
                 compute_now(self)

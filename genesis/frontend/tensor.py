@@ -239,10 +239,14 @@ class Tensor(_Methods, metaclass=WatchedClass):
         if self.type.numel != 1:
             raise failure("item", f"a tensor with {self.type.numel} elements cannot be converted to a number",
                           [("tensor", self)], hint="use tolist(), or index one element")
+        if state.session is not None and (later := session.stand_in(self, "item")) is not None:
+            return later
         return host_copy(self).item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers, for which the tensor is computed."""
+        if state.session is not None and (later := session.stand_in(self, "tolist")) is not None:
+            return later
         return host_copy(self).tolist()
 
     def __bool__(self) -> Any:
@@ -255,6 +259,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return int(self.item())
 
     def __float__(self) -> Any:
+        if state.session is not None and self.type.numel == 1 and (
+                later := session.stand_in(self, "__float__")) is not None:
+            return later
         return float(self.item())
 
     def __index__(self) -> Any:

@@ -8,6 +8,7 @@ module's attributes, which memory a tensor looks at) is looked at only when an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter, call, getitem, is_, itemgetter
@@ -18,12 +19,42 @@ from genesis.nn.modules.tree import epoch
 from genesis.tracing.snapshot import MISSING, SIMPLE, tensor_identity
 
 _contents = attrgetter("cell_contents")
+ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
+"""The value of a slot, which others check."""
+APPENDED: Any = type("Appended", (), {"__repr__": lambda self: "appended"})()
+"""The key of the place behind the end of a list."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A place whose value is not what it was.
+
+    Attributes:
+        owner: the dictionary, list, cell or object with slots that the place is in.
+        key: which place of it: a key, an index, an attribute's name, APPENDED, or None for a cell.
+        name: the name that a program knows it by.
+        before: the value that it had, a tuple of appended items being none; MISSING for none.
+        now: the value that it has, the items for APPENDED; MISSING for none.
+        slowly: it is looked at only after an epoch has passed.
+    """
+
+    owner: Any
+    key: Any
+    name: str
+    before: Any
+    now: Any
+    slowly: bool = False
 
 
 class Checks:
-    """Conditions on places that can be looked up again. Fill it, then `finish`."""
+    """Conditions on places that can be looked up again. Fill it, then `finish`.
 
-    def __init__(self) -> None:
+    Args:
+        slots: places that are checked elsewhere, since the call writes to them (`genesis.tracing.slots`).
+    """
+
+    def __init__(self, slots: frozenset[tuple[int, Any]] = frozenset()) -> None:
+        self._slots = slots
         self._places: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
         self._attributes: list[tuple[Any, dict[str, Any]]] = []
         self._absent: list[tuple[Any, frozenset[str]]] = []
@@ -44,24 +75,35 @@ class Checks:
 
     def entries(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that these keys have these values."""
+        if self._slots:
+            values = self._without(space, values)
         if values:
             self._places.setdefault(id(space), (space, {}))[1].update(values)
 
     def absent(self, space: Mapping[str, Any], names: Iterable[str], slowly: bool = False) -> None:
         """Check that none of these keys is there; `slowly` for a module's attributes."""
         if names:
-            (self._slowly_absent if slowly else self._absent).append((space.keys(), frozenset(names)))
+            left = frozenset(names) if not self._slots else frozenset(self._without(space, dict.fromkeys(names)))
+            (self._slowly_absent if slowly else self._absent).append((space, left))
+
+    def _without(self, owner: Any, values: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The values without those whose places are slots."""
+        return {name: value for name, value in values.items() if (id(owner), name) not in self._slots}
 
     def attributes(self, value: Any, values: dict[str, Any]) -> None:
         """Check that these attributes have these values, or no value for MISSING."""
         for name in [name for name, x in values.items() if x is MISSING]:
             del values[name]
             self._more.append(partial(_lacks, value, name))
+        if self._slots:
+            values = self._without(value, values)
         if values:
             self._attributes.append((value, values))
 
     def cell(self, cell: Any, value: Any, name: str) -> None:
         """Check that a closure variable has this value, or none for MISSING."""
+        if (id(cell), None) in self._slots:
+            return
         if value is MISSING:
             self._more.append(lambda: _is_empty(cell))
             return
@@ -69,13 +111,27 @@ class Checks:
 
     def container(self, value: Any, copy: Any, name: str = "") -> None:
         """Check that a list or dictionary has these items in this order, or a set these elements."""
-        if isinstance(value, dict):
+        if (id(value), APPENDED) in self._slots:  # nobody reads what is in a list that is only appended to
+            return
+        if self._slots and (left := self._slots_in(value, copy)) is not None:
+            self._more.append(left)
+        elif isinstance(value, dict):
             self._containers.append((value, tuple(copy), name))
             self._containers.append((value.values(), tuple(copy.values()), name))
         elif isinstance(value, (set, frozenset)):
             self._sets.append((value, frozenset(copy)))
         elif isinstance(value, list):
             self._containers.append((value, copy, name))
+
+    def _slots_in(self, value: Any, copy: Any) -> Callable[[], bool] | None:
+        """A check of what is no slot in a container that has some; None for one without."""
+        if isinstance(value, dict):
+            keys = [key for key in {**copy, **value} if (id(value), key) in self._slots]
+            return partial(_same_others, value, dict(copy), frozenset(keys)) if keys else None
+        if isinstance(value, list):
+            items = [at for at in range(len(copy)) if (id(value), at) in self._slots]
+            return partial(_same_items, value, copy, frozenset(items)) if items else None
+        return None
 
     def length(self, value: Any, length: int) -> None:
         """Check that the collection has so many entries: otherwise a class has got or lost a name."""
@@ -91,11 +147,11 @@ class Checks:
 
     def slowly(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that a module's attributes have these values."""
-        self._slow.append((space, values, False))
+        self._slow.append((space, self._without(space, values), False))
 
     def slowly_all(self, space: Mapping[str, Any], values: dict[str, Any]) -> None:
         """Check that a module's registry has these entries and no others."""
-        self._slow.append((space, values, True))
+        self._slow.append((space, {k: ANY if (id(space), k) in self._slots else v for k, v in values.items()}, True))
 
     def optimizer(self, optimizer: Any, copy: dict[str, Any], world: Any) -> None:
         """Check that groups have the same parameters and flags, and parameters that were at one step still are."""
@@ -129,7 +185,7 @@ class Checks:
         self._expected = (*(kind for _, kind in self._kinds), *(value for _, _, value in (*entries, *attributes)),
                           *(value for _, value, _ in self._cells),
                           *(item for _, items, _ in self._containers for item in items))
-        self._disjoint = [keys.isdisjoint for keys, _ in self._absent]
+        self._disjoint = [space.keys().isdisjoint for space, _ in self._absent]
         self._absent_names = [names for _, names in self._absent]
 
     def _now(self) -> Iterator[Any]:
@@ -161,7 +217,7 @@ class Checks:
                 return False
             if not all(type(value) is kind for value, kind in self._slow_kinds):
                 return False
-            if not all(keys.isdisjoint(names) for keys, names in self._slowly_absent):
+            if not all(space.keys().isdisjoint(names) for space, names in self._slowly_absent):
                 return False
             self._module_epoch = at
         if self._tensor_epoch != state.rebound:
@@ -176,25 +232,39 @@ class Checks:
 
     def difference(self) -> str | None:
         """The name of something that is not as it was; None when that is not known."""
+        return next((each.name for each in self.differences()), None)
+
+    def differences(self) -> Iterator[Difference]:
+        """What is not as it was, as far as that is known place by place."""
         for space, values in self._places.values():
-            for name, value in values.items():
-                if not same(space.get(name, MISSING), value):
-                    return name
+            yield from _entries_differ(space, values)
         for space, values, _ in self._slow:
-            for name, value in values.items():
-                if not same(space.get(name, MISSING), value):
-                    return name
+            yield from _entries_differ(space, {k: v for k, v in values.items() if v is not ANY}, slowly=True)
         for cell, value, name in self._cells:
-            if not same(cell.cell_contents, value):
-                return name
+            now = contents_of(cell)
+            if not same(now, value):
+                yield Difference(cell, None, name, value, now)
+        for owner, named in self._attributes:
+            for name, value in named.items():
+                if not same(now := getattr(owner, name, MISSING), value):
+                    yield Difference(owner, name, name, value, now)
         for container, items, name in self._containers:
-            if len(container) != len(items) or not all(map(same, container, items)):
-                return name
-        for keys, names in (*self._absent, *self._slowly_absent):
-            for name in sorted(names):
-                if name in keys:
-                    return name
-        return None
+            if isinstance(container, list):
+                yield from _items_differ(container, items, name)
+            elif isinstance(container, dict):  # an element's name is that of the container
+                before = dict(zip(items, self._values_of(container), strict=True))
+                for key in {**before, **container}:
+                    if not same(container.get(key, MISSING), before.get(key, MISSING)):
+                        yield Difference(container, key, name, before.get(key, MISSING), container.get(key, MISSING))
+        for absent in (self._absent, self._slowly_absent):
+            for space, names in absent:
+                for name in sorted(names.intersection(space)):
+                    yield Difference(space, name, name, MISSING, space[name], absent is self._slowly_absent)
+
+    def _values_of(self, container: dict[Any, Any]) -> tuple:
+        """The values that a dictionary had: they follow its keys."""
+        at = next(at for at, (each, _, _) in enumerate(self._containers) if each is container)
+        return self._containers[at + 1][1]
 
     def _equal(self) -> bool:
         now = list(self._now())
@@ -212,6 +282,39 @@ def _is_empty(cell: Any) -> bool:
         return True
 
 
+def contents_of(cell: Any) -> Any:
+    """What is in a cell, MISSING for nothing."""
+    return MISSING if _is_empty(cell) else cell.cell_contents
+
+
+def _entries_differ(space: Mapping[Any, Any], values: dict[Any, Any], slowly: bool = False) -> Iterator[Difference]:
+    for name, value in values.items():
+        if not same(now := space.get(name, MISSING), value):
+            yield Difference(space, name, name, value, now, slowly)
+
+
+def _items_differ(container: list[Any], items: tuple, name: str) -> Iterator[Difference]:
+    if len(container) > len(items) and all(map(same, container, items)):
+        yield Difference(container, APPENDED, name, (), tuple(container[len(items):]))
+    elif len(container) != len(items):
+        yield Difference(container, ANY, name, items, tuple(container))
+    else:
+        for at, (now, before) in enumerate(zip(container, items, strict=True)):
+            if not same(now, before):
+                yield Difference(container, at, name, before, now)
+
+
+def _same_others(value: dict[Any, Any], copy: dict[Any, Any], keys: frozenset[Any]) -> bool:
+    """Whether a dictionary has the entries that it had, in their order, but for these keys."""
+    return ([key for key in value if key not in keys] == [key for key in copy if key not in keys]
+            and all(same(value[key], x) for key, x in copy.items() if key not in keys))
+
+
+def _same_items(value: list[Any], copy: tuple, items: frozenset[int]) -> bool:
+    return len(value) == len(copy) and all(at in items or same(x, y)
+                                           for at, (x, y) in enumerate(zip(value, copy, strict=True)))
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether both are the same object, or equal plain values of one type (0.0 and -0.0 are two values)."""
     return a is b or (type(a) is type(b) and (
@@ -222,7 +325,7 @@ def same(a: Any, b: Any) -> bool:
 def _same_entries(space: Mapping[str, Any], values: dict[str, Any], whole: bool) -> bool:
     if whole and (len(space) != len(values) or list(space) != list(values)):
         return False
-    return all(name in space and same(space[name], value) for name, value in values.items())
+    return all(name in space and (value is ANY or same(space[name], value)) for name, value in values.items())
 
 
 def _flags(group: dict[str, Any], options: dict[str, Any]) -> Callable[[], bool]:

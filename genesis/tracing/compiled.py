@@ -14,32 +14,33 @@ import functools
 import inspect
 import sys
 import threading
-from collections import Counter
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import is_
+from types import CodeType
 from typing import Any, TypeVar
 
 from genesis import engine
-from genesis.autograd import anomaly
-from genesis.config import config
 from genesis.frontend import patches, session
-from genesis.frontend.autocast_policy import state as autocast_state
-from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import Held
-from genesis.frontend.recording import FREED, TensorBase
 from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
-from genesis.frontend.storage import Layout
 from genesis.frontend.threads import unlocked_after_fork
+from genesis.ir.errors import failure
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
-from genesis.ops import creation
-from genesis.tracing.code_reads import place_of
+from genesis.tracing import stance
+from genesis.tracing.attempts import Attempts
+from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
 from genesis.tracing.guards import Guards
+from genesis.tracing.last_values import LastValues
+from genesis.tracing.options import check_options
 from genesis.tracing.replay import Replay, make_replay
 from genesis.tracing.results import Result
+from genesis.tracing.signature import signature
+from genesis.tracing.slots import Slots, find_slots, results_of
 from genesis.tracing.snapshot import (
     CompiledBase,
     Entered,
@@ -52,17 +53,15 @@ from genesis.tracing.snapshot import (
 from genesis.tracing.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_VARIANTS, _SIGNATURES = 8, 64
+_VARIANTS, _SIGNATURES = 64, 512
 """Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped."""
-_ATTEMPTS = 3
-"""Captures of a call that still changes what it reads, as one that fills a cache does, before giving up."""
-_MISSES = 24
-"""Captures in a row without a replay between them, before giving up."""
-_SHARED: Any = ("shared",)
-"""The key of the reason why calls are recorded whose arguments share memory."""
+_RECAPTURES = 256
+"""Recaptures that `explain` remembers."""
 _capturing = threading.RLock()
 """One capture at a time."""
 unlocked_after_fork(sys.modules[__name__], "_capturing")
+_made: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+"""All compiled functions, for `reset`."""
 
 
 class CompiledFunction(CompiledBase):
@@ -73,49 +72,81 @@ class CompiledFunction(CompiledBase):
         hits: how many calls were replayed.
     """
 
-    def __init__(self, function: Callable[..., Any]):
-        self.function = function
-        self._entries: dict[Any, list[_Kept]] = {}
-        self._recorded: dict[Any, str] = {}
-        self._attempts: Counter[Any] = Counter()
+    def __init__(self, function: Callable[..., Any], fullgraph: bool = False):
+        self.function, self.fullgraph = function, fullgraph
         self._lock = threading.RLock()
         unlocked_after_fork(self, "_lock")
-        self._misses = 0
-        self.hits = 0
+        self.reset()
         functools.update_wrapper(self, function)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
+        _made.add(self)
+
+    def reset(self) -> None:
+        """Forget all captures, and what was learned of the calls."""
+        self._entries: dict[Any, list[_Kept]] = {}
+        self._attempts = Attempts()
+        self._notes: dict[str, None] = {}
+        self._ran: dict[CodeType, dict[str, Any]] = {}
+        self._latest: CallShape | None = None
+        self._recaptures: deque[Recapture] = deque(maxlen=_RECAPTURES)
+        self.hits = self._calls = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.session is not None and session.active() is not None:  # inside another capture it is part of that one
             return self.function(*args, **kwargs)
         if session.rewriting.calls:  # the arguments are stand-ins, which have no values
             return self.function(*args, **kwargs)
+        if stance.unusual and stance.disabled():
+            return self.function(*args, **kwargs)
         try:
             key, tensors = signature(args, kwargs)
         except NotReplayable as refusal:
-            self._recorded[None] = self._located(str(refusal))
-            return self.function(*args, **kwargs)
-        if key in self._recorded:
-            return self.function(*args, **kwargs)
+            return self._plainly(str(refusal), args, kwargs)
         with self._lock:
             for entry in self._entries.get(key, ()):
-                if entry.shares(tensors):
-                    self._recorded[_SHARED] = self._located("an argument shares memory with a tensor that it knows")
-                    return self.function(*args, **kwargs)
-                if entry.replay.ready(tensors) and entry.guards.hold():
+                given: Any = tensors
+                if entry.slots is not None:
+                    given = entry.slots.read(tensors)
+                    if given is None or (entry.shares(given) and not entry.shares(tensors)):
+                        continue
+                if entry.shares(given):
+                    return self._plainly("an argument shares memory with a tensor that it knows", args, kwargs)
+                if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
-                    self._misses = 0
-                    return entry.replay.run(tensors)
-        if self._misses >= _MISSES:
-            self._recorded[None] = self._located("its arguments, or what it reads, differ from call to call")
-            return self.function(*args, **kwargs)
-        with _capturing, self._lock:
+                    result = entry.replay.run(given)
+                    return result if entry.slots is None else entry.slots.write(result)
+        if not self._wanted(key):
+            with stance.inside():
+                return self.function(*args, **kwargs)
+        with _capturing, self._lock, stance.inside():
             return self._capture(key, tensors, args, kwargs)
+
+    def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Call the function as it is, and note why."""
+        reason = self._located(reason)
+        if self.fullgraph:
+            raise self._unsupported(reason)
+        self._notes[reason] = None
+        with stance.inside():
+            return self.function(*args, **kwargs)
+
+    def _wanted(self, key: Any) -> bool:
+        """Whether a call that nothing is replayed for is captured."""
+        self._calls += 1
+        known = self._entries.get(key)
+        if not stance.captures(self.__name__, self._calls, bool(self._entries)):
+            return False
+        return self.fullgraph or self._attempts.wanted(
+            key, self.hits, lambda: known and known[0].slots and known[0].slots.state())
+
+    def _unsupported(self, reason: str) -> Exception:
+        return failure("compile", f"{self.__name__} cannot be captured as a whole: {reason}",
+                       hint="change that line, or leave out fullgraph=True, which records such calls one by one")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
         """A compiled function of its own, without captures; of a plain function, which copies share, the same one."""
         function = copy.deepcopy(self.function, memo)
-        return self if function is self.function else CompiledFunction(function)
+        return self if function is self.function else CompiledFunction(function, self.fullgraph)
 
     def __reduce__(self) -> Any:
         """Pickle the function by its name, as functions are, or as the compiled form of what the name finds."""
@@ -123,21 +154,30 @@ class CompiledFunction(CompiledBase):
         name: str = getattr(self, "__qualname__", self.__name__)
         for part in name.split("."):
             found = getattr(found, part, None)
-        return name if found is self else (CompiledFunction, (self.function,))
+        return name if found is self else (CompiledFunction, (self.function, self.fullgraph))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def explain(self) -> str:
-        """A text that says what is replayed, what is recorded at each call, and why."""
-        lines = [f"{self.__name__}: {sum(map(len, self._entries.values()))} captures, {self.hits} replays"]
-        lines += [f"  recorded at each call: {reason}" for reason in dict.fromkeys(self._recorded.values())]
-        return "\n".join(lines)
+    def explain(self) -> Explanation:
+        """A text that says what is replayed, what is captured again or recorded at each call, and why."""
+        kept = [entry for entries in self._entries.values() for entry in entries]
+        head = f"{self.__name__}: {len(kept)} captures, {self.hits} replays"
+        recorded = [self._located(x) for x in (*self._notes, *self._attempts.reasons())]
+        single = dict.fromkeys(x for entry in kept if entry.slots is not None for x in entry.slots.reasons)
+        return Explanation(head, len(kept), self.hits, self._recaptures, dict.fromkeys(recorded), single,
+                           self._explained)
+
+    def _explained(self, *args: Any, **kwargs: Any) -> Explanation:
+        self(*args, **kwargs)
+        return self.explain()
 
     def _capture(self, key: Any, tensors: list[Any], args: tuple, kwargs: dict[str, Any]) -> Any:
         roots = [self.function, *(part.value for part in key if isinstance(part, Held)),
                  *(held.value for _, held in patches.replaced)]
+        again = self._failed_guard(key)
         entered = Entered(*roots)
+        entered.look_up(self._ran)
         before_call = [_state(x) for x in tensors]
         there = [*tensors, *(x for x in with_gradients((*tensors, *entered.world.tensors)) if x.storage.error is None)]
         with suppress(Exception):  # a failed value raises when it is read, as without a capture
@@ -145,7 +185,8 @@ class CompiledFunction(CompiledBase):
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
         entered.note_contents(there)
-        effects, tracer = Session(), Tracer(entered.enter)
+        effects, tracer, values = Session(), Tracer(entered.enter), LastValues(_entrance)
+        effects.last_values = values.stand_in
         before = session.enter(effects)
         try:
             with tracer:
@@ -157,7 +198,9 @@ class CompiledFunction(CompiledBase):
             session.enter(before)
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
-        self._misses += 1
+            if sys.exc_info()[0] is not None:
+                values.settle(None)
+        self._ran = tracer.globals
         try:
             if effects.refusal or tracer.refusal:
                 raise NotReplayable(effects.refusal or tracer.refusal)
@@ -165,24 +208,52 @@ class CompiledFunction(CompiledBase):
                 raise NotReplayable("it changes which memory an argument shows, or sets an attribute of it")
             if any(_differs(entered.world.attributes[id(x)], set_by_the_user(x)) for x in entered.world.tensors):
                 raise NotReplayable("it sets an attribute of a tensor")
-            guards = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
+            guards, slots = self._guards(roots, entered, tracer, key, tensors, args, kwargs)
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
-            shape = Result(result, tensors, lambda x: guards.knows(x) or id(x) in known)
+            made, given = result, tensors
+            if slots is not None:
+                made, given = (result, results_of(slots, guards)), slots.tensors
+            shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world,
+                           values.of)
             with lock:
-                replay = make_replay(effects, shape, tensors, entered)
-            kept = _Kept(guards, replay)
-            if kept.shares(tensors):
+                replay = make_replay(effects, shape, given, entered)
+            kept = _Kept(guards, replay, slots)
+            if kept.shares(given):
                 raise NotReplayable("an argument shares memory with a tensor that the function knows already")
+            shape_of_call = CallShape(self.function, key, args, kwargs)
+            self._recaptures += again or self._other_call(shape_of_call)
+            self._latest = shape_of_call
             self._keep(key, kept)
         except NotReplayable as refusal:
-            self._refused(key, refusal)
+            reason = self._located(str(refusal))
+            settled = self._attempts.refused(key, reason, isinstance(refusal, Unsettled))
             if effects.refusal is None and effects.ended:
                 _end_step(effects)
             later = [x for x in entered.uncomputed if x.storage.error is None]
             if later:
                 with suppress(Exception):
                     engine.materialize(later)
-        return result
+            if self.fullgraph and settled:
+                values.settle(result)
+                raise self._unsupported(reason) from None
+        return values.settle(result)
+
+    def _failed_guard(self, key: Any) -> list[Recapture]:
+        """What keeps the newest capture of such calls from being replayed."""
+        entry = next(iter(self._entries.get(key, ())), None)
+        if entry is None:
+            return []
+        change = None if entry.slots is None else entry.slots.change()
+        if change is not None:
+            return [Recapture(change[0], value_text(change[1]), value_text(change[2]))]
+        different = next(entry.guards.checks.differences(), None)
+        if different is not None:
+            return [Recapture(different.name, value_text(different.before), value_text(different.now))]
+        return [Recapture("a gradient, a set, a class or an optimizer that it reads", "as captured", "changed")]
+
+    def _other_call(self, shape: CallShape) -> list[Recapture]:
+        """In what the call differs from the last one that was captured."""
+        return [] if self._latest is None else [self._latest.difference(shape)]
 
     def _located(self, reason: str) -> str:
         """The reason with a line: the one that it names, or the function's first."""
@@ -190,43 +261,38 @@ class CompiledFunction(CompiledBase):
         return reason if " at " in reason or code is None else f"{reason} at {Source(code, 0)}"
 
     def _guards(self, roots: Sequence[Any], entered: Entered, tracer: Tracer, key: Any, tensors: Sequence[Any],
-                args: tuple, kwargs: dict[str, Any]) -> Guards:
-        """The guards of the call that was just captured; they hold."""
+                args: tuple, kwargs: dict[str, Any]) -> tuple[Guards, Slots | None]:
+        """The guards of the call that was just captured, which hold, and the places that it writes to."""
         guards = Guards(roots, entered, tracer)
         if entered.uncomputed:
             raise Unsettled("it reads a tensor that was not computed yet")
         key_now, tensors_now = signature(args, kwargs)
         if key != key_now or not all(map(is_, tensors, tensors_now)):
             raise Unsettled("it changes an argument, or a mode that it runs in")
-        if not guards.hold():
-            name = guards.checks.difference()
-            raise Unsettled(f"it changes {name!r}, which it reads{place_of(name, tracer.globals)}" if name else
-                            "it changes something that it reads (an attribute, a container, a variable)")
-        return guards
+        if guards.hold():
+            return guards, None
+        return find_slots(guards, entered, tensors, lambda slots, given: Guards(roots, entered, tracer, slots, given))
 
     def _keep(self, key: Any, entry: _Kept) -> None:
+        self._attempts.kept(key)
         kept = self._entries.setdefault(key, [])
         kept.insert(0, entry)
         del kept[_VARIANTS:]
         while len(self._entries) > _SIGNATURES:
             del self._entries[next(iter(self._entries))]
 
-    def _refused(self, key: Any, refusal: NotReplayable) -> None:
-        self._attempts[key] += 1
-        if not isinstance(refusal, Unsettled) or self._attempts[key] >= _ATTEMPTS:
-            self._recorded[key] = self._located(str(refusal))
-        if len(self._recorded) > _SIGNATURES:
-            del self._recorded[next(iter(self._recorded))]
-            self._attempts.clear()
+
+_entrance = CompiledFunction._capture.__code__
+"""The code that calls a function to capture it."""
 
 
 class _Kept:
-    """A captured call: its guards, and its replay."""
+    """A captured call: its guards, its replay, and the places that it writes to, if any."""
 
-    __slots__ = ("_storages", "guards", "replay")
+    __slots__ = ("_storages", "guards", "replay", "slots")
 
-    def __init__(self, guards: Guards, replay: Replay):
-        self.guards, self.replay = guards, replay
+    def __init__(self, guards: Guards, replay: Replay, slots: Slots | None):
+        self.guards, self.replay, self.slots = guards, replay, slots
         self._storages = replay.storages.union([x.storage for x in guards.tensors])
 
     def shares(self, tensors: Sequence[Any]) -> bool:
@@ -256,62 +322,6 @@ def _end_step(effects: Session) -> None:
         held.clear()
 
 
-def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """(key, tensors): a key of the arguments' types and values, and the tensors among them, each once.
-
-    Raises NotReplayable for an argument that cannot be compared.
-    """
-    tensors: list[Any] = []
-    key: list[Any] = [mode.enabled, mode.inference, creation._default_device, default_dtype("float"), anomaly.enabled,
-                      config.key(), patches.replaced]
-    if autocast_state.dtypes is not None:
-        key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
-    for value in args:
-        _describe(value, key, tensors)
-    for name, value in kwargs.items():
-        key.append(name)
-        _describe(value, key, tensors)
-    return tuple(key), tensors
-
-
-def _describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
-    if isinstance(value, TensorBase):
-        for index, other in enumerate(tensors):
-            if other is value:
-                key.append(("same", index))
-                return
-            if other.storage is value.storage:
-                raise NotReplayable("two arguments share memory")
-        if value.detached is not None and value.detached.history is not None:
-            raise NotReplayable("an argument was detached, and written to with what requires grad: pass its clone()")
-        part = value.part
-        if part is not None and (part.__class__ is not Layout or value.leaf is not None):
-            raise NotReplayable("an argument is a view of other memory: pass its clone()")
-        tensors.append(value)
-        key.append(value.type if part is None else (value.type, part.strides, part.steps))
-        key.append((value.leaf is None, value.leaf == FREED, value.detached is None,
-                    value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
-        if value.__dict__:
-            for name, item in set_by_the_user(value).items():
-                key.append(name)
-                _describe(item, key, tensors)
-    elif value is None or isinstance(value, (bool, int, float, str, bytes)):
-        key.append((type(value), repr(value) if isinstance(value, float) else value))
-    elif isinstance(value, (list, tuple)):
-        key.append((type(value), len(value)))
-        for item in value:
-            _describe(item, key, tensors)
-    elif isinstance(value, dict):
-        key.append((type(value), len(value)))
-        for name, item in value.items():
-            _describe(name, key, tensors)
-            _describe(item, key, tensors)
-    elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
-        key.append(Held(value))
-    else:
-        raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")
-
-
 def _containers(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         if isinstance(value, (list, dict, tuple)):
@@ -319,37 +329,65 @@ def _containers(values: Iterable[Any]) -> Iterator[Any]:
             yield from _containers(value.values() if isinstance(value, dict) else value)
 
 
-def compile(function: Any = None, **options: Any) -> Any:
+def compile(function: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
+            backend: str | Callable[..., Any] | None = None, mode: str | None = None,
+            options: dict[str, Any] | None = None, disable: bool = False) -> Any:
     """The function, or the module, captured at its first call and replayed as one plan afterwards.
 
     Results are those of the function itself, always: a call whose arguments or surroundings differ is
     captured again, and what cannot be guarded is recorded at each call (`genesis.explain` says what).
-    `options` of torch.compile (mode, fullgraph, dynamic, backend) are accepted and not needed.
+
+    Args:
+        function: what to compile; without it, a decorator with these options is returned.
+        fullgraph: raise where a call cannot be captured as a whole, rather than record it each time.
+        dynamic: as in torch, a wish about sizes. Kernels for several sizes are made by themselves once two were seen,
+            and each size has a capture of its own, whatever this is.
+        backend: "inductor" or "genesis": Genesis' own; "eager": the function as it is.
+        mode: "default", or "reduce-overhead", which changes nothing: replays on a GPU are CUDA graphs anyway.
+        options: torch's options of its backend; there are none here.
+        disable: return the function as it is.
+
+    Raises:
+        RuntimeError: a mode, backend or option that has no meaning here; with `fullgraph`, from a call that cannot be
+            captured.
 
     >>> import genesis
     >>> double = genesis.compile(lambda x: x * 2)
     >>> double(genesis.ones(2)), double(genesis.ones(2))
     (tensor([2., 2.]), tensor([2., 2.]))
     """
-    unknown = set(options) - {"mode", "fullgraph", "dynamic", "backend", "disable"}
-    if unknown:
-        raise TypeError(f"compile() got unknown options {sorted(unknown)}")
+    check_options(fullgraph, dynamic, backend, mode, options)
     if function is None:
-        return functools.partial(compile, **options)
-    if options.get("disable"):
+        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode,
+                                 options=options, disable=disable)
+    if disable or backend == "eager":
         return function
     if isinstance(function, Tree):
-        return _compiled_module(function)
-    return CompiledFunction(function)
+        return _compiled_module(function, fullgraph)
+    if not callable(function):
+        raise failure("compile", f"a {type(function).__name__} cannot be called", error=TypeError,
+                      hint="a function, a method or a module")
+    return CompiledFunction(function, fullgraph)
 
 
-def _compiled_module(module: Any) -> Any:
+def reset() -> None:
+    """Forget what was captured of all compiled functions: the next call of each is captured anew.
+
+    >>> import genesis
+    >>> genesis.compiler.reset()
+    """
+    for each in list(_made):
+        with each._lock:
+            each.reset()
+
+
+def _compiled_module(module: Any, fullgraph: bool = False) -> Any:
     """The module itself, whose call is compiled from now on."""
     if "_compiled_call" in vars(module):
         return module
     kind = type(module)
     compiled = CompiledFunction(functools.wraps(module.forward)(
-        lambda *args, **kwargs: kind.__call__(module, *args, **kwargs)))
+        lambda *args, **kwargs: kind.__call__(module, *args, **kwargs)), fullgraph)
     fast = type(kind.__name__, (kind,), {"__call__": _call_compiled, "__reduce_ex__": _taken_apart,
                                          "__module__": kind.__module__, "__qualname__": kind.__qualname__})
     object.__setattr__(module, "__class__", fast)
@@ -369,26 +407,41 @@ def _taken_apart(module: Any, protocol: Any) -> Any:
     given = tuple([plain if x is type(module) else x for x in given])
     if rest and isinstance(rest[0], dict):
         rest[0] = {name: value for name, value in rest[0].items() if name != "_compiled_call"}
-    return _made_again, (make, given), *rest
+    return _made_again, (make, given, module._compiled_call.fullgraph), *rest
 
 
-def _made_again(make: Callable[..., Any], given: tuple) -> Any:
-    return _compiled_module(make(*given))
+def _made_again(make: Callable[..., Any], given: tuple, fullgraph: bool = False) -> Any:
+    return _compiled_module(make(*given), fullgraph)
 
 
-def explain(function: Any) -> str:
-    """A text that says what of a compiled function is replayed, and why the rest is not.
+def explain(function: Any) -> Explanation:
+    """What of a compiled function is replayed, and why the rest is not.
+
+    Returns:
+        A text with the attributes `captures`, `hits`, `recaptures` and `recorded`. Called with a call's arguments, as
+        torch's is, it calls the function, compiled, and gives the explanation after that call.
 
     >>> import genesis
     >>> noisy = genesis.compile(lambda x: x * 2 if x.sum() > 0 else x)
     >>> _ = noisy(genesis.ones(2))
     >>> print(genesis.explain(noisy).splitlines()[1].rpartition(" at ")[0])
       recorded at each call: a value is read while the function runs
+    >>> once = genesis.explain(lambda x: x + 1)(genesis.ones(2))
+    >>> print(once, once(genesis.ones(2)), once(genesis.ones(3)), sep="\\n")
+    <lambda>: 1 captures, 0 replays
+    <lambda>: 1 captures, 1 replays
+    <lambda>: 2 captures, 1 replays
+      captured again: argument x: tensor f32[2] → tensor f32[3]
     """
     compiled = getattr(function, "_compiled_call", function)
-    if not isinstance(compiled, CompiledFunction):
-        return f"{getattr(function, '__name__', function)!r} is not compiled"
-    return compiled.explain()
+    if isinstance(compiled, CompiledFunction):
+        return compiled.explain()
+    call: Any = function
+    if isinstance(function, Tree):  # the module itself stays as it is
+        call = functools.wraps(function.forward)(lambda *args, **kwargs: function(*args, **kwargs))  # type: ignore
+    head = f"{getattr(function, '__name__', function)!r} is not compiled"
+    return Explanation(head, 0, 0, (), (), (), lambda *args, **kwargs: CompiledFunction(call)._explained(
+        *args, **kwargs))
 
 
-__all__ = ["CompiledFunction", "compile", "explain", "signature"]
+__all__ = ["CompiledFunction", "compile", "explain", "reset", "signature"]

@@ -21,15 +21,20 @@ from genesis.frontend.generator import Generator
 from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
+from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
-from genesis.tracing.checks import Checks
+from genesis.tracing.checks import APPENDED, Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
 from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, NotReplayable
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
 """Names of methods of Genesis' classes that programs replace."""
+_COPYING = frozenset({"copy", "deepcopy", "asdict", "astuple", "replace", "repr", "str", "format", "vars", "dir"})
+"""Names of functions that look at all attributes of an object."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
+_RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate"})
+"""Methods by which a program looks at a schedule."""
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
 _NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
            types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -44,13 +49,26 @@ class Guards:
 
     Attributes:
         tensors: tensors that the call can have read other than as arguments.
+        ran: the user's code objects that ran, with their global names.
+        holders: an attribute dictionary's id → the object whose attributes they are.
+        ways: an object's id → the descriptions of the places where it was found, of lists and dictionaries.
+        follows_names: attributes are looked up by the names in the code alone.
+
+    Args:
+        slots: places (owner's id, key) that the call writes to and that are checked elsewhere (`slots.py`).
+        given: those among them whose value is given to each call like an argument, and so not guarded.
     """
 
-    def __init__(self, roots: Iterable[Any], entered: Entered, tracer: Tracer):
-        self.checks = Checks()
+    def __init__(self, roots: Iterable[Any], entered: Entered, tracer: Tracer,
+                 slots: frozenset[tuple[int, Any]] = frozenset(), given: frozenset[tuple[int, Any]] = frozenset()):
+        self.checks = Checks(slots)
         self.tensors: list[Any] = []
+        self.ways: dict[int, set[str]] = {}
+        self.holders: dict[int, Any] = {}
+        self._given = given
         self._world = entered.world
-        self._ran = tracer.globals
+        self._reads_states = tracer.reads_states
+        self.ran = tracer.globals
         self._functions: set[types.CodeType] = set()
         self._seen: set[int] = set()
         self._stack: list[tuple[Any, str]] = [(root, "the function") for root in roots]
@@ -58,6 +76,7 @@ class Guards:
         self._names = frozenset().union(*(x.names for x in each))
         self._uncertain = frozenset().union(*(x.uncertain for x in each))
         self._computed = any(x.computed for x in each)
+        self.follows_names = not (self._computed or tracer.looked) and _COPYING.isdisjoint(self._names)
         self._globals(entered)
         for code, namespace in tracer.globals.items():
             self._lookups(code, namespace, reads(code))
@@ -66,7 +85,7 @@ class Guards:
             try:
                 self._visit(value, what)
             except NotReplayable as refusal:
-                raise type(refusal)(f"{refusal}{place_of(_last_word(what), self._ran)}") from None
+                raise type(refusal)(f"{refusal}{place_of(_last_word(what), self.ran)}") from None
         self._all_found()
         if not entered.world.complete:
             raise NotReplayable("it can reach too many objects to compare them")
@@ -102,7 +121,8 @@ class Guards:
             for at, name in enumerate(chain):
                 value = space.get(name, MISSING)
                 if not isinstance(value, types.ModuleType):
-                    self._stack.append((value, ".".join(chain[:at + 1])))
+                    if (id(space), name) not in self._given:
+                        self._stack.append((value, ".".join(chain[:at + 1])))
                     break
                 space = vars(value)
             else:
@@ -125,7 +145,11 @@ class Guards:
     # Objects
 
     def _visit(self, value: Any, what: str) -> None:
-        if value is MISSING or isinstance(value, SIMPLE) or id(value) in self._seen:
+        if value is MISSING or isinstance(value, SIMPLE):
+            return
+        if isinstance(value, (list, dict)):
+            self.ways.setdefault(id(value), set()).add(what)
+        if id(value) in self._seen:
             return
         self._seen.add(id(value))
         if isinstance(value, TensorBase):
@@ -142,6 +166,8 @@ class Guards:
             self._tree(value, what)
         elif isinstance(value, Optimizer):
             self._optimizer(value, what)
+        elif isinstance(value, LRScheduler):
+            self._scheduler(value, what)
         elif isinstance(value, CompiledBase):
             self._stack.append((value.function, what))
         elif isinstance(value, _NATIVE):
@@ -159,8 +185,10 @@ class Guards:
         copy = self._world.of(value)
         if isinstance(value, (list, dict, set, tuple, frozenset)):
             self.checks.container(value, copy, _last_word(what))
-            items = (*copy, *copy.values()) if isinstance(copy, dict) else copy
-            self._stack.extend((x, f"an element of {what}") for x in items)
+            keys, pairs = (copy, copy.items()) if isinstance(copy, dict) else ((), enumerate(copy))
+            items = [x for at, x in pairs if (id(value), at) not in self._given]
+            if (id(value), APPENDED) not in self._given:
+                self._stack.extend((x, f"an element of {what}") for x in (*keys, *items))
         elif copy is MISSING:
             kind = type(value)
             if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
@@ -191,6 +219,7 @@ class Guards:
         everything = self._computed or (type(value).__module__.startswith("genesis.") and not isinstance(value, Tree))
         named = {k: v for k, v in copy.items() if (everything or k in self._names) and k not in skip}
         inside = getattr(value, "__dict__", None)
+        self.holders[id(inside)] = value
         slots = {k: v for k, v in named.items() if inside is None or (k not in inside and hasattr(type(value), k))}
         for name in slots:
             del named[name]
@@ -198,18 +227,24 @@ class Guards:
         if inside is not None:
             self.checks.entries(inside, named)
             self.checks.absent(inside, (self._names | {"forward"}) - copy.keys() - set(skip), isinstance(value, Tree))
-        self._stack.extend((x, f"the attribute {name}") for name, x in (*named.items(), *slots.items()))
+        for owner, found in ((inside, named), (value, slots)):
+            self._follow(owner, found)
+
+    def _follow(self, owner: Any, found: Mapping[Any, Any]) -> None:
+        """Go on with the values of these attributes, but for those that are given."""
+        self._stack.extend((x, f"the attribute {name}") for name, x in found.items()
+                           if (id(owner), name) not in self._given)
 
     def _function(self, function: types.FunctionType, what: str) -> None:
         code = function.__code__
-        if is_user_code(code) and code not in self._ran:
+        if is_user_code(code) and code not in self.ran:
             return
         self._functions.add(code)
         contents, defaults, keywords, own = self._world.of(function)
         for cell, value, name in zip(function.__closure__ or (), contents, code.co_freevars, strict=True):
             self.checks.cell(cell, value, name)
-        variables = zip(code.co_freevars, contents, strict=True)
-        self._stack.extend((x, f"the closure variable {name}") for name, x in variables)
+            if (id(cell), None) not in self._given:
+                self._stack.append((value, f"the closure variable {name}"))
         if is_user_code(code):
             self.checks.attributes(function, {"__code__": code, "__defaults__": defaults, "__kwdefaults__": keywords})
             self._attributes(function, own, what)
@@ -221,7 +256,7 @@ class Guards:
             if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return
             raise NotReplayable(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
-        if module.startswith("genesis.") and not issubclass(kind, (Tree, Optimizer)):
+        if module.startswith("genesis.") and not issubclass(kind, (Tree, Optimizer, LRScheduler)):
             return
         self.checks.attributes(kind, {"__mro__": kind.__mro__})
         below: set[str] = set()
@@ -246,6 +281,7 @@ class Guards:
 
     def _tree(self, module: Any, what: str) -> None:
         copy = self._world.of(module)
+        self.holders[id(vars(module))] = module
         self.checks.kind(module, self._world.kind(module), slowly=True)
         self._stack.append((type(module), what))
         if type(module).__module__.startswith("genesis.nn."):
@@ -259,13 +295,26 @@ class Guards:
             if registry is not None:
                 held = self._world.of(registry)
                 self.checks.slowly_all(registry, held)
-                self._stack.extend((x, f"the attribute {key}") for key, x in held.items())
+                self._follow(registry, held)
+
+    def _scheduler(self, scheduler: Any, what: str) -> None:
+        """Guard a schedule, which every replay steps itself, as far as the code looks at it otherwise."""
+        copy = self._world.of(scheduler)
+        if self._computed or not _RATES.isdisjoint(self._names):
+            self._instance(scheduler, what)
+            self._stack.append((scheduler.optimizer.param_groups, what))
+            return
+        self._stack.append((type(scheduler), what))
+        self.checks.absent(vars(scheduler), {"step"} - copy.keys())
+        named = {k: v for k, v in copy.items() if k in self._names or k == "optimizer"}
+        self.checks.entries(vars(scheduler), named)
+        self._follow(vars(scheduler), named)
 
     def _optimizer(self, optimizer: Any, what: str) -> None:
         """Guard an optimizer: options that are numbers of the plan may change; parameters and flags may not."""
         if "param_groups" in self._names:
             self._stack.append((optimizer.param_groups, what))
-        elif "state" in self._names or "defaults" in self._names or "__dict__" in self._names:
+        if self._reads_states or (self._computed and "state" in self._names):
             raise NotReplayable(f"it looks into the state of {what}")
         self._stack.append((type(optimizer), what))
         self.checks.absent(vars(optimizer), set(_CALLED) - self._world.of(optimizer).keys())
@@ -273,8 +322,8 @@ class Guards:
 
     def _all_found(self) -> None:
         """Refuse unless every function of the user's that ran was found on the way, or made by one that ran."""
-        made = inner(self._ran)
-        for code in self._ran:
+        made = inner(self.ran)
+        for code in self.ran:
             if code not in self._functions and code not in made:
                 raise NotReplayable(
                     f"{code.co_qualname} is reached in a way that cannot be followed at {Source(code, 0)}")

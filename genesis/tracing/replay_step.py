@@ -44,7 +44,7 @@ class StepReplay:
         new = {id(x) for x in graded}
         if any(x._grad is not grad for x, grad in effects.grads.values() if x._grad is not None and id(x) not in new):
             raise NotReplayable("it gives a tensor a gradient that was computed before")
-        if any(s.node.needs_grad for s in effects.writes):
+        if any(s.node.needs_grad for s in effects.writes if s.cell is not None):
             raise NotReplayable("it writes a value that gradients flow through, and ends a step")
         shape.free(lambda node: is_freed(node, effects.freed))
         live = live_pending()

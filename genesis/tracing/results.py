@@ -42,6 +42,20 @@ class _Record:
         return made
 
 
+@dataclass(frozen=True)
+class _Read:
+    """A number in a result: what this method of a tensor gives."""
+
+    method: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """An object in a result that is there anyway, and the same at every replay."""
+
+    value: Any
+
+
 class Result:
     """The structure of a captured function's result.
 
@@ -49,7 +63,9 @@ class Result:
         fresh: the storages that the call made for its tensors.
     """
 
-    def __init__(self, result: Any, tensors: Sequence[Any], knows: Callable[[Any], bool]):
+    def __init__(self, result: Any, tensors: Sequence[Any], knows: Callable[[Any], bool],
+                 read_last: Callable[[Any], tuple[Any, str] | None] = lambda value: None):
+        self._read_last = read_last
         self._arguments = {id(x): i for i, x in enumerate(tensors)}
         self._argument_storages = {id(x.storage) for x in tensors}
         self._knows = knows
@@ -67,7 +83,10 @@ class Result:
                 self._at[id(value)] = len(self._outs) - 1
             return self._at[id(value)]
         if isinstance(value, SIMPLE):
-            return ("constant", value)
+            read = self._read_last(value)
+            return ("constant", value) if read is None else (_Read(read[1]), self._describe(read[0]))
+        if type(value) is Known:
+            return ("constant", value.value)
         if type(value) in (list, dict) and (self._knows(value) or id(value) in self._at):
             raise NotReplayable(f"it returns a {type(value).__name__} that others hold, too")
         if type(value) in (list, tuple, Size) or (isinstance(value, tuple) and hasattr(value, "_fields")):
@@ -137,6 +156,8 @@ class Result:
         if tree.__class__ is int:
             return made[tree]
         kind, parts = tree
+        if kind.__class__ is _Read:
+            return getattr(made[parts], kind.method)()
         if kind == "constant":
             return parts
         if kind is dict:

@@ -127,6 +127,11 @@ class Entered:
         self.uncomputed += [x for x in with_gradients(new) if not x.storage.settled]
         self.note_contents(new)
 
+    def look_up(self, codes: Mapping[types.CodeType, dict[str, Any]]) -> None:
+        """Look up the globals of code that ran in an earlier call, so that tensors there can be computed first."""
+        for code, namespace in codes.items():
+            self._globals(reads(code), namespace)
+
     def note_contents(self, tensors: Iterable[Any]) -> None:
         """Remember the nodes that stand for the content of these tensors, which are in memory."""
         tensors = list(tensors)

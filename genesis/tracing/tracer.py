@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from genesis.ir.source import Source
+from genesis.optim.optimizer import Optimizer
+from genesis.tracing.code_reads import owners_of
+from genesis.tracing.stance import untraced
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _LIBRARY = str(Path(types.__file__).resolve().parent)
@@ -44,6 +47,8 @@ class Tracer:
 
     Attributes:
         globals: the user's code objects that ran, with their global names.
+        reads_states: the user's code may look into the state of an optimizer.
+        looked: a method ran that looks at all attributes of an object: that which a dataclass makes for `==`, say.
         refusal: the first call that rules out a replay, or None.
 
     Args:
@@ -53,7 +58,9 @@ class Tracer:
     def __init__(self, entered: Callable[[types.CodeType, dict[str, Any]], None]):
         self.globals: dict[types.CodeType, dict[str, Any]] = {}
         self.refusal: str | None = None
+        self.looked = self.reads_states = False
         self._entered = entered
+        self._inside: types.FrameType | None = None
 
     def __enter__(self) -> Tracer:
         self._collecting = gc.isenabled()
@@ -69,19 +76,50 @@ class Tracer:
 
     def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
         code = frame.f_code
-        if event == "call":
-            if is_user_code(code):
+        if self._inside is not None:  # of a function that the user answers for
+            if event == "return" and frame is self._inside:
+                self._inside = None
+        elif event == "call":
+            if code in untraced:
+                self._inside = frame
+            elif is_user_code(code):
+                self.reads_states = self.reads_states or _reads_a_state(frame)
                 if code not in self.globals:
                     self.globals[code] = frame.f_globals
                     self._entered(code, frame.f_globals)
-            elif frame.f_back is not None and is_user_code(frame.f_back.f_code) and not _is_known_function(frame):
-                self._refuse(f"it calls {code.co_qualname}", frame.f_back)
+            elif frame.f_back is not None and is_user_code(frame.f_back.f_code):
+                self._called(code, frame, frame.f_back)
         elif event == "c_call" and is_user_code(code) and not is_pure(arg):
             self._refuse(f"it calls {getattr(arg, '__qualname__', arg)}", frame)
+
+    def _called(self, code: types.CodeType, frame: types.FrameType, caller: types.FrameType) -> None:
+        """The user's code calls other code."""
+        if _is_generated(code):
+            self.looked = self.looked or code.co_name not in ("__init__", "<lambda>")
+        elif not _is_known_function(frame):
+            self._refuse(f"it calls {code.co_qualname}", caller)
 
     def _refuse(self, reason: str, frame: types.FrameType) -> None:
         if self.refusal is None:
             self.refusal = f"{reason} at {Source(frame.f_code, frame.f_lasti)}"
+
+
+_STATES = frozenset({"state", "defaults", "__dict__"})
+"""Attributes of an optimizer that change from step to step, or hold those that do."""
+
+
+def _reads_a_state(frame: types.FrameType) -> bool:
+    """Whether a function that begins may look into the state of an optimizer: it reads such an attribute, and not of
+    an object that is something else."""
+    for path in owners_of(frame.f_code, _STATES):
+        if path is None:
+            return True
+        value = frame.f_locals.get(path[0], frame.f_globals.get(path[0]))
+        for name in path[1:]:
+            value = getattr(value, "__dict__", {}).get(name)
+        if value is None or isinstance(value, Optimizer):
+            return True
+    return False
 
 
 def is_user_code(code: types.CodeType) -> bool:

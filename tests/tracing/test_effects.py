@@ -82,34 +82,35 @@ def test_printing(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_counting() -> None:
+    """Counters that are read, where each value is a capture of its own; `test_slots.py` has those that are not."""
     counter, count = Counter(), 0
 
     def attribute(x: Any) -> Any:
         counter.calls += 1
         return x + counter.calls
 
+    def outer_variable(x: Any) -> Any:
+        nonlocal count
+        count += 1
+        return x * count
+    for function in (attribute, outer_variable):
+        _, reason, hits = run(function)
+        assert hits == 0
+        refused_at_this_line(reason, function, "it changes")
+    assert (counter.calls, count) == (5, 5)
+
     def of_class(x: Any) -> Any:
         Counter.total += 1
         return x
 
-    def in_a_list(x: Any) -> Any:
+    def in_a_list_that_is_read(x: Any) -> Any:
         counter.seen.append(1)
-        return x + 1
-
-    def global_variable(x: Any) -> Any:
-        global COUNT
-        COUNT += 1
-        return x
-
-    def outer_variable(x: Any) -> Any:
-        nonlocal count
-        count += 1
-        return x
-    for function in (attribute, of_class, in_a_list, global_variable, outer_variable):
+        return x + len(counter.seen)
+    for function in (of_class, in_a_list_that_is_read):
         _, reason, hits = run(function)
         assert hits == 0
         refused_at_this_line(reason, function, "it changes")
-    assert (counter.calls, Counter.total, len(counter.seen), COUNT, count) == (5, 5, 5, 5, 5)
+    assert (Counter.total, len(counter.seen)) == (5, 5)
 
 
 def test_collecting() -> None:
@@ -134,7 +135,7 @@ def test_collecting() -> None:
     assert [x.tolist() for x in LOG] == [[i + 1.0, i + 2.0] for i in range(5)]
     for function in (remembers, new_attribute, on_a_function):
         _, _, hits = run(function)
-        assert hits == 0
+        assert hits >= 3
     expected = [8.0, 10.0]
     assert LAST.tolist() == holder.latest.tolist() == on_a_function.latest.tolist() == expected  # type: ignore[attr-defined]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any, ClassVar
 
+from genesis.frontend.session import repeated
 from genesis.ir.errors import failure
 from genesis.optim.optimizer import Optimizer
 
@@ -30,6 +32,11 @@ class LRScheduler:
                                f"[{number}] when resuming an optimizer")
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.step()
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("genesis.") and "step" in vars(cls):
+            cls.step = _at_each_call(vars(cls)["step"])  # type: ignore[method-assign]
 
     def rate(self, base: float, epoch: int, group: int) -> float:
         """The learning rate of a group at an epoch, from its initial one."""
@@ -105,17 +112,42 @@ class LRScheduler:
                 or (isinstance(value, list) and all(isinstance(x, Real) for x in value))}
 
 
+def _at_each_call(step: Callable[..., None]) -> Callable[..., None]:
+    """A `step` that compiled functions run at each call, captured or replayed: rates are numbers of their plans."""
+    @functools.wraps(step)
+    def stepping(self: LRScheduler, *args: Any, **options: Any) -> None:
+        kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+        def action() -> None:
+            kept[:] = _state_of(self)
+            step(self, *args, **options)
+        repeated(action, lambda: _restore(kept))
+    return stepping
+
+
+LRScheduler.step = _at_each_call(LRScheduler.step)  # type: ignore[method-assign]
+
+
+def _state_of(scheduler: LRScheduler) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes of a scheduler and of its parts, and the options of the optimizer's groups, with copies."""
+    return [(target, dict(target))
+            for target in (*map(vars, _with_parts(scheduler)), *scheduler.optimizer.param_groups)]
+
+
+def _restore(kept: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    for target, content in kept:
+        target.clear()
+        target.update(content)
+
+
 @contextmanager
 def all_or_nothing(scheduler: LRScheduler) -> Iterator[None]:
     """Whatever raises inside leaves the scheduler, its parts and the optimizer's options as they were."""
-    everyone, groups = list(_with_parts(scheduler)), scheduler.optimizer.param_groups
-    kept = [(target, dict(target)) for target in (*map(vars, everyone), *groups)]
+    kept = _state_of(scheduler)
     try:
         yield
     except BaseException:
-        for target, content in kept:
-            target.clear()
-            target.update(content)
+        _restore(kept)
         raise
 
 

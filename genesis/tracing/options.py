@@ -1,0 +1,41 @@
+"""The options of `genesis.compile`, which are torch's: what they mean here, and sentences for those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from genesis.ir.errors import failure
+
+BACKENDS = ("genesis", "inductor", "eager")
+"""Backends that `compile` takes: both of the first two are Genesis' own compiler, the last is none."""
+_MODES = ("default", "reduce-overhead")
+_NO_MODES = {
+    "max-autotune": "there is no search over kernels to turn on: tiles are chosen from the GPU's model",
+    "max-autotune-no-cudagraphs": "there is no search over kernels to turn on, and replays on a GPU are CUDA graphs",
+}
+
+
+def check_options(fullgraph: Any, dynamic: Any, backend: Any, mode: Any, options: Any) -> None:
+    """Raise for an option of `compile` that means nothing here."""
+    for name, value, kinds in (("fullgraph", fullgraph, (bool,)), ("dynamic", dynamic, (bool, type(None)))):
+        if not isinstance(value, kinds):
+            raise failure("compile", f"{name} is a {type(value).__name__}, expected a bool", error=TypeError)
+    if mode is not None and options is not None:
+        raise failure("compile", "either mode or options can be specified, but not both at the same time")
+    _check_backend(backend)
+    if mode is not None and mode not in _MODES:
+        raise failure("compile", _NO_MODES.get(mode, f"mode={mode!r} is unknown"),
+                      hint=f"one of the modes {', '.join(_MODES)}")
+    if options:
+        raise failure("compile", f"options are those of torch's backend, and {', '.join(map(repr, options))} is none "
+                      "of Genesis'", hint="the settings of genesis.config, which hold for all programs")
+
+
+def _check_backend(backend: str | Callable[..., Any] | None) -> None:
+    if backend is None or backend in BACKENDS:
+        return
+    what = f"backend={backend!r} is unknown" if isinstance(backend, str) else (
+        "a function of the user's cannot be the backend: there is no FX graph to give to it")
+    raise failure("compile", what, hint=f"one of {', '.join(BACKENDS)}; a device's backend is registered with "
+                  "genesis.engine.backends.register")

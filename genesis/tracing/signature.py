@@ -1,0 +1,85 @@
+"""The signature of a call: what must be equal, of its arguments and of the modes around it, for a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genesis.autograd import anomaly
+from genesis.config import config
+from genesis.frontend import patches
+from genesis.frontend.autocast_policy import state as autocast_state
+from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.grad_mode import mode
+from genesis.frontend.patches import Held
+from genesis.frontend.recording import FREED, TensorBase
+from genesis.frontend.storage import Layout
+from genesis.nn.modules.tree import Tree
+from genesis.ops import creation
+from genesis.tracing.snapshot import NotReplayable, set_by_the_user
+
+AROUND = ("grad mode", "inference mode", "default device", "default dtype", "anomaly mode", "config",
+          "replaced functions")
+"""What a key begins with: the modes and settings around the call."""
+
+
+def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """(key, tensors): a key of the arguments' types and values, and the tensors among them, each once.
+
+    Raises NotReplayable for an argument that cannot be compared.
+    """
+    tensors: list[Any] = []
+    key: list[Any] = [mode.enabled, mode.inference, creation._default_device, default_dtype("float"), anomaly.enabled,
+                      config.key(), patches.replaced]
+    if autocast_state.dtypes is not None:
+        key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
+    for value in args:
+        describe(value, key, tensors)
+    for name, value in kwargs.items():
+        key.append(name)
+        describe(value, key, tensors)
+    return tuple(key), tensors
+
+
+def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
+    """Add the description of one value to the key, and the tensors in it that are not there yet.
+
+    Raises NotReplayable for a value that cannot be compared.
+    """
+    if isinstance(value, TensorBase):
+        for index, other in enumerate(tensors):
+            if other is value:
+                key.append(("same", index))
+                return
+            if other.storage is value.storage:
+                raise NotReplayable("two arguments share memory")
+        if value.detached is not None and value.detached.history is not None:
+            raise NotReplayable("an argument was detached, and written to with what requires grad: pass its clone()")
+        part = value.part
+        if part is not None and (part.__class__ is not Layout or value.leaf is not None):
+            raise NotReplayable("an argument is a view of other memory: pass its clone()")
+        tensors.append(value)
+        key.append(value.type if part is None else (value.type, part.strides, part.steps))
+        key.append((value.leaf is None, value.leaf == FREED, value.detached is None,
+                    value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
+        if value.__dict__:
+            for name, item in set_by_the_user(value).items():
+                key.append(name)
+                describe(item, key, tensors)
+    elif value is None or isinstance(value, (bool, int, float, str, bytes)):
+        key.append((type(value), repr(value) if isinstance(value, float) else value))
+    elif isinstance(value, (list, tuple)):
+        key.append((type(value), len(value)))
+        for item in value:
+            describe(item, key, tensors)
+    elif isinstance(value, dict):
+        key.append((type(value), len(value)))
+        for name, item in value.items():
+            describe(name, key, tensors)
+            describe(item, key, tensors)
+    elif callable(value) or isinstance(value, Tree) or type(value).__module__.startswith("genesis."):
+        key.append(Held(value))
+    else:
+        raise NotReplayable(f"an argument is a {type(value).__name__}, which cannot be compared")
+
+
+__all__ = ["AROUND", "describe", "signature"]

@@ -1,0 +1,272 @@
+"""Slots: the places in Python's objects that a captured call writes to, which a replay writes to as well.
+
+A hidden state or cache on a module, a counter, a list of losses: what such a place holds before the call is given to
+the replay like an argument, what it holds afterwards is made like a result.
+
+| kind | what is in the place before | what a replay puts there |
+|---|---|---|
+| given | tensors, alone or in containers, that nothing else leads to: described like an argument | a result |
+| counted | a whole number that the code only adds to | that number, and what the call added |
+| appended | a list that the code only appends to | its items, and results |
+| stored | anything: the code only stores there | a result |
+| fixed | anything else: the same value | a result |
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import call, getitem
+from types import CellType, SimpleNamespace
+from typing import Any
+
+from genesis.frontend.patches import Held
+from genesis.frontend.recording import TensorBase
+from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import Registry, Tree, changed
+from genesis.tracing.checks import ANY, APPENDED, Difference, contents_of, same
+from genesis.tracing.code_reads import place_of
+from genesis.tracing.explanation import value_text
+from genesis.tracing.guards import Guards
+from genesis.tracing.results import Known
+from genesis.tracing.signature import describe
+from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
+from genesis.tracing.tracer import is_library_module
+from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+
+Place = tuple[int, Any]
+_BASES = (object, SimpleNamespace, Tree, Module)
+_WAYS = ("the attribute ", "the closure variable ")
+
+
+class Slots:
+    """The slots of one capture.
+
+    Attributes:
+        tensors: the call's arguments that are tensors, then those in given slots.
+        after: what a replay makes for the slots.
+        reasons: what a capture holds for one value only, in words.
+    """
+
+    def __init__(self, changes: Sequence[Difference], kinds: Sequence[str], tensors: Sequence[Any],
+                 reasons: Sequence[str]):
+        of = {kind: [x for x, its in zip(changes, kinds, strict=True) if its == kind] for kind in kinds}
+        self._fixed, given, counted = of.get("fixed", []), of.get("given", []), of.get("counted", [])
+        self._given = [partial(_get, x.owner, x.key) for x in given]
+        self._counted = [(partial(_get, x.owner, x.key), x.now - x.before) for x in counted]
+        self._key, self.tensors = describe_all([x.before for x in given], tensors)
+        self._givens, self._arguments = given, len(tensors)
+        made = [*self._fixed, *given, *of.get("stored", []), *of.get("appended", [])]
+        self.after = [x.now for x in made]
+        self._puts = [_putter(x) for x in (*made, *counted)]
+        self._in_modules = any(x.slowly for x in (*made, *counted))
+        self.reasons = reasons
+
+    def read(self, tensors: Sequence[Any]) -> list[Any] | None:
+        """The tensors that a replay takes, the arguments first; None if another value is in a place."""
+        for x in self._fixed:
+            if not same(_get(x.owner, x.key), x.before):
+                return None
+        for get, _ in self._counted:
+            if type(get()) is not int:
+                return None
+        try:
+            key, found = describe_all([get() for get in self._given], tensors)
+        except NotReplayable:
+            return None
+        return found if key == self._key else None
+
+    def write(self, made: tuple[Any, Sequence[Any]]) -> Any:
+        """Put what a replay made into the places; returns the call's own result."""
+        result, after = made
+        values = [*after, *[get() + added for get, added in self._counted]]
+        deque(map(call, self._puts, values), 0)  # one call of C: no interrupt between two places
+        if self._in_modules:
+            changed()
+        return result
+
+    def change(self) -> tuple[str, Any, Any] | None:
+        """(name, the value that it is captured for, the value now) of a place that keeps it from being replayed."""
+        for x in self._fixed:
+            if not same(now := _get(x.owner, x.key), x.before):
+                return x.name, x.before, now
+        if self.read(self.tensors[:self._arguments]) is None:
+            for x, get in zip(self._givens, self._given, strict=True):
+                if value_text(x.before) != value_text(now := get()):
+                    return x.name, x.before, now
+        return None
+
+    def state(self) -> Any:
+        """What is in the places now, as far as a replay depends on it: something to hash and compare."""
+        fixed = [_get(x.owner, x.key) for x in self._fixed]
+        plain = tuple([x if isinstance(x, SIMPLE) else id(x) for x in fixed])
+        try:
+            return plain, describe_all([get() for get in self._given], ())[0]
+        except NotReplayable:
+            return plain
+
+
+def find_slots(guards: Guards, entered: Entered, tensors: Sequence[Any],
+               again: Callable[[frozenset[Place], frozenset[Place]], Guards]) -> tuple[Guards, Slots]:
+    """The guards and slots of a call that changed something that is guarded.
+
+    Args:
+        guards: guards of everything, which do not hold any more.
+        entered: the state before the call.
+        tensors: the arguments that are tensors.
+        again: makes guards without those of some places, and for which of them the values are given.
+
+    Raises:
+        Unsettled: it changed what has no slot.
+    """
+    changes = list(guards.checks.differences())
+    kinds = [_kind(x, guards, entered, tensors) for x in changes]
+    places = frozenset((id(x.owner), x.key) for x in changes)
+    while True:
+        given = frozenset((id(x.owner), x.key) for x, kind in zip(changes, kinds, strict=True)
+                          if kind in ("given", "stored", "appended"))
+        found = again(places, given)
+        fixed = {x.storage for x in found.tensors}
+        shared = [at for at, (x, kind) in enumerate(zip(changes, kinds, strict=True))
+                  if kind == "given" and any(found.knows(y) or getattr(y, "storage", None) in fixed
+                                             for y in _inside(x.before))]
+        if not shared:
+            break
+        for at in shared:  # something else leads to it, too
+            kinds[at] = "fixed"
+    if not changes or not found.hold():
+        raise _unsettled(next(found.checks.differences(), next(iter(changes), None)), guards)
+    for x, kind in zip(changes, kinds, strict=True):
+        if kind == "none":
+            raise _unsettled(x, guards)
+    reasons = [_reason(x, guards) for x, kind in zip(changes, kinds, strict=True)
+               if kind == "fixed" and type(x.before) in (int, float) and type(x.now) is type(x.before)]
+    return found, Slots(changes, kinds, tensors, reasons)
+
+
+def results_of(slots: Slots, guards: Guards) -> list[Any]:
+    """What the slots hold after the call, as results: an object that is there anyway stands for itself."""
+    arguments = {id(x) for x in slots.tensors}
+    return [Known(x) if not isinstance(x, SIMPLE) and id(x) not in arguments and (x is MISSING or guards.knows(x))
+            else x for x in slots.after]
+
+
+def describe_all(values: Iterable[Any], tensors: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """(key, tensors) as of further arguments after these tensors."""
+    key: list[Any] = []
+    found = list(tensors)
+    for value in values:
+        describe(value, key, found)
+    return tuple(key), found
+
+
+def _kind(x: Difference, guards: Guards, entered: Entered, tensors: Sequence[Any]) -> str:
+    """Which kind of slot the place is; "none" where it can be none."""
+    if not isinstance(x.owner, (dict, list, CellType)) and not hasattr(type(x.owner), str(x.key)):
+        return "none"
+    if x.key is ANY or (isinstance(x.owner, dict) and x.owner.get("__name__") == "sys"):
+        return "none"
+    names = _names_of(guards.ways.get(id(x.owner), set()))
+    if x.key is APPENDED:
+        return "appended" if guards.follows_names and _all(only_appended, names, guards) else "none"
+    if guards.follows_names and _is_of_the_user(_holder(x, guards)):
+        kept = id(x.owner) in guards.ways  # an element of a list or dictionary, or an attribute, or a variable
+        if type(x.before) is type(x.now) is int and (
+                _all(only_counted_in, names, guards, x.key) if kept else only_counted(x.name, guards.ran)):
+            return "counted"
+        if _all(only_stored_in, names, guards, x.key) if kept else only_stored(x.name, guards.ran):
+            return "stored"
+    return "given" if _can_be_given(x.before, entered, tensors) else "fixed"
+
+
+def _all(does: Callable[..., bool], names: Sequence[str], guards: Guards, *key: Any) -> bool:
+    """Whether this holds for all names of a container."""
+    return bool(names) and all(does(name, *key, guards.ran) for name in names)
+
+
+def _holder(x: Difference, guards: Guards) -> Any:
+    """The object whose attribute the place is; None for a variable, or an element of a list or dictionary."""
+    return guards.holders.get(id(x.owner)) if isinstance(x.owner, (dict, list, CellType)) else x.owner
+
+
+def _is_of_the_user(holder: Any) -> bool:
+    """Whether nobody but the user's code reads the attributes of the object, if they are some object's."""
+    return holder is None or all(kind in _BASES or not (is_library_module(kind.__module__) or (
+        kind.__module__.startswith("genesis."))) or kind.__module__.startswith("genesis.models")
+        for kind in type(holder).__mro__)
+
+
+def _names_of(ways: Iterable[str]) -> list[str]:
+    """The names that lead to an object; none if it is reached without one."""
+    names = []
+    for way in ways:
+        name = next((way.removeprefix(start) for start in _WAYS if way.startswith(start)), way)
+        if " " in name:
+            return []
+        names.append(name.rpartition(".")[2])
+    return names
+
+
+def _can_be_given(before: Any, entered: Entered, tensors: Sequence[Any]) -> bool:
+    """Whether a value can be described like an argument, and is as it was before the call."""
+    if isinstance(before, SIMPLE) or before is MISSING:
+        return False
+    for x in _inside(before):
+        if isinstance(x, (list, dict)) and x in entered.world:
+            copy, now = entered.world.of(x), content(x)
+            pairs = (copy.items(), now.items()) if isinstance(x, dict) else (enumerate(copy), enumerate(now))
+            if len(copy) != len(now) or any(a[0] != b[0] or a[1] is not b[1] for a, b in zip(*pairs, strict=True)):
+                return False
+    try:
+        key, _ = describe_all([before], tensors)
+    except NotReplayable:
+        return False
+    return not any(isinstance(part, Held) for part in key)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The tensors and containers that a value is made of."""
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, TensorBase):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield x
+            stack.extend(x)
+        elif isinstance(x, dict):
+            yield x
+            stack.extend(x.values())
+
+
+def _get(owner: Any, key: Any) -> Any:
+    if isinstance(owner, dict):
+        return owner.get(key, MISSING)
+    if isinstance(owner, list):
+        return getitem(owner, key) if key < len(owner) else MISSING
+    return contents_of(owner) if isinstance(owner, CellType) else getattr(owner, key, MISSING)
+
+
+def _putter(x: Difference) -> Callable[[Any], Any]:
+    """What puts a value into the place."""
+    owner, key = x.owner, x.key
+    if x.now is MISSING:
+        return lambda value: owner.pop(key, None) if isinstance(owner, dict) else delattr(owner, key)
+    if key is APPENDED:
+        put: Callable[[Any], Any] = owner.extend
+        return put
+    if isinstance(owner, Registry):
+        return partial(dict.__setitem__, owner, key)
+    if isinstance(owner, (dict, list)):
+        return partial(owner.__setitem__, key)
+    return partial(setattr, owner, "cell_contents" if isinstance(owner, CellType) else key)
+
+
+def _unsettled(x: Difference | None, guards: Guards) -> Unsettled:
+    return Unsettled("it changes something that it reads (an attribute, a container, a variable)" if x is None else
+                     _reason(x, guards))
+
+
+def _reason(x: Difference, guards: Guards) -> str:
+    return f"it changes {x.name!r}, which it reads{place_of(x.name, guards.ran)}"

@@ -1,0 +1,287 @@
+"""The options of `genesis.compile`, `genesis.explain` and `genesis.compiler`."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+import torch
+from calls import ramp
+
+import genesis
+from genesis import nn
+from genesis.compiler import allow_in_graph, disable, is_compiling, reset, set_stance
+
+SCALE = 2.0
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+# Options
+
+@pytest.mark.parametrize("options", [{}, {"mode": "default"}, {"mode": "reduce-overhead"}, {"backend": "inductor"},
+                                     {"dynamic": True}, {"dynamic": False}, {"options": {}}, {"fullgraph": True}])
+def test_options_that_mean_something_or_wish_nothing_else(options: dict[str, Any]) -> None:
+    for compiled in (genesis.compile(double, **options), genesis.compile(**options)(double)):
+        assert [compiled(ramp(1)).item() for _ in range(3)] == [2.0] * 3
+        assert compiled.hits == 2
+
+
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"mode": "max-autotune"}, "no search over kernels"),
+    ({"mode": "max-autotune-no-cudagraphs"}, "no search over kernels"),
+    ({"mode": "fastest"}, "mode='fastest' is unknown"),
+    ({"mode": "default", "options": {"epilogue_fusion": True}}, "either mode or options"),
+    ({"options": {"epilogue_fusion": True}}, "genesis.config"),
+    ({"backend": "cudagraphs"}, "backend='cudagraphs' is unknown"),
+    ({"backend": lambda graph, inputs: graph}, "no FX graph"),
+])
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RuntimeError, match=sentence):
+        genesis.compile(double, **options)
+
+
+def test_wrong_options() -> None:
+    for options in ({"fullgraph": 1}, {"dynamic": "yes"}, {"unknown": 1}):
+        with pytest.raises(TypeError):
+            genesis.compile(double, **options)
+    with pytest.raises(TypeError, match="cannot be called"):
+        genesis.compile(3)
+
+
+def test_the_function_itself() -> None:
+    assert genesis.compile(double, backend="eager") is double
+    assert genesis.compile(double, disable=True) is double
+
+
+# fullgraph
+
+def test_fullgraph_raises_at_the_line_what_would_be_recorded() -> None:
+    def reads(x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else x
+
+    def draws(x: Any) -> Any:
+        return x * random.random()
+
+    def takes(x: Any, other: Any) -> Any:
+        return x
+    for function, why in ((reads, "a value is read"), (draws, "random")):
+        compiled = genesis.compile(function, fullgraph=True)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=rf"(?s){why}.*test_compiler.py:\d+"):
+                compiled(ramp(2))
+    with pytest.raises(RuntimeError, match="object, which cannot be compared"):
+        genesis.compile(takes, fullgraph=True)(ramp(1), object())
+
+
+def test_fullgraph_of_what_is_captured_is_as_without() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.state = 0, None
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            self.state = x if self.state is None else self.state + x
+            return self.state * 2
+    module = genesis.compile(Counting(), fullgraph=True)
+    assert [module(ramp(1)).item() for _ in range(5)] == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert module.calls == 5 and genesis.explain(module).hits == 3
+    lengths = genesis.compile(double, fullgraph=True)
+    for length in range(1, 40):  # more than would be captured without
+        lengths(ramp(length))
+    assert genesis.explain(lengths).captures == 39
+
+
+# explain
+
+def test_an_explanation_names_the_guard_with_both_values() -> None:
+    global SCALE
+    settings = {"rate": 1}
+
+    @genesis.compile
+    def f(x: Any, flag: bool = True) -> Any:
+        return x * SCALE * settings["rate"] * (2 if flag else 3)
+    try:
+        f(ramp(2))
+        SCALE = 3.0
+        f(ramp(2))
+        settings["rate"] = 5
+        f(ramp(2))
+        f(ramp(4))
+        f(ramp(4), False)
+        with genesis.no_grad():
+            f(ramp(4), False)
+        f(ramp(4), False)
+    finally:
+        SCALE = 2.0
+    explained = genesis.explain(f)
+    assert (explained.captures, explained.hits) == (6, 1)
+    assert [(x.guard, x.before, x.now) for x in explained.recaptures] == [
+        ("SCALE", "2.0", "3.0"), ("settings", "1", "5"), ("argument x", "tensor f32[2]", "tensor f32[4]"),
+        ("argument flag", "missing", "False"), ("grad mode", "True", "False")]
+    assert "captured again: SCALE: 2.0 → 3.0" in explained
+
+
+def test_explaining_a_call() -> None:
+    explanation = genesis.explain(double)
+    assert "is not compiled" in explanation and explanation.captures == 0
+    first = explanation(ramp(2))
+    assert (first.captures, first.hits, first.recaptures) == (1, 0, ())
+    assert (first(ramp(2)).hits, first(ramp(3)).recaptures[0].guard) == (1, "argument x")
+
+    net = nn.Linear(2, 2)
+    assert genesis.explain(net)(ramp(1, 2)).captures == 1
+    assert type(net) is nn.Linear  # it was not compiled itself
+    noisy = genesis.explain(lambda x: x * float(x.sum()))(ramp(2))
+    assert "a value is read" in noisy.recorded[0] and noisy.captures == 0
+
+    compiled = genesis.compile(double)
+    compiled(ramp(1))
+    assert genesis.explain(compiled)(ramp(1)).hits == compiled.hits == 1
+
+
+def test_an_explanation_computes_nothing() -> None:
+    class Holder:
+        state: Any = None
+    holder = Holder()
+
+    def f(x: Any) -> Any:
+        holder.state = (x, x * 2) if holder.state is None else (holder.state[0] + x, x * 3)
+        return x
+    compiled = genesis.compile(f)
+    for _ in range(3):
+        compiled(ramp(1))
+    before = holder.state[0].storage.settled
+    assert "missing → (tensor f32[1], tensor f32[1])" in genesis.explain(compiled)
+    assert holder.state[0].storage.settled == before
+
+
+# genesis.compiler
+
+def test_names_and_their_order_of_arguments_are_torchs() -> None:
+    import inspect
+    for name in ("disable", "is_compiling", "reset", "allow_in_graph", "set_stance"):
+        ours, theirs = (inspect.signature(getattr(lib.compiler, name)) for lib in (genesis, torch))
+        assert list(ours.parameters) == list(theirs.parameters), name
+
+
+def test_is_compiling_in_every_call_of_a_compiled_function() -> None:
+    seen: list[bool] = []
+
+    def recorded(x: Any) -> Any:
+        seen.append(is_compiling())
+        return x * float(x.sum())
+    compiled = genesis.compile(recorded)
+    for _ in range(5):
+        compiled(ramp(1))
+    assert seen == [True] * 5 and not is_compiling()
+    others: list[bool] = []
+
+    def asks_elsewhere(x: Any) -> Any:
+        thread = threading.Thread(target=lambda: others.append(is_compiling()))
+        thread.start()
+        thread.join()
+        return x
+    genesis.compile(asks_elsewhere)(ramp(1))
+    assert others == [False]
+
+
+def test_a_disabled_function_is_recorded_around() -> None:
+    calls: list[bool] = []
+
+    @disable
+    def log(x: Any) -> Any:
+        calls.append(is_compiling())
+        return inner(x)
+    inner = genesis.compile(double)
+    outer = genesis.compile(lambda x: log(x) + 1)
+    assert [outer(ramp(1)).item() for _ in range(4)] == [3.0] * 4
+    assert calls == [False] * 4 and outer.hits == 0 and inner.hits == 0
+    assert "not to be compiled" in genesis.explain(outer)
+    with pytest.raises(RuntimeError, match="not to be compiled"):
+        genesis.compile(lambda x: log(x) + 1, fullgraph=True)(ramp(1))
+    shallow = disable(lambda x: inner(x) + 1, recursive=False)
+    assert [shallow(ramp(1)).item() for _ in range(3)] == [3.0] * 3 and inner.hits == 2
+    net = disable(genesis.compile(nn.Linear(1, 1)))
+    assert net(ramp(1, 1)).shape == (1, 1)
+    assert disable(recursive=True)(double)(ramp(1)).item() == 2.0
+    with pytest.raises(TypeError):
+        disable(3)
+
+
+def test_an_allowed_function_is_captured_whatever_its_python_does() -> None:
+    calls: list[int] = []
+
+    @allow_in_graph
+    def noisy(x: Any) -> Any:
+        calls.append(len(str(random.random())))
+        return x * 3
+    f = genesis.compile(lambda x: noisy(x) + random_free(x), fullgraph=True)
+
+    def random_free(x: Any) -> Any:
+        return x
+    assert [f(ramp(1)).item() for _ in range(4)] == [4.0] * 4
+    assert len(calls) == 1 and f.hits == 3
+    noisy(ramp(1))
+    assert len(calls) == 2
+    assert allow_in_graph([double, noisy]) == [double, noisy]
+    with pytest.raises(TypeError):
+        allow_in_graph(3)
+
+
+def test_reset_forgets_captures() -> None:
+    f, recorded = genesis.compile(double), genesis.compile(lambda x: x * float(x.sum()))
+    for _ in range(2):
+        f(ramp(1))
+        recorded(ramp(1))
+    reset()
+    assert "f32" not in genesis.explain(f) and (f.hits, genesis.explain(f).captures) == (0, 0)
+    assert genesis.explain(recorded).recorded == ()
+    assert [f(ramp(1)).item() for _ in range(2)] == [2.0] * 2 and f.hits == 1
+
+
+def test_stances() -> None:
+    f = genesis.compile(double)
+    with set_stance("force_eager"):
+        assert f(ramp(1)).item() == 2.0 and genesis.explain(f).captures == 0
+    f(ramp(1))
+    with set_stance("eager_on_recompile"):
+        f(ramp(1))
+        f(ramp(2))
+    assert (f.hits, genesis.explain(f).captures) == (1, 1)
+    with set_stance("fail_on_recompile"):
+        f(ramp(1))
+        with pytest.raises(RuntimeError, match="captured again"):
+            f(ramp(2))
+        assert genesis.compile(double)(ramp(1)).item() == 2.0  # its first capture
+
+    @set_stance("force_eager")
+    def eagerly(x: Any) -> Any:
+        return f(x)
+    eagerly(ramp(3))
+    assert genesis.explain(f).captures == 1
+    f(ramp(3))
+    assert genesis.explain(f).captures == 2
+    try:
+        set_stance("eager_then_compile")
+        late = genesis.compile(double)
+        late(ramp(1))
+        assert genesis.explain(late).captures == 0
+        late(ramp(1))
+        assert genesis.explain(late).captures == 1
+    finally:
+        set_stance("default")
+
+
+@pytest.mark.parametrize("options", [{"stance": "aot_eager_then_compile"}, {"stance": "sometimes"},
+                                     {"skip_guard_eval_unsafe": True}, {"force_backend": "eager"}])
+def test_stances_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError):
+        set_stance(**options)
+    with pytest.raises(RuntimeError, match="inside a compiled function"):
+        genesis.compile(lambda x: set_stance("default") and x)(ramp(1))
