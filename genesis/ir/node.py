@@ -43,8 +43,8 @@ class Op:
             unused results) when the op has several. None: the op has no gradient.
         decompose: (*operands, **attributes) → the same value from simpler ops (a tuple of nodes
             when the op has several results). None: the op is primitive.
-        kind: leaf, pointwise, movement, reduction, scan, index, contract, random, control or
-            composite. Passes decide by kind, never by name.
+        kind: leaf, pointwise, movement, reduction, scan, index, contract, random, norm,
+            control or composite. Passes decide by kind, never by name.
         samples: what the registry-driven tests feed it (see ir/ops/samples.py).
         reference: (*numpy float64 arrays, **attributes) → the expected value, or None.
         ulp: k of the promise "within k·eps(dtype) of the exact result".

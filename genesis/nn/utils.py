@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign, emit, operand, wrap
+from genesis.frontend.recording import assign_all, emit, operand, read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.node import make
-from genesis.ir.ops.clipping import clip_gradients
-from genesis.ir.ops.control import item
+from genesis.ir.ops.clipping import clip_by_norm, clip_by_value
+from genesis.ir.ops.clipping import total_norm as norm_of_all
+from genesis.ir.ops.control import results_of
 from genesis.ops.creation import zeros
-from genesis.ops.shape import cat
+from genesis.ops.norms import vector_norm
+from genesis.ops.shape import cat, stack
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -21,11 +23,84 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     return [p.grad for p in listed if p.grad is not None]
 
 
+def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
+                   foreach: bool | None = None) -> Tensor:
+    """The norm of all tensors as one vector.
+
+    One recorded op a device, whatever the number of tensors.
+
+    Args:
+        tensors: floating-point tensors of any dtypes and devices.
+        norm_type: the p of the norm; inf for the largest element.
+        error_if_nonfinite: read the norm and raise when it is NaN or infinite.
+        foreach: accepted for torch's sake; the norm is one op in any case.
+
+    Returns:
+        A scalar on the first tensor's device, float32 at least.
+
+    Raises:
+        RuntimeError: a norm that is not finite, when asked to check.
+
+    >>> import genesis
+    >>> get_total_norm([genesis.tensor([3.0]), genesis.tensor([4.0])]).item()
+    5.0
+    """
+    listed, p = [tensors] if isinstance(tensors, Tensor) else list(tensors), float(norm_type)
+    if not listed:
+        return zeros(())
+    with no_grad():
+        norms = [_norm(alike, p) for alike in _by_device(listed).values()]
+        norm = norms[0] if len(norms) == 1 else _norm([x.to(listed[0].device) for x in norms], p)
+        if error_if_nonfinite and not math.isfinite(norm.item()):
+            raise failure("get_total_norm", f"the {p} norm is {norm.item()}: it cannot be clipped", [("norm", norm)],
+                          hint="error_if_nonfinite=False to go on anyway")
+    return norm
+
+
+def _norm(tensors: Sequence[Tensor], p: float) -> Tensor:
+    """The norm of tensors on one device."""
+    if p > 0:
+        return wrap(emit(norm_of_all, tuple(map(read, tensors)), (p,)))
+    return vector_norm(stack([vector_norm(x, p) for x in tensors]), p)
+
+
+def _by_device(tensors: Iterable[Tensor]) -> dict[Any, list[Tensor]]:
+    found: dict[Any, list[Tensor]] = {}
+    for x in tensors:
+        found.setdefault(x.device, []).append(x)
+    return found
+
+
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
+                          foreach: bool | None = None) -> None:
+    """Scale the gradients in place by max_norm / (total_norm + 1e-6), where that is less than 1.
+
+    Args:
+        parameters: those without a gradient are skipped.
+        max_norm: the largest norm allowed; an input of the plan.
+        total_norm: the gradients' norm, a scalar, as of `get_total_norm`.
+        foreach: accepted for torch's sake; the update is one op for all gradients of a device.
+
+    >>> import genesis
+    >>> w = genesis.zeros(2, requires_grad=True)
+    >>> w.grad = genesis.tensor([6.0, 8.0])
+    >>> clip_grads_with_norm_(w, 5.0, genesis.tensor(10.0))
+    >>> [round(g, 4) for g in w.grad.tolist()]
+    [3.0, 4.0]
+    """
+    with no_grad():
+        for device, gradients in _by_device(_gradients(parameters)).items():
+            bound, norm = operand(float(max_norm)), read(total_norm.to(device))
+            node = emit(clip_by_norm, (bound, norm, *map(read, gradients)), ())
+            assign_all(gradients, results_of(node))
+
+
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
                     error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
     """Scale the gradients in place so that their norm, as one vector, is at most max_norm.
 
-    One recorded op; the norm is not read on the host (but with `error_if_nonfinite`).
+    Two recorded ops; the norm is not read on the host (but with `error_if_nonfinite`). On a GPU they take two launches,
+    and the scaling is done where the optimizer's step reads the gradients.
 
     Args:
         parameters: those without a gradient are skipped.
@@ -38,7 +113,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
         The norm before clipping, a scalar, float32 at least.
 
     Raises:
-        RuntimeError: a norm that is not finite, when asked to check; gradients on two devices.
+        RuntimeError: a norm that is not finite, when asked to check.
 
     >>> import genesis
     >>> w = genesis.tensor([3.0, 4.0], requires_grad=True)
@@ -48,25 +123,19 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     >>> [round(g, 4) for g in w.grad.tolist()]
     [0.6, 0.8]
     """
-    gradients = _gradients(parameters)
-    if not gradients:
-        return zeros(())
-    with no_grad():
-        node = emit(clip_gradients, tuple([operand(x) for x in (float(max_norm), *gradients)]), (float(norm_type),))
-        norm = wrap(make(item, (node,), (0,)))
-        if error_if_nonfinite and not math.isfinite(norm.item()):
-            raise failure("clip_grad_norm_", f"the gradients' norm is {norm.item()}", [("norm", norm)],
-                          hint="error_if_nonfinite=False to scale them anyway")
-        for index, gradient in enumerate(gradients, start=1):
-            assign(gradient, make(item, (node,), (index,)))
+    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(listed, max_norm, norm, foreach)
     return norm
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Clamp every element of the gradients, in place, to [-clip_value, clip_value]."""
+    """Clamp every element of the gradients, in place, to [-clip_value, clip_value]: one op for all of a device."""
+    bound = float(clip_value)
     with no_grad():
-        for gradient in _gradients(parameters):
-            gradient.clamp_(-float(clip_value), float(clip_value))
+        for gradients in _by_device(_gradients(parameters)).values():
+            node = emit(clip_by_value, (operand(-bound), operand(bound), *map(read, gradients)), ())
+            assign_all(gradients, results_of(node))
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

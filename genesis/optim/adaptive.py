@@ -7,14 +7,12 @@ accepted for torch's sake.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
-from genesis.ir.node import Node
-from genesis.ops.comparison import where
-from genesis.ops.creation import full_like, ones
-from genesis.ops.rounding import maximum
+from genesis.ir.ops import update_rules
+from genesis.ops.creation import full_like
 from genesis.optim.composed import ComposedOptimizer, State
 from genesis.optim.optimizer import Group, check_option
 
@@ -31,6 +29,8 @@ class Adagrad(ComposedOptimizer):
         eps: added to the root.
         maximize: follow the gradient up.
     """
+
+    op = update_rules.adagrad
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
                  initial_accumulator_value: float = 0.0, eps: float = 1e-10, foreach: bool | None = None, *,
@@ -51,15 +51,9 @@ class Adagrad(ComposedOptimizer):
         state = super().initial_state(parameter, group)
         return {**state, "sum": full_like(state["sum"], group["initial_accumulator_value"])}
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The step size, and eps."""
-        return group["lr"] / (1 + (step - 1) * group["lr_decay"]), group["eps"]
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - lr · g / (√sum + eps)."""
-        lr, eps = numbers
-        total = state["sum"] + g * g
-        return {"p": p - g / (total.sqrt() + eps) * lr, "sum": total}
+        return group["lr"] / (1 + (counted["step"] - 1) * group["lr_decay"]), group["eps"]
 
 
 class Adadelta(ComposedOptimizer):
@@ -74,6 +68,8 @@ class Adadelta(ComposedOptimizer):
         maximize: follow the gradient up.
     """
 
+    op = update_rules.adadelta
+
     def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, foreach: bool | None = None, *, capturable: bool = False,
                  maximize: bool = False, differentiable: bool = False):
@@ -87,17 +83,9 @@ class Adadelta(ComposedOptimizer):
         """Running means of squared gradients and of squared steps."""
         return "square_avg", "acc_delta"
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The options."""
         return group["lr"], group["rho"], 1 - group["rho"], group["eps"]
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - lr · √(steps + eps) / √(gradients + eps) · g."""
-        lr, rho, rest, eps = numbers
-        squares = state["square_avg"] * rho + g * g * rest
-        delta = (state["acc_delta"] + eps).sqrt() / (squares + eps).sqrt() * g
-        steps = state["acc_delta"] * rho + delta * delta * rest
-        return {"p": p - delta * lr, "square_avg": squares, "acc_delta": steps}
 
 
 class RMSprop(ComposedOptimizer):
@@ -122,6 +110,8 @@ class RMSprop(ComposedOptimizer):
     tensor([0.9000], requires_grad=True)
     """
 
+    op = update_rules.rmsprop
+
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
                  weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, capturable: bool = False,
                  foreach: bool | None = None, maximize: bool = False, differentiable: bool = False):
@@ -136,22 +126,13 @@ class RMSprop(ComposedOptimizer):
         return ("square_avg", *(("momentum_buffer",) if group["momentum"] > 0 else ()),
                 *(("grad_avg",) if group["centered"] else ()))
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def attributes(self, group: Group) -> tuple[bool, bool]:
+        """Which of them there are."""
+        return group["momentum"] > 0, bool(group["centered"])
+
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The options."""
         return group["lr"], group["alpha"], 1 - group["alpha"], group["eps"], group["momentum"]
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - lr · g / (√mean + eps), or - lr times the running step."""
-        lr, alpha, rest, eps, momentum = numbers
-        found = {"square_avg": state["square_avg"] * alpha + g * g * rest}
-        spread = found["square_avg"]
-        if group["centered"]:
-            found["grad_avg"] = state["grad_avg"] * alpha + g * rest
-            spread = spread - found["grad_avg"] * found["grad_avg"]
-        step = g / (spread.sqrt() + eps)
-        if group["momentum"] > 0:
-            step = found["momentum_buffer"] = state["momentum_buffer"] * momentum + step
-        return {"p": p - step * lr, **found}
 
 
 class Rprop(ComposedOptimizer):
@@ -164,6 +145,8 @@ class Rprop(ComposedOptimizer):
         step_sizes: the least and the largest step.
         maximize: follow the gradient up.
     """
+
+    op = update_rules.rprop
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-2, etas: tuple[float, float] = (0.5, 1.2),
                  step_sizes: tuple[float, float] = (1e-6, 50.0), *, capturable: bool = False,
@@ -182,18 +165,9 @@ class Rprop(ComposedOptimizer):
         state = super().initial_state(parameter, group)
         return {**state, "step_size": full_like(state["step_size"], group["lr"])}
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The factors and the bounds."""
         return (*group["etas"], *group["step_sizes"])
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - sign(g) · step; where the gradient turned the parameter stays for once."""
-        shorter, longer, least, most = numbers
-        turn, size = g * state["prev"], state["step_size"]
-        scaled = where(turn > 0, size * longer, where(turn < 0, size * shorter, size))
-        size = (scaled * 0 + most).minimum(maximum(scaled, scaled * 0 + least))
-        g = where(turn < 0, g * 0, g)
-        return {"p": p - g.sign() * size, "prev": g, "step_size": size}
 
 
 class _Moments(ComposedOptimizer):
@@ -217,6 +191,8 @@ class _Moments(ComposedOptimizer):
 class Adamax(_Moments):
     """Adam with the largest past gradient in place of the root of squares (Kingma and Ba 2015); arguments as Adam's."""
 
+    op = update_rules.adamax
+
     def __init__(self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, foreach: bool | None = None, *, maximize: bool = False,
                  differentiable: bool = False, capturable: bool = False):
@@ -226,22 +202,18 @@ class Adamax(_Moments):
         """The running mean, and the largest gradient."""
         return "exp_avg", "exp_inf"
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The corrected step size, and the options."""
         first, second = group["betas"]
-        return group["lr"] / (1 - first**step), first, 1 - first, second, group["eps"]
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - lr · mean / largest."""
-        lr, first, rest, second, eps = numbers
-        mean = state["exp_avg"] * first + g * rest
-        largest = maximum(state["exp_inf"] * second, g.abs() + eps)
-        return {"p": p - mean / largest * lr, "exp_avg": mean, "exp_inf": largest}
+        return group["lr"] / (1 - first ** counted["step"]), 1 - first, second, group["eps"]
 
 
 class NAdam(_Moments):
     """Adam with Nesterov's momentum (Dozat 2016). Arguments as of `Adam`, and momentum_decay: how fast the momentum's
     schedule reaches beta1; decoupled_weight_decay shrinks the parameter itself."""
+
+    counted = ("step", "mu_product")
+    op = update_rules.nadam
 
     def __init__(self, params: Iterable[Any], lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
@@ -254,23 +226,25 @@ class NAdam(_Moments):
     def initial_state(self, parameter: Tensor, group: Group) -> State:
         """No steps, moments of 0, and the product of no momenta."""
         state = super().initial_state(parameter, group)
-        return {**state, "mu_product": ones((), dtype=state["exp_avg"].dtype, device=parameter.device)}
+        return {"step": state.pop("step"), "mu_product": 1.0, **state}
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
-        """The options, the momenta of this step and the next, and the correction of the squares."""
-        first, second = group["betas"]
-        now, then = (first * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1))
-        return (group["lr"], first, 1 - first, second, 1 - second, group["eps"], now, 1 - now, then,
-                1 / (1 - second**step))
+    def advance(self, group: Group, state: State) -> dict[str, Any]:
+        """One step more, with its momentum."""
+        step = state["step"] + 1
+        return {"step": step, "mu_product": state["mu_product"] * self._momentum(group, step)}
 
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """A step along the gradient and the momentum to come, over the root of squares."""
-        lr, first, rest, second, left, eps, now, without, then, correction = numbers
-        mean, squares = state["exp_avg"] * first + g * rest, state["exp_avg_sq"] * second + g * g * left
-        product = state["mu_product"] * now
-        root = (squares * correction).sqrt() + eps
-        step = g * without / (1 - product) + mean * then / (1 - product * then)
-        return {"p": p - step / root * lr, "exp_avg": mean, "exp_avg_sq": squares, "mu_product": product}
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
+        """The options, the correction of the squares, and the step sizes along the gradient and along the mean."""
+        (first, second), step, product = group["betas"], counted["step"], counted["mu_product"]
+        then = self._momentum(group, step + 1)
+        now = 1 - self._momentum(group, step)
+        return (1 - first, second, 1 - second, group["eps"], 1 - second**step, group["lr"] * now / (1 - product),
+                group["lr"] * then / (1 - product * then))
+
+    @staticmethod
+    def _momentum(group: Group, step: int) -> float:
+        found: float = group["betas"][0] * (1 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
+        return found
 
 
 class RAdam(_Moments):
@@ -279,6 +253,8 @@ class RAdam(_Moments):
     Arguments as of `Adam`; decoupled_weight_decay shrinks the parameter itself.
     """
 
+    op = update_rules.radam
+
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *,
                  foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
@@ -286,20 +262,13 @@ class RAdam(_Moments):
         super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize,
                          decoupled_weight_decay=decoupled_weight_decay)
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
         """The options, and the factors of the plain and of the scaled step."""
-        first, second = group["betas"]
+        (first, second), step = group["betas"], counted["step"]
         most, correction = 2 / (1 - second) - 1, 1 - second**step
         length = most - 2 * step * second**step / correction
         scaled = 0.0
         if length > 5:
             scaled = math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length) * correction)
-        return (group["lr"] / (1 - first**step), first, 1 - first, second, 1 - second, group["eps"], scaled,
+        return (group["lr"] / (1 - first**step), 1 - first, second, 1 - second, group["eps"], scaled,
                 float(length <= 5))
-
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """p - lr · mean, over the root of squares once there are enough."""
-        lr, first, rest, second, left, eps, scaled, plain = numbers
-        mean, squares = state["exp_avg"] * first + g * rest, state["exp_avg_sq"] * second + g * g * left
-        factor = 1 / (squares.sqrt() + eps) * scaled + plain
-        return {"p": p - mean * factor * lr, "exp_avg": mean, "exp_avg_sq": squares}

@@ -1,19 +1,16 @@
-"""Optimizers whose rule is written with tensors: a few elementwise ops a parameter, which the compiler fuses.
+"""Optimizers whose update is one op of `ir/ops/update_rules.py`, over all parameters that are at the same step.
 
 Hyperparameters and what follows from the number of steps are inputs of the plan, as of the other optimizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from genesis.frontend.recording import assign_all, read
-from genesis.frontend.session import live_numbers
 from genesis.frontend.tensor import Tensor
-from genesis.ir.node import Node
+from genesis.ir.node import Op
 from genesis.ir.types import float32
-from genesis.ops.common import to_dtype
 from genesis.ops.creation import zeros_like
 from genesis.optim.optimizer import Group, Optimizer
 
@@ -21,19 +18,25 @@ State = dict[str, Any]
 
 
 class ComposedOptimizer(Optimizer):
-    """The base of these optimizers. A subclass names its state, its numbers and its rule."""
+    """The base of these optimizers. A subclass names its op, its state and its numbers."""
+
+    op: ClassVar[Op]
 
     def tensors(self, group: Group) -> tuple[str, ...]:
-        """The names of the state that is a tensor like the parameter, 0 at first."""
+        """The names of the state that is a tensor like the parameter, 0 at first, as the op's operands stand."""
         raise NotImplementedError
 
-    def numbers(self, group: Group, step: int) -> tuple[float, ...]:
-        """The numbers that the rule needs at this step, counted from 1."""
+    def attributes(self, group: Group) -> tuple[Any, ...]:
+        """What the group's options make of the op."""
+        return ()
+
+    def numbers(self, group: Group, counted: Mapping[str, Any]) -> tuple[float, ...]:
+        """The op's numbers behind weight decay, at the step that `advance` counted."""
         raise NotImplementedError
 
-    def rule(self, group: Group, p: Tensor, g: Tensor, state: State, *numbers: Node) -> dict[str, Tensor]:
-        """The new parameter as "p" and the new state by name. The numbers come behind tensors: `g * lr`."""
-        raise NotImplementedError
+    def advance(self, group: Group, state: State) -> dict[str, Any]:
+        """The part of a state that Python counts, one step later."""
+        return {"step": state["step"] + 1}
 
     def initial_state(self, parameter: Tensor, group: Group) -> State:
         """No steps, and zeros."""
@@ -41,47 +44,43 @@ class ComposedOptimizer(Optimizer):
         return {"step": 0, **{name: zeros_like(parameter, dtype=dtype)
                               for name in self.tensors(group)}}
 
-    def kind(self, parameter: Tensor) -> int:
-        """The number of steps that a parameter has made."""
-        steps: int = self.state[parameter]["step"]
-        return steps
+    def kind(self, parameter: Tensor) -> Hashable:
+        """What the numbers depend on: the number of steps that a parameter has made."""
+        state = self.state[parameter]
+        return tuple([state[name] for name in self.counted])
 
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-        """The rule, for each parameter."""
+        """The rule, as one op."""
         states = [self.state[p] for p in parameters]
-        decay, kept, *numbers = live_numbers(_NextStep(self, group, states))
-        for p, g, state in zip(parameters, gradients, states, strict=True):
-            upcast = to_dtype(p, float32) if p.dtype.itemsize < 4 else p
-            g = to_dtype(g, upcast.dtype)
-            if group.get("decoupled_weight_decay"):
-                upcast = upcast * kept
-            found = self.rule(group, upcast, g + upcast * decay, state, *numbers)
-            targets = [p if name == "p" else state[name] for name in found]
-            assign_all(targets, [read(to_dtype(x, t.dtype)) for x, t in zip(found.values(), targets, strict=True)])
+        held = [state[name] for name in self.tensors(group) for state in states]
+        attributes = len(parameters), bool(group.get("decoupled_weight_decay")), *self.attributes(group)
+        self.record(self.op, attributes, _NextStep(self, group, states), [*parameters, *gradients, *held],
+                    [*parameters, *held])
 
 
 class _NextStep:
     """The numbers of the next step, which is counted when they are asked for; `undo` takes it back.
 
-    First weight decay: what the gradient gets of the parameter, and what is kept of the parameter.
+    First weight decay: what the gradient gets of the parameter, or, decoupled, what is kept of the parameter.
     """
 
     def __init__(self, optimizer: ComposedOptimizer, group: Group, states: Sequence[State]):
         self._optimizer, self._group, self._states = optimizer, group, states
+        self._before: dict[str, Any] = {}
 
     def __call__(self) -> tuple[float, ...]:
-        step = self._states[0]["step"] + 1
-        self._count(step)
-        group, found = self._group, self._optimizer.numbers(self._group, step)
+        group, state = self._group, self._states[0]
+        after = self._optimizer.advance(group, state)
+        self._before = {name: state[name] for name in after}
+        self._count(after)
         decay = float(group.get("weight_decay", 0.0))
-        if group.get("decoupled_weight_decay"):
-            return (0.0, 1 - group["lr"] * decay, *map(float, found))
-        return (decay, 1.0, *map(float, found))
+        kept = 1 - float(group["lr"]) * decay if group.get("decoupled_weight_decay") else decay
+        return (kept, *map(float, self._optimizer.numbers(group, after)))
 
     def undo(self) -> None:
         """One step less."""
-        self._count(self._states[0]["step"] - 1)
+        self._count(self._before)
 
-    def _count(self, step: int) -> None:
+    def _count(self, counted: dict[str, Any]) -> None:
         for state in self._states:
-            state["step"] = step
+            state.update(counted)

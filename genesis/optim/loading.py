@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 State = dict[Any, Any]
 
 STEP = "step"
-"""The count of steps, which torch keeps in a tensor and Genesis in an int."""
+"""The count of steps, which torch keeps in a tensor and Genesis, like other numbers of a state, in Python."""
 
 
 @dataclass
@@ -167,6 +167,8 @@ def _values(optimizer: Optimizer, number: Any, parameter: Tensor, group: Group, 
             raise _refused(optimizer, f"the state of parameter {number!r} has no {name!r}", [("parameter", parameter)])
         if isinstance(own, Tensor):
             values[name] = _fitting(optimizer, number, name, own, given[name])
+        elif isinstance(own, float):
+            values[name] = _number(optimizer, number, name, given[name])
         else:
             values[name] = _count(optimizer, number, name, given[name])
     for name in given:
@@ -188,14 +190,22 @@ def _fitting(optimizer: Optimizer, number: Any, name: str, own: Tensor, value: A
 
 def _count(optimizer: Optimizer, number: Any, name: str, value: Any) -> int:
     """A number of steps."""
+    found = _number(optimizer, number, name, value, what="count of steps")
+    if found < 0 or found != int(found):
+        raise _refused(optimizer, f"{name!r} of parameter {number!r} is {value!r}, no count of steps")
+    return int(found)
+
+
+def _number(optimizer: Optimizer, number: Any, name: str, value: Any, what: str = "number") -> float:
+    """A number that torch keeps in a tensor."""
     found = value
     if hasattr(value, "item"):
         if getattr(value, "ndim", 0) != 0 and tuple(value.shape) != (1,):
             raise _refused(optimizer, f"{name!r} of parameter {number!r} has shape {tuple(value.shape)}, expected ()")
         found = value.item()
-    if not isinstance(found, (int, float)) or not isfinite(found) or found < 0 or found != int(found):
-        raise _refused(optimizer, f"{name!r} of parameter {number!r} is {value!r}, no count of steps")
-    return int(found)
+    if not isinstance(found, (int, float)) or not isfinite(found):
+        raise _refused(optimizer, f"{name!r} of parameter {number!r} is {value!r}, no {what}")
+    return found
 
 
 def _foreign(value: Any, name: Any, parameter: Tensor) -> Any:

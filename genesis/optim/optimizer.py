@@ -66,6 +66,9 @@ class Optimizer:
         TypeError: something that is not a tensor.
     """
 
+    counted: tuple[str, ...] = ("step",)
+    """The names of the state that Python counts."""
+
     def __init__(self, params: Iterable[Any], defaults: Group):
         self.defaults = defaults
         self.param_groups: list[Group] = []
@@ -124,7 +127,8 @@ class Optimizer:
             for parameter in group["params"]:
                 if parameter._grad is not None and not self.state.get(parameter):
                     self._begin(parameter, group)
-        counts = [(state, state["step"]) for state in self.state.values() if type(state.get("step")) is int]
+        counts = [(state, name, state[name]) for state in self.state.values() for name in self.counted
+                  if type(state.get(name)) in (int, float)]
         try:
             with no_grad():
                 for group in self.param_groups:
@@ -133,8 +137,8 @@ class Optimizer:
                         self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
             engine.end_step()
         except BaseException:  # tensors keep their last content by themselves
-            for state, count in counts:
-                state["step"] = count
+            for state, name, count in counts:
+                state[name] = count
             raise
         return loss
 

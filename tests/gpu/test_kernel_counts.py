@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import genesis
@@ -44,6 +45,53 @@ def test_one_kernel_forward(cuda, name, program, dtype):
 def test_unfused_programs_have_more_kernels(cuda, fuse):
     check(lambda x, w: F.layer_norm(x, (40,), w, w), X, W, tolerance=1e-5)
     assert launches() == 1 if fuse else launches() > 5
+
+
+def parameters(*dtypes):
+    """Parameters with gradients, a single element among them."""
+    found = []
+    for dtype in dtypes:
+        for seed, shape in enumerate([(4, 3), (3,), (7, 2), (1,), (5,), (2, 2, 2)]):
+            p, g = (genesis.tensor(numbers(*shape, seed=s), device="cuda").to(getattr(genesis, dtype))
+                    for s in (seed, seed + 10))
+            p = p.detach().requires_grad_()
+            p.grad = g
+            found.append(p)
+    genesis.eval(*found, *[p.grad for p in found])
+    return found
+
+
+@pytest.mark.parametrize("name, options", [
+    ("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("Adagrad", {}), ("Adadelta", {}), ("RMSprop", {}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}), ("Rprop", {}), ("Adamax", {}), ("NAdam", {}), ("RAdam", {})])
+def test_every_optimizer_is_one_launch_a_dtype(cuda, name, options):
+    held = parameters("float32", "bfloat16")
+    optimizer = getattr(genesis.optim, name)(held, lr=0.1, **options)
+    for _ in range(2):
+        optimizer.step()
+        assert launches() == 2
+
+
+@pytest.mark.parametrize("norm_type", [2.0, float("inf")])
+def test_clipping_by_the_norm_is_two_launches_more_than_the_step(cuda, norm_type):
+    held = parameters("float32")
+    optimizer = genesis.optim.AdamW(held, lr=0.1)
+    gradients = np.concatenate([p.grad.cpu().numpy().ravel() for p in held])
+    norm = np.linalg.norm(gradients, norm_type)
+    genesis.nn.utils.clip_grad_norm_(held, 0.5, norm_type)
+    optimizer.step()
+    assert launches() == 3
+    clipped = np.concatenate([p.grad.cpu().numpy().ravel() for p in held])
+    np.testing.assert_allclose(clipped, gradients * 0.5 / norm, rtol=1e-5)
+
+
+def test_clipping_by_value_is_a_launch_at_most(cuda):
+    held = parameters("float32")
+    optimizer = genesis.optim.AdamW(held, lr=0.1)
+    genesis.nn.utils.clip_grad_value_(held, 0.5)
+    optimizer.step()
+    assert launches() <= 2
+    assert max(abs(p.grad).max().item() for p in held) <= 0.5
 
 
 @pytest.mark.parametrize("dtypes", [("float32",), ("float32", "bfloat16")])

@@ -30,7 +30,8 @@ NOT_DRAWN = {
                       "matmul_split_k",
     "a bool of Python's, which is read at once": "equal",
     "random: no other library draws the same numbers": "random_bits uniform normal integers dropout",
-    "what an optimizer's step is": "adamw sgd clip_gradients",
+    "what an optimizer's step is": "adamw sgd adagrad adadelta rmsprop rprop adamax nadam radam "
+                                    "norm_parts total_norm clip_by_norm clip_by_value",
     "the bits of float64 are others": "bitcast",
 }
 """Ops that no step of a program records, by the reason."""

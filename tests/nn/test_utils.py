@@ -8,6 +8,7 @@ import torch
 from torch_peer import array_of, assert_same, both, numbers
 
 import genesis
+from genesis import engine
 from genesis.nn import utils
 
 
@@ -32,6 +33,60 @@ def test_clip_grad_norm(norm_type: float, max_norm: float) -> None:
     for a, b in zip(ours[:-1], theirs[:-1], strict=True):
         assert_same(a.grad, b.grad)
     assert ours[-1].grad is None
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 0.0, float("inf"), float("-inf")])
+def test_the_norm_of_tensors_alone(norm_type: float) -> None:
+    ours, theirs = gradients()
+    norm = utils.get_total_norm((p.grad for p in ours[:-1]), norm_type)
+    assert_same(norm, torch.nn.utils.get_total_norm([p.grad for p in theirs[:-1]], norm_type))
+    assert utils.get_total_norm([]).item() == 0.0
+
+
+def test_scaling_by_a_norm_that_is_given() -> None:
+    ours, theirs = gradients()
+    utils.clip_grads_with_norm_(ours, 0.5, genesis.tensor(2.0))
+    torch.nn.utils.clip_grads_with_norm_(theirs, 0.5, torch.tensor(2.0))
+    for a, b in zip(ours[:-1], theirs[:-1], strict=True):
+        assert_same(a.grad, b.grad)
+
+
+def test_gradients_of_several_dtypes() -> None:
+    held = []
+    for dtype in (genesis.float32, genesis.float64, genesis.bfloat16):
+        w = genesis.zeros(2, dtype=dtype, requires_grad=True)
+        w.grad = genesis.tensor([3.0, 4.0], dtype=dtype)
+        held.append(w)
+    norm = utils.clip_grad_norm_(held, 1.0)
+    assert norm.dtype is genesis.float64
+    assert norm.item() == pytest.approx(75**0.5)
+    for w, places in zip(held, (6, 6, 2), strict=True):
+        assert [round(g, places) for g in w.grad.tolist()] == [round(g / 75**0.5, places) for g in (3.0, 4.0)]
+
+
+def test_an_empty_gradient_adds_nothing() -> None:
+    ours, _ = gradients()
+    empty = genesis.zeros(0, requires_grad=True)
+    empty.grad = genesis.zeros(0)
+    alone = utils.get_total_norm([p.grad for p in ours[:-1]], float("inf"))
+    assert utils.clip_grad_norm_([*ours, empty], 0.5, float("inf")).item() == alone.item()
+    assert utils.clip_grad_norm_(empty, 0.5).item() == 0.0
+
+
+def test_clipping_and_a_step_take_the_gradients_memory_once() -> None:
+    """The clipped gradients are written where the gradients lie: no second copy of all of them."""
+    model = genesis.nn.Sequential(*[genesis.nn.Linear(64, 64) for _ in range(8)])
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    x = genesis.ones(1, 64)
+    arenas = []
+    for clip in (False, True):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        if clip:
+            utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        arenas.append(engine.last_plan().plan.arena_bytes)
+    assert arenas[1] < arenas[0] + 4 * 64 * 64
 
 
 def test_clipping_keeps_the_gradients_memory() -> None:

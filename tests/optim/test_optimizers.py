@@ -99,8 +99,8 @@ def test_state_dicts_have_torchs_layout(name: str) -> None:
     assert list(mine["state"]) == list(its["state"])
     for number, state in its["state"].items():
         for key, value in state.items():
-            if key == "step":
-                assert mine["state"][number][key] == value.item()
+            if key in ("step", "mu_product"):  # counted in Python here, in a float32 there
+                assert mine["state"][number][key] == pytest.approx(value.item(), rel=1e-6)
             else:
                 assert_same(mine["state"][number][key], value)
     assert mine["param_groups"][0]["params"] == its["param_groups"][0]["params"]

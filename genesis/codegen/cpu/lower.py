@@ -36,10 +36,6 @@ def _lowering(node: Node) -> Lowering:
     return found
 
 
-_FAMILIES = {"adamw": 7, "sgd": 4}
-"""Optimizer ops: how many numbers come before the families of tensors."""
-
-
 def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
     """True if the lowering can write this output over this operand's memory."""
     node = group.nodes[0]
@@ -47,11 +43,10 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
         return False
     if output.type is not operand.type:
         return False
-    if node.op.name in _FAMILIES:
-        count, index = node["count"], output["index"]
-        start = _FAMILIES[node.op.name] + (index if index < count else index + count)  # gradients are not results
-        return node.inputs[start] is operand and node.inputs.count(operand) == 1
-    allowed = _lowering(node).in_place
+    row = _lowering(node)
+    if row.writes_over is not None:
+        return node.inputs[row.writes_over(node, output["index"])] is operand and node.inputs.count(operand) == 1
+    allowed = row.in_place
     return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
 
 
@@ -146,7 +141,8 @@ class _Lowerer:
         """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:
         one that does has all the memory that it needs before its first call."""
         places = [self.memory.places.get(output) for output in group.outputs]
-        return not self.schedule.graph.updates and all(x is not None and x.where == "output" for x in places)
+        return not self.schedule.graph.updates and all(x is not None and x.where == "output" for x in places) and all(
+            self.memory.places.get(x) not in places for x in group.inputs)
 
     def _updates(self, node: Node) -> bool:
         place = self.memory.places.get(node)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.cuda.loops import emit_foreach, emit_loop
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
 from genesis.codegen.cuda.source import KernelSource, TensorTable, without_waiting
 from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
 from genesis.codegen.cuda.templates.attention import emit_attention
@@ -30,7 +31,7 @@ def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
 
     Groups of one structure (of repeated layers) have one text, and each its own arguments.
     """
-    found = None if group.kind == "foreach" else _structure(group, gpu)
+    found = None if group.kind in ("foreach", "norm_parts") else _structure(group, gpu)
     if found is None:
         return _emitted(group, gpu)
     key, nodes = found
@@ -71,6 +72,7 @@ def _structure(group: Group, gpu: GpuModel) -> tuple[Hashable, list[Node]] | Non
 _EMITTERS: dict[str, Callable[[Group, GpuModel], KernelSource]] = {
     "loop": lambda group, gpu: emit_loop(group, gpu=gpu),
     "foreach": lambda group, gpu: emit_foreach(group),
+    "norm_parts": lambda group, gpu: emit_norm_parts(group),
     "matmul": emit_matmul,
     "attention": emit_attention,
     "attention_backward": emit_attention_backward,

@@ -1,4 +1,4 @@
-"""Loop groups and foreach groups → kernels.
+"""Loop groups → kernels.
 
 How many elements are kept, and how many are reduced when these lie outermost, are arguments of a kernel. So the
 batch size is not in its text: another one of the same class (1, a multiple of 16, other; 64 bits or 32; a row of
@@ -13,14 +13,13 @@ from genesis.codegen.cuda.blocks import Blocks, choose_blocks
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, build
-from genesis.codegen.cuda.lowerings import POINTER, triton_type
+from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.prefetch import prefetch_lines
 from genesis.codegen.cuda.prelude import prelude_for
 from genesis.codegen.cuda.reduction_loops import Program
-from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource, TensorTable
+from genesis.codegen.cuda.source import HEADER, RELEASE, WAIT, KernelSource
 from genesis.codegen.cuda.tiles import tile
-from genesis.ir.node import Node
 from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import int64
 from genesis.passes.groups import Group
@@ -114,49 +113,3 @@ def _r_lines(body: Body) -> list[str]:
     start = f"program % {body.tiles} * RBLOCK + " if body.tiles > 1 else ""
     lines = [f"r = {start}tl.arange(0, RBLOCK)[None, :]{'.to(tl.int64)' if body.index_type is int64 else ''}"]
     return [*lines, f"r_mask = r < {body.r_size}"] if body.ragged_r else lines
-
-
-# One program over many tensors
-
-CHUNK = 8192
-"""Elements of one tensor per program of a foreach kernel."""
-
-
-def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
-    """One launch for loop groups of equal structure.
-
-    The table holds, for each program, its member and the first element of its chunk; then for each
-    member its size and the addresses of its tensors.
-    """
-    kernels = [build(member) for member in group.members]
-    first = max(kernels, key=lambda kernel: kernel.x_size)  # one of a single element would not count its elements
-    shared = [argument for argument in first.arguments if argument.role == "number"]
-    own = [position for position, argument in enumerate(first.arguments) if argument.role != "number"]
-    starts: list[Node | int] = []
-    members: list[Node | int] = []
-    for number, kernel in enumerate(kernels):
-        for start in range(0, kernel.x_size, chunk):
-            starts += [number, start]
-        members += [kernel.x_size, *(kernel.arguments[position].node for position in own)]
-    programs, width = len(starts) // 2, 1 + len(own)
-    block = min(chunk, 1024)
-    body = Body(first, Blocks(block, 1, False, 4), index64=any(map(needs_int64, kernels)), first="start + step")
-    lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
-             "start = tl.load(table + 2 * program + 1)",
-             f"row = table + 2 * programs + member * {width}",
-             "x_size = tl.load(row)"]
-    for offset, position in enumerate(own, 1):
-        argument = first.arguments[position]
-        pointer = f"tl.load(row + {offset}).to(tl.pointer_type({triton_type(argument.node.dtype)}))"
-        lines.append(f"{argument.name} = tl.multiple_of({pointer}, 16)")
-    lines.append(f"for step in range(0, {chunk}, XBLOCK):")
-    inner = ["x = (start + step + tl.arange(0, XBLOCK)).to(tl.int32)" if body.index_type.itemsize == 4
-             else "x = start + step + tl.arange(0, XBLOCK)", "x_mask = x < x_size", *body.lines()]
-    lines += ["    " + line for line in inner]
-    name = f"foreach_{kernel_name(group.members[0])}"
-    signature = {**{a.name: POINTER[a.node.dtype.name] for a in shared}, "table": "*i64", "programs": "i32",
-                 "XBLOCK": "constexpr"}
-    args: tuple[Node | int | TensorTable, ...] = (*(a.node for a in shared), TensorTable((*starts, *members)), programs)
-    return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": block}, args, ("table",),
-                        (programs, 1, 1), 4, label=f"{name} ×{len(kernels)}")
-

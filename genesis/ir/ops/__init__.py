@@ -22,6 +22,7 @@ from genesis.ir.ops import (
     lu,
     max_pool,
     movement,
+    norm_parts,
     optimizer,
     pointwise,
     probability,
@@ -42,4 +43,5 @@ from genesis.ir.ops import (
     splits,
     statistics,
     triangle,
+    update_rules,
 )

@@ -9,6 +9,7 @@ elements and in the tensors they touch, so one kernel runs them all from a table
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 from genesis.ir.node import Node
@@ -21,7 +22,7 @@ FEWEST = 2
 """Minimum groups that are joined."""
 
 SHOWN = (movement.expand, movement.reshape, recompute.recompute)
-"""Ops that show their operand element by element, or repeat a constant."""
+"""Ops that show their operand element by element, or repeat a constant or a number in memory."""
 
 
 def join_equal_groups(groups: list[Group]) -> list[Group]:
@@ -31,18 +32,27 @@ def join_equal_groups(groups: list[Group]) -> list[Group]:
     dependency goes from a greater height to a smaller one.
     """
     height = _heights(groups)
-    alike: dict[Any, list[int]] = {}
+    alike: dict[Any, dict[tuple[int, ...] | None, list[int]]] = {}
     for number, group in enumerate(groups):
         structure = pointwise_structure(group)
         if structure is not None:
-            alike.setdefault((height[number], structure), []).append(number)
+            program, shared = structure
+            alike.setdefault((height[number], program), {}).setdefault(shared, []).append(number)
     joined: dict[int, Group] = {}
     dropped: set[int] = set()
-    for numbers in alike.values():
+    for numbers in chain.from_iterable(map(_with_single_elements, alike.values())):
         if len(numbers) >= FEWEST and any(groups[n].space[0][0] > 1 for n in numbers):
             joined[numbers[-1]] = _foreach([groups[n] for n in numbers])
             dropped.update(numbers[:-1])
     return [joined.get(number, group) for number, group in enumerate(groups) if number not in dropped]
+
+
+def _with_single_elements(found: dict[tuple[int, ...] | None, list[int]]) -> list[list[int]]:
+    """Groups of one program by which inputs are numbers; those of a single element fit any."""
+    single = found.pop(None, [])
+    lists = list(found.values()) or [[]]
+    lists[0] = sorted([*lists[0], *single])
+    return lists
 
 
 def _heights(groups: list[Group]) -> list[int]:
@@ -56,39 +66,42 @@ def _heights(groups: list[Group]) -> list[int]:
     return height
 
 
-def pointwise_structure(group: Group) -> tuple | None:
+def pointwise_structure(group: Group) -> tuple[tuple, tuple[int, ...] | None] | None:
     """What two groups have in common when one kernel can run both, None when it is more than pointwise ops.
 
     Tensors are numbered in the order they are met; numbers of the plan and constants stand for themselves.
+
+    Returns:
+        The program, and the positions of the inputs that are one number in memory, which all elements read; None for
+        these in a group of a single element, where every input is.
     """
     if group.kind != "loop" or len(group.space) != 1 or group.space[0][1] != "x":
         return None
     size = group.space[0][0]
-    known: dict[Node, Any] = {}
-    for position, node in enumerate(group.inputs):
-        if node.type.numel != size:
-            return None
-        known[node] = ("input", position, node.dtype)
+    if any(node.type.numel != size and node.type.numel != 1 for node in group.inputs) or any(
+            node.type.numel != size for node in group.outputs):
+        return None
+    known: dict[Node, Any] = {node: ("input", position, node.dtype) for position, node in enumerate(group.inputs)}
     rows: list[tuple] = []
-    for position, node in enumerate(_in_order_of_use(group)):
+    for node in _in_order_of_use(group):
         if node.op.kind == "pointwise":
             if node.op is in_range or any(x not in known for x in node.inputs):  # each tells of its own line
                 return None
+            known[node] = len(rows)
             rows.append((node.op, node.attrs, node.dtype, tuple(known[x] for x in node.inputs)))
-            known[node] = position
         elif node.op is leaves.scalar:
+            known[node] = len(rows)
             rows.append(("scalar", node))
-            known[node] = position
         elif node.op is leaves.const:
             known[node] = ("const", node["value"], type(node["value"]), node.dtype, node.type.weak)
             rows.append(known[node])
         elif node.op in SHOWN and node.inputs[0] in known and (
-                node.inputs[0].op is leaves.const or node.op is not movement.expand):
-            rows.append((node.op, known[node.inputs[0]]))
+                node.inputs[0].op is leaves.const or node.inputs[0].type.numel == 1 or node.op is not movement.expand):
             known[node] = known[node.inputs[0]]
         else:
             return None
-    return (tuple(rows), tuple(known[node] for node in group.outputs if node in known))
+    numbers = None if size == 1 else tuple(i for i, node in enumerate(group.inputs) if node.type.numel == 1)
+    return (tuple(rows), tuple(known[node] for node in group.outputs if node in known)), numbers
 
 
 def _in_order_of_use(group: Group) -> tuple[Node, ...]:

@@ -166,6 +166,7 @@ class _Planner:
             dying.setdefault(at, []).append(node)
         values: dict[Node, int] = {}  # node → its value in the arena
         started = {x: node for group in self.groups for node, x in group.starts_from if (node, x) in group.in_place}
+        replaced = self._replaced_by_outputs()
         for at, group in enumerate(self.groups):
             taken: set[Node] = set()
             for node in group.outputs:
@@ -174,6 +175,9 @@ class _Planner:
                 follower = started.get(node)
                 if follower is not None and self._starts_output(node, follower):
                     self.places[node] = replace(self.places[follower], type=node.type)
+                    continue
+                if node in replaced:
+                    self.places[node] = self.places[replaced[node]]
                     continue
                 over = self._dying_operand(group, node, at, values, taken)
                 if over is not None:
@@ -187,6 +191,23 @@ class _Planner:
                     self.arena.give(values.pop(node))
         for index, value in self.late:
             self.after[index] = (self.places[value], self.after[index][1])
+
+    def _replaced_by_outputs(self) -> dict[Node, Node]:
+        """Values that end where an output of their type may be written over them: they are made in the output's memory,
+        which nothing else needs before. Only where a group has several: gradients that are clipped are all there at
+        once, and would take twice their memory."""
+        found: dict[Node, Node] = {}
+        for at, group in enumerate(self.groups):
+            outputs = [] if len(group.outputs) == 1 else [
+                node for node in group.outputs if node in self.places and self.places[node].where == "output"]
+            ending = [x for x in group.inputs if x not in self.places and x not in self.base and self.last[x] == at
+                      and self.reads[at][x] == [x] and x not in self.returned] if outputs else []
+            for node in outputs:
+                x = next((x for x in ending if x.type is node.type and self.may_overwrite(group, node, x)), None)
+                if x is not None:
+                    found[x] = node
+                    ending.remove(x)
+        return found
 
     def _starts_output(self, node: Node, follower: Node) -> bool:
         """Can this value be made where the program's output is that starts from it?"""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from genesis.codegen.cpu.lowerings.activation import ACTIVATION
 from genesis.codegen.cpu.lowerings.channel_norm import CHANNEL_NORM
+from genesis.codegen.cpu.lowerings.clipping import CLIPPING
 from genesis.codegen.cpu.lowerings.composite import COMPOSITE
 from genesis.codegen.cpu.lowerings.contraction import CONTRACTION
 from genesis.codegen.cpu.lowerings.convolution import CONVOLUTION
@@ -26,6 +27,7 @@ from genesis.codegen.cpu.lowerings.resample import RESAMPLE
 from genesis.codegen.cpu.lowerings.scan import SCAN
 from genesis.codegen.cpu.lowerings.sorting import SORTING
 from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.codegen.cpu.lowerings.update_rules import UPDATE_RULES
 from genesis.ir.numbers import fold_numbers
 
 LOWERINGS: Final[dict[str, Lowering]] = {
@@ -44,7 +46,9 @@ LOWERINGS: Final[dict[str, Lowering]] = {
     **POOLING,
     **RANDOM,
     **COMPOSITE,
+    **CLIPPING,
     **OPTIMIZER,
+    **UPDATE_RULES,
 }
 
 

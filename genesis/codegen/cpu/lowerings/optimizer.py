@@ -10,10 +10,11 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.movement import copy_base
 from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.ir.node import Node
 
 Outs = tuple[Tensor, ...]
 
-_FAR = 1e9
+FAR = 1e9
 """A step number at which torch's own bias corrections are 1."""
 
 
@@ -39,7 +40,7 @@ def _adamw(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: Any, co
     if decoupled:
         decay = lr * decay / scaled if scaled else 0.0
     call(list(outs[:count]), gradients, list(outs[count:2 * count]), list(outs[2 * count:]), [],
-         [torch.tensor(_FAR)] * count, lr=scaled, beta1=float(beta1), beta2=float(beta2), weight_decay=decay,
+         [torch.tensor(FAR)] * count, lr=scaled, beta1=float(beta1), beta2=float(beta2), weight_decay=decay,
          eps=float(eps) * root, amsgrad=False, maximize=False)
 
 
@@ -70,21 +71,13 @@ def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
     return _one_dtype(types, attributes) and types[-1].dtype.itemsize >= 4
 
 
-def _clip_gradients(outs: Outs, bound: Any, *gradients: Tensor, norm_type: float) -> None:
-    norms = torch.stack(torch._foreach_norm(list(gradients), norm_type))
-    norm = torch.linalg.vector_norm(norms, norm_type, out=outs[0])
-    factor = (float(bound) / (norm + 1e-6)).clamp_(max=1.0)
-    for out, gradient in zip(outs[1:], gradients, strict=True):
-        torch.mul(gradient, factor, out=out)
-
-
-def _one_wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    return types[0].weak and all(t.dtype is types[1].dtype for t in types[1:]) and types[1].dtype.itemsize >= 4 and all(
-        t.numel for t in types[1:])
+def own_tensor(node: Node, index: int) -> int:
+    """The results are the families but the second one, of gradients, which stand after the numbers."""
+    numbers = sum(x.type.weak for x in node.inputs)
+    return numbers + (index if index < node["count"] else index + int(node["count"]))
 
 
 OPTIMIZER: dict[str, Lowering] = {
-    "clip_gradients": Lowering(_clip_gradients, supports=_one_wide_dtype),
-    "adamw": Lowering(_adamw, supports=_one_dtype),
-    "sgd": Lowering(_sgd, supports=_wide_dtype),
+    "adamw": Lowering(_adamw, supports=_one_dtype, writes_over=own_tensor),
+    "sgd": Lowering(_sgd, supports=_wide_dtype, writes_over=own_tensor),
 }

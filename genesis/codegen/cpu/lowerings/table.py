@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from genesis.ir.node import Node
+
 Supports = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 
@@ -29,6 +31,8 @@ class Lowering:
             decomposed where not. None: always.
         in_place: positions of the operands whose memory may also be the result's, pairwise equal
             memory for memory ("out" only). An operand elsewhere must not overlap the result.
+        writes_over: of an op with several results: (node, index of a result) → position of the operand whose memory
+            may also be that result's ("out" only).
         allocates: it takes None for `outs`; what nothing else needs to be in a place of its own is then
             made by one call of torch instead of two.
     """
@@ -37,6 +41,7 @@ class Lowering:
     kind: str = "out"
     supports: Supports | None = None
     in_place: tuple[int, ...] = ()
+    writes_over: Callable[[Node, int], int] | None = None
     allocates: bool = False
 
 

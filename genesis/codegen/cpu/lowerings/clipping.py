@@ -1,0 +1,47 @@
+"""The norm of many tensors, and gradients clipped by it or element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.ir.node import Node
+
+
+def _total_norm(outs: tuple[Tensor, ...], *tensors: Tensor, norm_type: float) -> None:
+    some = [x for x in tensors if x.numel()]
+    if not some:
+        outs[0].zero_()
+        return
+    norms = torch._foreach_norm(some, norm_type, dtype=outs[0].dtype)
+    torch.linalg.vector_norm(torch.stack(norms), norm_type, out=outs[0])
+
+
+def _clip_by_norm(outs: tuple[Tensor, ...], bound: Any, norm: Tensor, *gradients: Tensor) -> None:
+    factor = (float(bound) / (norm + 1e-6)).clamp_(max=1.0)
+    for out, gradient in zip(outs, gradients, strict=True):
+        torch.mul(gradient, factor, out=out)
+
+
+def _clip_by_value(outs: tuple[Tensor, ...], low: Any, high: Any, *gradients: Tensor) -> None:
+    for out, gradient in zip(outs, gradients, strict=True):
+        torch.clamp(gradient, low, high, out=out)
+
+
+def _own_gradient(node: Node, index: int) -> int:
+    """Each result may lie where its gradient lies, which stands after two other operands."""
+    return 2 + index
+
+
+def _bound_is_number(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
+    return bool(types[0].weak)
+
+
+CLIPPING: dict[str, Lowering] = {
+    "total_norm": Lowering(_total_norm),
+    "clip_by_norm": Lowering(_clip_by_norm, supports=_bound_is_number, writes_over=_own_gradient),
+    "clip_by_value": Lowering(_clip_by_value, supports=_bound_is_number, writes_over=_own_gradient),
+}

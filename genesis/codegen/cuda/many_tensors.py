@@ -1,0 +1,106 @@
+"""One launch over many tensors: pointwise programs of equal structure (foreach), and parts of the norm of all of them.
+
+A program has a chunk of one tensor. A table says which: for each program its member and the first element of its
+chunk; then for each member its size and the addresses of its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.emitter import Body
+from genesis.codegen.cuda.kernel_ir import Argument, Kernel, build, build_operands
+from genesis.codegen.cuda.loops import module, needs_int64
+from genesis.codegen.cuda.lowerings import POINTER, REDUCE_COMBINE, REDUCE_FINISH, REDUCE_IDENTITY, held, triton_type
+from genesis.codegen.cuda.naming import kernel_name
+from genesis.codegen.cuda.source import KernelSource, TensorTable
+from genesis.ir.node import Node
+from genesis.ir.ops.norm_parts import norm_parts, reduction_for, term
+from genesis.passes.fusion.views import stored_as
+from genesis.passes.groups import Group
+
+CHUNK = 8192
+"""Elements of one tensor per program of a foreach kernel."""
+
+
+def emit_foreach(group: Group, chunk: int = CHUNK) -> KernelSource:
+    """One launch for loop groups of equal structure."""
+    kernels = [build(member) for member in group.members]
+    walk = _Chunks(kernels, chunk)
+    name = f"foreach_{kernel_name(group.members[0])}"
+    return walk.source(name, [*walk.start_lines(), *walk.loop(walk.body.lines())])
+
+
+def emit_norm_parts(group: Group) -> KernelSource:
+    """One launch for what each chunk of many tensors adds to their norm."""
+    node = next(node for node in group.nodes if node.op is norm_parts)
+    whole = {stored_as(x): x for x in group.inputs}
+    pairs = [_term_kernel(whole[stored_as(x)], node) for x in node.inputs if x.type.numel]
+    walk = _Chunks([kernel for kernel, _ in pairs], node["chunk"])
+    value = pairs[walk.kernels.index(walk.first)][1]
+    how, dtype = reduction_for(node["norm_type"]).name, held(node.dtype)
+    new = f"tl.where(x_mask, {value}, {REDUCE_IDENTITY[how](dtype)})"
+    lines = [*walk.start_lines(), f"total = tl.full([XBLOCK], {REDUCE_IDENTITY[how](dtype)}, {triton_type(dtype)})",
+             *walk.loop([*walk.body.lines(), f"total = {REDUCE_COMBINE[how].format('total', new)}"]),
+             f"tl.store(parts + program + tl.arange(0, 1), {REDUCE_FINISH[how].format('total', 0)})"]
+    return walk.source("norm_parts", lines, {"parts": group.outputs[0]})
+
+
+def _term_kernel(x: Node, node: Node) -> tuple[Kernel, str]:
+    """What computes the terms of one tensor, and the name of their value."""
+    wanted = term(x, node["norm_type"], node.dtype)
+    group = Group("loop", (wanted,), (x,), (), "", ((x.type.numel, "x"),))
+    kernel, (value,) = build_operands(group, group.space, (wanted,))
+    return kernel, value.name
+
+
+class _Chunks:
+    """Kernels of one structure over tensors of many sizes, as one that is dealt chunks of them.
+
+    Attributes:
+        first: the one whose text stands for all: the largest, as one of a single element would not count its elements.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], chunk: int):
+        self.kernels, self.chunk = kernels, chunk
+        self.first = max(kernels, key=lambda kernel: kernel.x_size)
+        self.own = [i for i, argument in enumerate(self.first.arguments) if argument.role != "number"]
+        self.block = min(chunk, 1024)
+        self.body = Body(self.first, Blocks(self.block, 1, False, 4), index64=any(map(needs_int64, kernels)),
+                         first="start + step")
+        starts = [(number, start) for number, kernel in enumerate(kernels) for start in range(0, kernel.x_size, chunk)]
+        self.programs = len(starts)
+        entries: list[Node | int] = [x for start in starts for x in start]
+        for kernel in kernels:
+            entries += [kernel.x_size, *(kernel.arguments[i].node for i in self.own)]
+        self.table = TensorTable(tuple(entries))
+
+    def start_lines(self) -> list[str]:
+        """Which chunk the program has, and where its tensors are."""
+        lines = ["program = tl.program_id(0)", "member = tl.load(table + 2 * program)",
+                 "start = tl.load(table + 2 * program + 1)",
+                 f"row = table + 2 * programs + member * {1 + len(self.own)}",
+                 "x_size = tl.load(row)"]
+        for offset, position in enumerate(self.own, 1):
+            argument = self.first.arguments[position]
+            pointer = f"tl.load(row + {offset}).to(tl.pointer_type({triton_type(argument.node.dtype)}))"
+            lines.append(f"{argument.name} = tl.multiple_of({pointer}, 16)")
+        return lines
+
+    def loop(self, inner: list[str]) -> list[str]:
+        """Lines for each block of the chunk."""
+        position = ("x = (start + step + tl.arange(0, XBLOCK)).to(tl.int32)" if self.body.index_type.itemsize == 4
+                    else "x = start + step + tl.arange(0, XBLOCK)")
+        return [f"for step in range(0, {self.chunk}, XBLOCK):",
+                *("    " + line for line in (position, "x_mask = x < x_size", *inner))]
+
+    def source(self, name: str, lines: list[str], more: dict[str, Node] | None = None) -> KernelSource:
+        """The finished kernel; `more` are pointers besides the table's."""
+        shared: list[Argument] = [argument for argument in self.first.arguments if argument.role == "number"]
+        pointers = {**{a.name: a.node for a in shared}, **(more or {})}
+        signature = {**{p: POINTER[node.dtype.name] for p, node in pointers.items()}, "table": "*i64",
+                     "programs": "i32", "XBLOCK": "constexpr"}
+        return KernelSource(name, module(name, signature, lines), signature, {"XBLOCK": self.block},
+                            (*pointers.values(), self.table, self.programs), ("table", *(more or {})),
+                            (self.programs, 1, 1), 4, label=f"{name} ×{len(self.kernels)}")

@@ -1,0 +1,57 @@
+"""One launch over many tensors: what each chunk adds to a norm."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from genesis.ir import Graph, literal
+from genesis.ir.ops.clipping import clip_by_norm, total_norm
+from genesis.ir.ops.norm_parts import norm_parts
+from genesis.ir.types import DType, bfloat16, float32, float64
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.evaluate import decomposed
+from tests.codegen.cuda.programs import an_input, inputs, kinds, some
+from tests.codegen.cuda.run_interpreted import run_schedule
+
+SHAPES = (5, 7), (1,), (300,), (), (2, 0), (128,)
+"""A chunk and less than one, several, one that comes out even, a single element, and none."""
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float64])
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, math.inf])
+def test_each_chunk_of_each_tensor_has_its_part(norm_type: float, dtype: DType) -> None:
+    tensors = inputs(*SHAPES, dtype=dtype)
+    node = norm_parts(*tensors, norm_type=norm_type, chunk=64)
+    data = [some(x) for x in tensors]
+    schedule = fuse(Graph(tensors, (node,)))
+    assert kinds(schedule) == ["norm_parts"]
+    found, = run_schedule(schedule, data)
+    want = node.op.reference(*(x.double().numpy() for x in data), norm_type=norm_type, chunk=64)
+    assert found.shape == want.shape == (1 + 1 + 5 + 1 + 0 + 2,)
+    np.testing.assert_allclose(found.double().numpy(), want, rtol=1e-12 if dtype is float64 else 1e-5)
+
+
+@pytest.mark.parametrize("norm_type", [2.0, math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_nan_or_infinity_reaches_the_norm(norm_type: float, bad: float) -> None:
+    tensors = inputs((70,), (5,))
+    data = [some(x) for x in tensors]
+    data[0][66] = bad
+    found, = run_schedule(fuse(Graph(tensors, (norm_parts(*tensors, norm_type=norm_type, chunk=64),))), data)
+    assert found.isnan().tolist() == [False, math.isnan(bad), False] and not found[1].isfinite()
+
+
+def test_gradients_of_two_dtypes_are_scaled_by_the_norm_of_all() -> None:
+    shapes = ((5, 7), float32), ((90,), float32), ((3, 3), bfloat16), ((4,), bfloat16)
+    tensors = tuple(an_input(i, shape, dtype) for i, (shape, dtype) in enumerate(shapes))
+    scaled = clip_by_norm.decompose(literal(0.5), total_norm(*tensors, norm_type=2.0), *tensors)
+    schedule = fuse(decomposed(Graph(tensors, scaled)))
+    assert kinds(schedule).count("norm_parts") == 2
+    data = [some(x) for x in tensors]
+    norm = np.linalg.norm(np.concatenate([x.double().numpy().ravel() for x in data]))
+    for x, found in zip(data, run_schedule(schedule, data), strict=True):
+        assert found.dtype == x.dtype
+        np.testing.assert_allclose(found.double(), x.double() * 0.5 / norm, rtol=1e-5 if x.itemsize == 4 else 4e-3)
