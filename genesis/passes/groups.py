@@ -19,8 +19,9 @@ class Group:
 
     Attributes:
         kind: "loop" (pointwise ops and reductions over one iteration space), "matmul", "attention",
-            "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many
-            tensors), "norm_parts" (what many tensors add to a norm); on the CPU "call" (one op or composite) and "view" (movement that moves nothing).
+            "attention_backward", "scan", "scatter", "foreach" (one pointwise program over many tensors), "norm_parts"
+            (what many tensors add to a norm); on the CPU "call" (one op or composite) and "view" (movement that moves
+            nothing).
         nodes: what it computes, operands before users. Leaves (`const`, `iota`, `scalar`) and
             movement nodes that feed it are among them.
         inputs: values it reads from memory, row-major and contiguous; no leaves but `input`.
