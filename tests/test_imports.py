@@ -32,7 +32,7 @@ RECORDS = ("genesis.ir", "genesis.frontend")
 LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.config": (),
     "genesis.ir": (),
-    "genesis.frontend": ("genesis.ir",),
+    "genesis.frontend": ("genesis.ir", "genesis.runtime.references"),  # how Python counts references
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),

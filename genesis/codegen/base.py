@@ -8,9 +8,11 @@ that registers it (`genesis.engine.backends.register`). The passes see that part
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
+
+from genesis.passes.groups import Group, Late, Schedule
 
 if TYPE_CHECKING:
     from genesis.codegen.cuda.source import KernelSource
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from genesis.ir.node import Node
     from genesis.ir.types import Device
     from genesis.passes.gpu import Gpu
-    from genesis.passes.groups import Group, Schedule
     from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.runtime.plan import Plan
 
@@ -43,6 +44,19 @@ class Executor(Protocol):
 
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""
+
+
+class InterruptibleExecutor(Executor, Protocol):
+    """What runs a plan so that an exception finds memory that is all old, or all new."""
+
+    def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[
+            list[Any], Sequence[Callable[[], Any]]]:
+        """Run all of it but what overwrites these memories.
+
+        Returns the outputs' memories, and what is left: calls into C, which are made in order, each once, when nothing
+        can come between that raises or looks at the memory. None of them fails. An exception before leaves all as it
+        was.
+        """
 
 
 class Backend(ABC):
@@ -85,6 +99,10 @@ class Backend(ABC):
     @abstractmethod
     def may_overwrite(self, group: Group, output: Node, operand: Node) -> bool:
         """Whether the group's kernel may write this output over this operand's memory."""
+
+    def overwrites_late(self, group: Group) -> Late:
+        """Whether what runs the group may overwrite the program's memory as one of its last calls (`Late`)."""
+        return Late.ALWAYS
 
     # Code
 

@@ -14,11 +14,11 @@ In: storages whose content is wanted. Out: memory with that content.
 | `state.py` | all that is remembered from one flush to the next |
 """
 
-from genesis.engine.flushing import allocate, end_step, flush, held_at_step, materialize, memory_of, undisturbed
+from genesis.engine.flushing import allocate, end_step, flush, held_at_step, materialize, memory_of
 from genesis.engine.plan_lookup import Superseded, last_plan, observe
 from genesis.engine.preparation import Flush, prepare
-from genesis.engine.running import overwrite, run
+from genesis.engine.running import run
 from genesis.engine.state import reset
 
 __all__ = ["Flush", "Superseded", "allocate", "end_step", "flush", "held_at_step", "last_plan", "materialize",
-           "memory_of", "observe", "overwrite", "prepare", "reset", "run", "undisturbed"]
+           "memory_of", "observe", "prepare", "reset", "run"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from genesis.codegen.cuda.source import KernelSource
     from genesis.ir.graph import Graph
     from genesis.ir.node import Node
-    from genesis.passes.groups import Group, Schedule
+    from genesis.passes.groups import Group, Late, Schedule
     from genesis.passes.memory.plan_memory import MemoryPlan
     from genesis.runtime.cuda.driver import Driver
     from genesis.runtime.plan import KernelImage, Plan
@@ -64,7 +64,7 @@ class CPUBackend(Backend):
     """torch calls over planned memory, one op or composite a group."""
 
     name = "cpu"
-    passes = frozenset({"make_contiguous"})
+    passes = frozenset({"make_contiguous", "writes_last"})
     interruptible = True
 
     @cached_property
@@ -76,6 +76,11 @@ class CPUBackend(Backend):
     def may_overwrite(self) -> Callable[[Group, Node, Node], bool]:  # type: ignore[override]
         from genesis.codegen.cpu.lower import may_overwrite
         return may_overwrite
+
+    @cached_property
+    def overwrites_late(self) -> Callable[[Group], Late]:  # type: ignore[override]
+        from genesis.codegen.cpu.lower import overwrites_late
+        return overwrites_late
 
     def group(self, graph: Graph) -> Schedule:
         from genesis.codegen.cpu.lower import is_view

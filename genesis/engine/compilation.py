@@ -48,6 +48,12 @@ class Compiled:
     constants: Sequence[int] = ()
     fixed_sizes: str | None = None
 
+    def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[list[Any], Sequence[Any]]:
+        """All of a run but what overwrites memory: the outputs' memories, and the calls that are left
+        (`InterruptibleExecutor`). An executor of another kind does all of it."""
+        start = getattr(self.executor, "start", None)
+        return (self.executor.run(memories, numbers), ()) if start is None else start(memories, numbers)
+
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""
         return self.executor.run(memories, numbers)

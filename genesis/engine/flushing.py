@@ -7,29 +7,24 @@ or leaves every memory as it was.
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-from genesis.engine.interruption import beside
+from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
 from genesis.engine.preparation import prepare
 from genesis.engine.running import run
 from genesis.engine.short_read import first_read, short_read
 from genesis.engine.state import engine_state
-from genesis.engine.uncollected import uncollected
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
 from genesis.frontend.recording import TensorBase, wrap
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage, live_pending
-from genesis.frontend.threads import Job, handed_over, handled
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
-
-Result = TypeVar("Result")
 
 
 def materialize(*tensors: Any) -> None:
@@ -51,8 +46,9 @@ def flush(wanted: Sequence[Storage]) -> None:
         if held:
             materialize(held)  # with all else that is pending
     with lock:
-        if engine_state.executing is not None:
-            with beside(engine_state.executing):
+        record = engine_state.record
+        if record is not None and not left_behind(record):
+            with beside(record):
                 flush(wanted)
             return
         for storage in wanted:
@@ -60,43 +56,10 @@ def flush(wanted: Sequence[Storage]) -> None:
                 raise storage.error.with_traceback(None)
         if len(wanted) == 1 and short_read(wanted[0]):
             return
-        _flush(wanted)
-
-
-def _flush(wanted: Sequence[Storage]) -> None:
-    asker, before = threading.get_ident(), engine_state.asker
-
-    def compute() -> None:
-        engine_state.asker = asker
         if len(wanted) == 1 and first_read(wanted[0]):
             return
         while not _flushed(wanted):
             pass
-    try:
-        undisturbed(compute, handled() and not any(map(_in_order, (*wanted, *live_pending()))))
-    finally:
-        engine_state.asker = before
-
-
-def _in_order(storage: Storage) -> bool:
-    """Is it on a device that does its work by itself, in the order of a thread's stream?"""
-    return backend_of(storage.type.device).asynchronous
-
-
-def undisturbed(function: Callable[[], Result], elsewhere: bool) -> Result:
-    """What the function returns, called with the lock held where no finalizer of a cycle finds its work half done.
-
-    No signal handler does either if it runs in a thread `elsewhere`: a handler that reads a tensor waits for it.
-    """
-    def alone() -> Result:
-        with lock, uncollected:
-            return function()
-    if not elsewhere:
-        return alone()
-    job = Job(alone)
-    with handed_over:
-        job.wait()
-    return job.outcome()  # type: ignore[no-any-return]
 
 
 def _flushed(wanted: Sequence[Storage]) -> bool:

@@ -1,54 +1,66 @@
-"""A flush in a signal handler or a finalizer, which interrupts a program of the same thread while that runs."""
+"""Entering the engine while a program is on its way: in a signal handler or a finalizer that interrupts it, or after an
+exception has ended it between two lines of Python.
+
+Whatever runs a program writes down a `Record` first and takes it away last. Memory is overwritten, and its storages
+told, at once (`frontend/at_once.py`): so who finds a record finds a program that has not begun, as far as anybody can see, or
+one whose results are there and whose last storages have to be told.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from genesis.engine.failures import give_up
 from genesis.engine.plan_lookup import backend_of
 from genesis.engine.running import finish
-from genesis.engine.state import Execution, Plans, engine_state
+from genesis.engine.state import Record, engine_state
+from genesis.engine.uncollected import uncollected
+
+
+def left_behind(record: Record) -> bool:
+    """Whether an exception has ended what made the record: no function of this thread, which holds the lock, is in it.
+
+    Then it is finished, if its results were there, or else dropped: it is as if it had not begun.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is record.home:
+            return False
+        frame = frame.f_back  # type: ignore[assignment]
+    if record.flush is not None and record.flush.committed:
+        finish(record.flush)
+    uncollected.over()
+    engine_state.record = None
+    return True
 
 
 @contextmanager
-def beside(interrupted: Execution) -> Iterator[None]:
-    """A context inside which other programs run.
+def beside(interrupted: Record) -> Iterator[None]:
+    """A context inside which other programs run, with scratch memory of their own.
 
-    A program that another thread runs is waited for, one whose results are there is finished. One that only makes new
-    memory goes on afterwards: what runs here has plans and scratch memory of its own.
+    The interrupted program is finished first where its results are there. One that is still computing goes on
+    afterwards; it finds that others have run, and begins again. A compiled call would find that at each of a timer's
+    signals: it is done here, and has nothing left to do.
 
     Raises:
-        RuntimeError: memory is being overwritten: neither its old nor its new content is there.
+        RuntimeError: its device has nothing to say of its memory: neither its old nor its new content is there.
     """
-    over = _completed(interrupted)
-    if not over and interrupted.overwrites:
+    flush = interrupted.flush
+    over = flush is not None and flush.committed
+    if flush is not None and over:
+        finish(flush)
+    elif interrupted.exclusive:
         raise RuntimeError("a value is read by what interrupts the computation of others (a signal handler or a "
                            "finalizer), while memory is being overwritten; read it later, or from another thread")
-    plans = engine_state.plans
     try:
-        engine_state.executing = None
+        engine_state.record = None
         if over:
             yield
             return
-        engine_state.plans = Plans()
         with backend_of(interrupted.device).aside():
+            if interrupted.complete is not None:
+                interrupted.complete()
             yield
     finally:
-        engine_state.executing, engine_state.plans = interrupted, plans
-
-
-def _completed(interrupted: Execution) -> bool:
-    """Whether the program has run and its storages know; one that runs in another thread is waited for."""
-    job, flush = interrupted.job, interrupted.flush
-    if job is not None:
-        job.wait()
-        if flush is not None:  # without a flush, what ran has told the storages itself
-            flush.results = job.result
-            if job.error is not None:
-                give_up(flush, job.error)
-                return True
-    if flush is None or flush.results is None:
-        return job is not None
-    finish(flush)
-    return True
+        engine_state.record = interrupted

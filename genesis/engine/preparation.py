@@ -36,8 +36,9 @@ class Flush:
         cells: of the updates, with their memories.
         ran: how many programs had run before it was made.
         doubtful: another thread, or an op that this flush interrupts, may hold the old content of an update, unseen.
-        copies: of the old contents of cells, where it is doubtful.
         compiled, results: its plan, and what that gave.
+        told: storages with the cells that they get.
+        committed: the results are there, and memory is overwritten where it has to be: this cannot be taken back.
         finished: the storages know of the results.
     """
 
@@ -54,8 +55,9 @@ class Flush:
     doubtful: bool
     compiled: Any = None
     results: Any = None
+    told: dict[Storage, Cell] = field(default_factory=dict)
+    committed: bool = False
     finished: bool = False
-    copies: dict[Cell, Any] = field(default_factory=dict)
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
@@ -76,8 +78,8 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
-    doubtful = bool(updates) and (interrupts_op(engine_state.asker) or (
-        others() > 0 and (others_record(engine_state.asker) or _moved_on(live, content))))
+    doubtful = bool(updates) and (interrupts_op() or (
+        others() > 0 and (others_record() or _moved_on(live, content))))
     return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
                  {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful)
 

@@ -1,23 +1,23 @@
 """Running a program, and telling its storages of the results.
 
-What only makes new memory may be interrupted at any time. Where memory is overwritten nobody may look on between the
-first write and the moment when the storages know: no finalizer runs meanwhile, and if there are signal handlers of the
-user's, which this thread cannot keep out, another thread runs it; a handler that asks for a value waits for that
-(`interruption.py`).
+An exception may come between any two bytecodes, a signal handler or a finalizer may run there and read and write. So a
+program first computes what overwrites nothing. Then memory is overwritten and its storages are told at once
+(`frontend/at_once.py`); it is `committed` by that. What is left to tell (`finish`) can be interrupted and done again to its end,
+by whoever enters the engine next (`interruption.py`).
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from genesis.engine.failures import give_up
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
-from genesis.engine.state import Execution, engine_state
+from genesis.engine.state import Record, engine_state
+from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
+from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
-from genesis.frontend.threads import Job, handled
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 
@@ -30,23 +30,25 @@ def run(flush: Flush) -> Compiled:
 
     Raises Superseded, and has done nothing, if another program has run since it was prepared.
     """
-    before = engine_state.executing
-    execution = Execution(flush.device, bool(flush.updates), flush)
+    before = engine_state.record
+    record = Record(run.__code__, flush.device, flush)
     try:
+        engine_state.record = record
         flush.compiled = plan_for(flush.captured, flush.device)
-        execution.overwrites = bool(flush.updates) or not flush.compiled.backend.interruptible
-        engine_state.executing = execution
+        record.exclusive = not flush.compiled.backend.interruptible
         if flush.ran != engine_state.ran:
             raise Superseded
-        _execute(flush, execution)
+        _execute(flush)
         finish(flush)
     except Superseded:
         raise
     except BaseException as error:
-        if flush.results is not None:  # interrupted while the storages were told
+        if flush.committed:  # interrupted while the storages were told
             finish(flush)
             raise
-        if flush.ran != engine_state.ran and execution.job is None:  # it was captured while another program ran
+        if not isinstance(error, Exception):  # an interrupt: all stays pending
+            raise
+        if flush.ran != engine_state.ran:  # it was captured while another program ran, or used what that changed
             raise Superseded from None
         reason = give_up(flush, error)
         try:
@@ -56,75 +58,115 @@ def run(flush: Flush) -> Compiled:
         finally:
             del reason  # its traceback has this frame: the two would keep the program alive until a collection
     finally:
-        engine_state.executing = before
+        engine_state.record = before
     return flush.compiled
 
 
-def _execute(flush: Flush, execution: Execution) -> None:
-    """Run the plan; the results, where there are any, are the flush's."""
-    captured, compiled = flush.captured, flush.compiled
-    memories, numbers = captured.memories, captured.numbers
-    if not execution.overwrites:
-        results = compiled.run(memories, numbers)
-        if flush.ran != engine_state.ran:  # a finalizer may have overwritten what it read
-            raise Superseded
-        flush.results = results
-        return
-    collects = gc.isenabled()
-    gc.disable()
+def _execute(flush: Flush) -> None:
+    """Run the plan. Where it overwrites memory, its storages are told of that at once."""
+    captured, ran = flush.captured, flush.ran
+    results, writes = flush.compiled.start(captured.memories, captured.numbers)
+    flush.results = results
+    usage = flush.saved[1]
+    for storage, memory in zip(flush.outputs, results, strict=False):
+        cell = flush.told[storage] = Cell(memory)
+        cell.usage = usage
+    told = [*_overwritten(flush, results), (setattr, flush, "committed", True), (setattr, engine_state, "ran", ran + 1)]
+    loop = changes(writes, told)
+    if ran != engine_state.ran:  # a handler or a finalizer may have overwritten what was read
+        raise Superseded
+    at_once(loop)
+
+
+class Replayed(Protocol):
+    """A plan that is run over memories that it knows.
+
+    Attributes:
+        done: what it was run for has been applied.
+    """
+
+    @property
+    def done(self) -> bool: ...
+
+    def changes(self, outputs: Sequence[Any]) -> tuple[Sequence[Change], Sequence[Expected], int]:
+        """What storages and others have to be told, given the plan's outputs: changes, the last of which makes it
+        `done`; what these expect to find (`at_once.changes`); `state.touched` when storages were looked at for it.
+
+        Raises:
+            Superseded: a memory's storage has been written to: that comes first.
+        """
+
+    def complete(self) -> None:
+        """Run it until it is done."""
+
+
+def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numbers: Sequence[Any]) -> None:
+    """Run a plan over memories whose content is there, with the lock held; what is told of it is told at once.
+
+    Raises:
+        Superseded: nothing has been done, as something else ran or was recorded meanwhile.
+    """
+    before, ran = engine_state.record, engine_state.ran
     try:
-        kept = [(cell, memory.clone()) for storage, (cell, memory) in flush.cells.items()
-                if storage not in flush.snapshots] if flush.doubtful else None
-        if compiled.backend.asynchronous or not handled():
-            flush.results = compiled.run(memories, numbers)
-        else:
-            _run_apart(flush, execution)
-        if kept is not None:
-            flush.copies.update(kept)
+        engine_state.record = Record(replay.__code__, compiled.plan.device, None, replayed.complete,
+                                     not compiled.backend.interruptible)
+        outputs, writes = compiled.start(memories, numbers)
+        while True:
+            told, expected, touched = replayed.changes(outputs)
+            loop = changes(writes, [*told, (setattr, engine_state, "ran", ran + 1)], expected)
+            if ran != engine_state.ran:
+                raise Superseded
+            if state.touched == touched:
+                break
+        try:
+            at_once(loop)
+        except KeyError:
+            if replayed.done:
+                raise
+            raise Superseded from None
+    except Exception:
+        if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
+            raise Superseded from None
+        raise
     finally:
-        if collects:
-            gc.enable()
+        engine_state.record = before
 
 
-def _run_apart(flush: Flush, execution: Execution) -> None:
-    captured = flush.captured
-    try:
-        _in_a_thread(lambda: flush.compiled.run(captured.memories, captured.numbers), execution)
-    finally:  # a signal handler's own error comes after all has run
-        if execution.job is not None:
-            flush.results = execution.job.result
+def _overwritten(flush: Flush, results: Sequence[Any]) -> Sequence[Change]:
+    """The changes that make overwritten memory the new contents': what looks at an old one finds no memory there, or the
+    copy that was kept."""
+    if not flush.updates:
+        return ()
+    olds = [old for old, _ in flush.cells.values()]
+    copies: dict[Storage, Any] = dict(zip(flush.snapshots, results[len(flush.outputs) + len(flush.saved[0]):],
+                                          strict=True))
+    if flush.doubtful:
+        copies = {storage: copies.get(storage) or memory.clone() for storage, (_, memory) in flush.cells.items()}
+    news, computed_to, nodes = [], [], []
+    constant = _constants(flush)
+    for storage, (_, memory) in flush.cells.items():
+        new = flush.told[storage] = Cell(memory)
+        new.owner = storage._reference
+        news.append(new)
+        node = flush.content[storage]
+        before = node.buffer
+        if (before is None or before.memory is None) and node not in constant:
+            nodes.append(node)
+            computed_to.append(new)
+    return (attributes(olds, "memory", map(copies.get, flush.cells)), attributes(flush.cells, "cell", news),
+            attributes(nodes, "buffer", computed_to))
 
 
-def overwrite(function: Callable[[], Any], compiled: Compiled) -> Any:
-    """Call what runs a plan that overwrites memory, and tells the storages so, with the lock held, where nobody looks
-    on."""
-    before, collects = engine_state.executing, gc.isenabled()
-    gc.disable()
-    try:
-        engine_state.executing = execution = Execution(compiled.plan.device, overwrites=True)
-        if compiled.backend.asynchronous or not handled():
-            return function()
-        return _in_a_thread(function, execution)
-    finally:
-        engine_state.ran += 1
-        engine_state.executing = before
-        if collects:
-            gc.enable()
-
-
-def _in_a_thread(function: Callable[[], Any], execution: Execution) -> Any:
-    """The function's result; it runs where no signal handler interrupts it. (What a device does by itself, in
-    the order of a thread's stream, belongs in that thread: it is not given here.)"""
-    execution.job = job = Job(function)
-    job.wait()
-    return job.outcome()
+def _constants(flush: Flush) -> set[Node]:
+    """What a plan may make once, and keep."""
+    order = flush.captured.order
+    return {order[position] for position in flush.compiled.constants}
 
 
 def finish(flush: Flush) -> None:
-    """Tell the storages of the results. Once: who interrupts this finishes it first, and it does nothing then."""
+    """Tell the storages of the results; may be interrupted, and done again."""
     if flush.finished:
         return
-    engine_state.ran += 1
     outputs, results, content = flush.outputs, flush.results, flush.content
     saved, usage = flush.saved
     if flush.compiled.backend.notes_sources:
@@ -132,17 +174,9 @@ def finish(flush: Flush) -> None:
             memory.source = node.source
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
-    copies = dict(zip(flush.snapshots, results[len(outputs) + len(saved):], strict=True))
-    order = flush.captured.order
-    constant = {order[position] for position in flush.compiled.constants}
-    for storage, (old, memory) in flush.cells.items():
-        if storage.cell is old:
-            old.memory = copies.get(storage, flush.copies.get(old))
-            _settle(storage, Cell(memory), content[storage], constant)
-    for storage, memory in zip(outputs, results, strict=False):
-        if storage.cell is None:
-            cell = Cell(memory)
-            cell.usage = usage
+    constant = _constants(flush)
+    for storage, cell in flush.told.items():
+        if storage.cell is None or storage.cell is cell:
             _settle(storage, cell, content[storage], constant)
     flush.finished = True
 
@@ -151,8 +185,6 @@ def _settle(storage: Storage, cell: Cell, content: Node, constant: Container[Nod
     node, before = content, content.buffer
     if (before is None or before.memory is None) and node not in constant:  # a plan may make the constant and keep it
         node.buffer = cell
-    elif before is not None and before.memory is cell.memory:
-        cell = before  # an earlier attempt was interrupted here
     if not node.needs_grad:
         storage.settle(cell, content=content)
         return

@@ -16,7 +16,7 @@ from genesis.engine.failures import misplaced_in, without_frames
 from genesis.engine.plan_lookup import Superseded
 from genesis.engine.preparation import prepare
 from genesis.engine.running import run
-from genesis.engine.state import Execution, engine_state
+from genesis.engine.state import Record, engine_state
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.ir.node import Node, forget_equal
@@ -28,10 +28,6 @@ DEEPEST: Final = 12
 
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data})
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
-
-
-_MAKES_MEMORY: Final = Execution(cpu, overwrites=False)
-"""A short read while it runs."""
 
 
 def short_read(storage: Storage) -> bool:
@@ -49,14 +45,14 @@ def short_read(storage: Storage) -> bool:
     if found is None:
         return False
     try:
-        engine_state.executing = _MAKES_MEMORY
+        engine_state.record = _MAKES_MEMORY
         memory, = found.executor.run(reading.memories, reading.numbers)
-    except BaseException as error:
+    except Exception as error:
         if engine_state.ran == ran:
             _fail(storage, node, error)  # type: ignore[arg-type]
         raise
     finally:
-        engine_state.executing = None
+        engine_state.record = None
     if engine_state.ran != ran:  # a handler or a finalizer may have overwritten what was read
         return False
     engine_state.ran += 1
@@ -68,6 +64,10 @@ def short_read(storage: Storage) -> bool:
     if storage._node is None:
         state.pending.pop(number, None)  # so that the next read finds nothing else pending
     return True
+
+
+_MAKES_MEMORY: Final = Record(short_read.__code__, cpu)
+"""A short read while it runs."""
 
 
 def _alone(storage: Storage) -> bool:

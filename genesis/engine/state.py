@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from itertools import islice
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from genesis.frontend.state import lock
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
-    from genesis.frontend.threads import Job
     from genesis.ir.types import Device
 
 Key = TypeVar("Key", bound=Hashable)
@@ -69,21 +69,23 @@ class Plans:
         self.templates: Cache[tuple, list[Any]] = Cache(MOST_TEMPLATES)
 
 
-class Execution:
-    """The program that a thread runs with the lock held, for those who interrupt it (`interruption.py`).
+class Record:
+    """The journal's one record: the program that a thread runs with the lock held, for those who interrupt it and for
+    those who come after an exception has ended it (`interruption.py`).
 
     Attributes:
-        device: where it runs.
-        overwrites: memory that others see, or its backend can be interrupted by nothing.
-        flush: the program, None where what runs tells the storages itself.
-        job: runs it, if that is a thread of its own.
+        home: the function that wrote it, and takes it away when it ends.
+        device: where the program runs.
+        flush: the program, None where storages are told of all at once.
+        complete: runs what was begun to its end, None where that is pending work, which any flush does.
+        exclusive: no other program can run before it is over.
     """
 
-    __slots__ = ("device", "flush", "job", "overwrites")
+    __slots__ = ("complete", "device", "exclusive", "flush", "home")
 
-    def __init__(self, device: Device, overwrites: bool, flush: Flush | None = None):
-        self.device, self.overwrites, self.flush = device, overwrites, flush
-        self.job: Job | None = None
+    def __init__(self, home: CodeType, device: Device, flush: Flush | None = None,
+                 complete: Callable[[], Any] | None = None, exclusive: bool = False):
+        self.home, self.device, self.flush, self.complete, self.exclusive = home, device, flush, complete, exclusive
 
 
 class EngineState:
@@ -95,11 +97,10 @@ class EngineState:
         last: the plan that ran last.
         observers: are told of every plan that is made.
         ran: how many programs have run.
-        asker: the thread that asked for what is being computed, 0 for none.
-        executing: what runs; not None where a signal handler or a finalizer looks that interrupts it.
+        record: what runs, or was ended by an exception; None between two programs.
     """
 
-    __slots__ = ("asker", "executing", "last", "observers", "plans", "ran", "usages")
+    __slots__ = ("last", "observers", "plans", "ran", "record", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -107,8 +108,7 @@ class EngineState:
         self.last: Compiled | None = None
         self.observers: list[Callable[[Compiled], None]] = []
         self.ran = 0
-        self.asker = 0
-        self.executing: Execution | None = None
+        self.record: Record | None = None
 
 
 engine_state: Final = EngineState()

@@ -22,6 +22,11 @@ class _Uncollected:
         if self._outer.pop():
             gc.enable()
 
+    def over(self) -> None:
+        """Leave the contexts that an exception left between two lines."""
+        while self._outer:
+            self.__exit__()
+
 
 uncollected: Final = _Uncollected()
 """For compiling and reading plans."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.session import live_numbers
 from genesis.frontend.state import state
 from genesis.frontend.threads import unlocked_after_fork
@@ -124,6 +125,15 @@ class Generator:
             self._draws = draw + 1
             return self._seed if self._seed < 2**63 else self._seed - 2**64, draw
 
+    def ahead(self, moved: dict[Any, Any]) -> tuple[tuple[int, int], list[Change], list[Expected]]:
+        """What `next_draw` gives next; see `session.ahead_of`."""
+        with self._lock:
+            seed, draws = self._seed, self._draws
+        draw = moved.get(self, draws)
+        moved[self] = draw + 1
+        return ((seed if seed < 2**63 else seed - 2**64, draw), [(setattr, self, "_draws", draw + 1)],
+                [(self, "_draws", draws), (self, "_seed", seed)])
+
     def __reduce__(self) -> tuple:
         return _restored, (str(self.device), self._seed, self._draws)
 
@@ -140,13 +150,25 @@ def _refuse(reason: str) -> None:
         running.refuse(reason)
 
 
+class _Draw:
+    """The numbers of the next draw, for `live_numbers`."""
+
+    __slots__ = ("ahead", "generator")
+
+    def __init__(self, generator: Generator):
+        self.generator, self.ahead = generator, generator.ahead
+
+    def __call__(self) -> tuple[int, int]:
+        return self.generator.next_draw()
+
+
 default_generator = Generator()
 """The generator of draws without a `generator=`, on every device."""
 
 
 def draw_numbers(generator: Generator | None = None) -> list[Node]:
     """The operands (seed, draw number) of one op that draws; a compiled function gets new ones at each call."""
-    return live_numbers((default_generator if generator is None else generator).next_draw)
+    return live_numbers(_Draw(default_generator if generator is None else generator))
 
 
 def next_draw(generator: Generator | None = None) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
@@ -117,6 +118,17 @@ def take_back(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:
         undo = getattr(again, "undo", None)
         if undo is not None:
             undo()
+
+
+def ahead_of(again: Callable[[], Sequence[Any]],
+             moved: dict[Any, Any]) -> tuple[Sequence[Any], list[Change], list[Expected]]:
+    """The numbers that `again()` would give next, the changes that make them given, and what these expect to find.
+
+    Args:
+        moved: what the numbers that were looked at before will have moved on, once their changes are made.
+    """
+    ahead = getattr(again, "ahead", None)
+    return (again(), [], []) if ahead is None else ahead(moved)
 
 
 def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:

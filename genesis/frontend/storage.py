@@ -15,15 +15,18 @@ from __future__ import annotations
 import weakref
 from itertools import count
 from operator import lt
+from sys import getrefcount
 from typing import Any, Final
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
+from genesis.runtime.references import HELD_AND_NAMED
 
 next_number: Final = count(1).__next__
 """Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
@@ -191,6 +194,21 @@ class Storage:
         self._written(node, later)
         return True
 
+    def writing(self, node: Node, times: int) -> list[Change]:
+        """The changes (`at_once.py`) that write this content, as if it was written so many times; `written` follows."""
+        found: list[Change] = [(setattr, self, "_node", node), (setattr, self, "writes", self.writes + times),
+                               (setattr, self, "error", None)]
+        if not self._queued:
+            number = next_number()
+            found += [(state.pending.__setitem__, number, self._reference), (setattr, self, "_queued", number)]
+        return found
+
+    def written(self) -> None:
+        """What follows a write that was made by its changes."""
+        node = self._node
+        if node is not None:
+            self._written(node, None)
+
     def _written(self, node: Node, later: list[Storage] | None) -> None:
         outside = self._outside
         state.touched += 1
@@ -214,17 +232,18 @@ class Storage:
         """
         state.touched += 1
         held = self.cell, self._node  # so that nothing is freed, and no finalizer runs, between what follows
-        if content is not None and self._node is not content:
-            self.cell = cell
-            cell.owner = self._reference
-            return
-        self.cell, self._node, self._queued = cell, keep, 0  # no call since the comparison
         cell.owner = self._reference
-        del held
-        if keep is not None:
+        if keep is not None:  # first: once the content is there, a backward has to find it
             state.differentiable[(number := next_number())] = self._reference
             if not number % FORGET_AFTER:
                 live_differentiable()
+        if content is not None and self._node is not content:
+            self.cell = cell
+            return
+        self.cell = cell  # no call since the comparison; in this order each is right without the next
+        self._node = keep
+        self._queued = 0
+        del held
         if self._outside is not None:
             if self.exported:
                 self._keep_from_outside(self._outside)
@@ -271,11 +290,11 @@ class Storage:
             outside.through = self._node
         self._node = None
         assert self.cell is not None
-        memory, alive = self.cell.memory, weakref.ref(self.cell)
-        self.cell = Cell(memory)
-        read_by_nodes = alive()
-        if read_by_nodes is not None:
-            read_by_nodes.memory = memory.clone()
+        cell = self.cell
+        if getrefcount(cell) > HELD_AND_NAMED:  # nodes read it
+            memory = cell.memory
+            new, copy = Cell(memory), memory.clone()
+            at_once(changes((), [(setattr, self, "cell", new), (setattr, cell, "memory", copy)]))
 
 
 class _Outside:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import setitem
 from typing import Any
 
+from genesis.frontend.at_once import at_once
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import adamw
@@ -93,11 +96,21 @@ class _NextStep:
         self._group, self._states = group, states
 
     def __call__(self) -> tuple[float, ...]:
-        group, step = self._group, self._states[0]["step"] + 1
+        step = self._states[0]["step"] + 1
         self._count(step)
+        return self._numbers(step)
+
+    def _numbers(self, step: int) -> tuple[float, ...]:
+        group = self._group
         beta1, beta2 = group["betas"]
         return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
                 1.0 - beta1**step, 1.0 - beta2**step)
+
+    def ahead(self, moved: dict[Any, Any]) -> Any:
+        """The same, and the change that counts the step; see `session.ahead_of`."""
+        key = id(self._states[0])
+        step = moved[key] = moved.get(key, self._states[0]["step"]) + 1
+        return self._numbers(step), [(at_once, map(setitem, self._states, repeat("step"), repeat(step)))], []
 
     def undo(self) -> None:
         """One step less."""

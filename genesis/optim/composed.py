@@ -6,8 +6,10 @@ Hyperparameters and what follows from the number of steps are inputs of the plan
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, ClassVar
 
+from genesis.frontend.at_once import at_once
 from genesis.frontend.tensor import Tensor
 from genesis.ir.node import Op
 from genesis.ir.types import float32
@@ -73,9 +75,19 @@ class _NextStep:
         after = self._optimizer.advance(group, state)
         self._before = {name: state[name] for name in after}
         self._count(after)
+        return self._numbers(after)
+
+    def _numbers(self, after: Mapping[str, Any]) -> tuple[float, ...]:
+        group = self._group
         decay = float(group.get("weight_decay", 0.0))
         kept = 1 - float(group["lr"]) * decay if group.get("decoupled_weight_decay") else decay
         return (kept, *map(float, self._optimizer.numbers(group, after)))
+
+    def ahead(self, moved: dict[Any, Any]) -> Any:
+        """The same, and the change that counts the step; see `session.ahead_of`."""
+        key = id(self._states[0])
+        after = moved[key] = self._optimizer.advance(self._group, moved.get(key, self._states[0]))
+        return self._numbers(after), [(at_once, map(dict.update, self._states, repeat(after)))], []
 
     def undo(self) -> None:
         """One step less."""

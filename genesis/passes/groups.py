@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
 from genesis.ir.graph import Graph
@@ -51,6 +52,18 @@ class Group:
     def scalars(self) -> tuple[Node, ...]:
         """The plan's numbers that the kernel reads, in order of first use."""
         return tuple(node for node in self.nodes if node.op is leaves.scalar)
+
+
+class Late(Enum):
+    """Whether what runs a group may be one of a program's last calls, those that overwrite memory.
+
+    They are made ready before the first of them runs, and then run in one loop, which no line of Python interrupts and
+    in which nothing fails.
+    """
+
+    ALWAYS = "always"
+    OF_EARLIER_VALUES = "if what it reads is there before the first of them runs"
+    NEVER = "never"
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
-from genesis.passes.groups import Group, Refusal, Schedule
+from genesis.passes.groups import Group, Late, Refusal, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.schedule import lower_peak
+from genesis.passes.memory.writes_last import writes_last
 from genesis.passes.remat.remat import remat
 
 
@@ -57,6 +58,9 @@ class Target(Protocol):
 
     def may_overwrite(self, group: Group, output: Node, operand: Node) -> bool:
         """Whether a kernel may write a result over an operand."""
+
+    def overwrites_late(self, group: Group) -> Late:
+        """Whether the group may be one of the last calls, which overwrite memory."""
 
     def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
         """Steps and registers."""
@@ -163,10 +167,15 @@ def _remat(schedule: Schedule, target: Target) -> Schedule:
     return remat(schedule, target.group, sparing=config.spare_memory)
 
 
+def _writes_last(schedule: Schedule, target: Target) -> Schedule:
+    return writes_last(schedule, target.overwrites_late)
+
+
 def _plan_memory(work: Work, target: Target) -> Work:
     assert work.schedule is not None
     schedule = replace(work.schedule, refusals=(*work.notes, *work.schedule.refusals))
-    return replace(work, schedule=schedule, memory=plan_memory(schedule, target.may_overwrite))
+    return replace(work, schedule=schedule, memory=plan_memory(schedule, target.may_overwrite,
+                                                               target.overwrites_late))
 
 
 def _lower(work: Work, target: Target) -> Work:
@@ -196,6 +205,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
     Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),
          optional=True, wanted=lambda: config.fuse and config.recompute),
+    Pass("writes_last", "settled", "with what overwrites memory at the end", on_schedule(_writes_last), optional=True),
     Pass("plan_memory", "memory", "where each value is in memory", _plan_memory),
     Pass("lower", "code", "what runs: calls, or the kernels' source", _lower),
 )

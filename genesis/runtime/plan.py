@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -149,6 +149,8 @@ class Call:
     `kind` is "out" (writes the results' places), "view" (the result shows the operand's memory),
     "fresh" (the results are in memory that the call allocates, and are adopted), "made" (so are they, by a call
     that could also write to a place) or "number" (the result is a Python number).
+    `late(outs, *operands, **attributes)` returns the calls into C that do what an "out" call does. From the first call
+    on that writes to an input's place, each has one; what it raises and allocates it does before.
     """
 
     function: Callable[..., Any]
@@ -157,6 +159,7 @@ class Call:
     kind: str
     attributes: dict[str, Any] = field(default_factory=dict)
     label: str = ""
+    late: Callable[..., Sequence[Callable[[], Any]]] | None = None
 
 
 @dataclass(frozen=True)

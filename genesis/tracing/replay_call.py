@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from genesis.engine.capture import capture
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.recording import FREED, entered, operand, wrap
 from genesis.frontend.session import Session
 from genesis.frontend.state import state
@@ -15,7 +16,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
 from genesis.tracing.replay_parts import Operand, parts_of
-from genesis.tracing.replay_sources import live_positions, refresh, sources_of
+from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.snapshot import NotReplayable
 
@@ -81,9 +82,24 @@ class CallReplay:
         return all(x._grad is grad for x, grad in self._entry_grads)
 
     def run(self, tensors: Sequence[Any]) -> Any:
-        """Record the call."""
+        """Record the call. What it changes is changed at once, when all of it is recorded."""
+        while True:
+            fresh, written, told, expected = self._recorded(tensors)
+            try:
+                at_once(changes((), told, expected))
+                break
+            except KeyError:  # another thread drew, or a handler did
+                continue
+        for storage in written:
+            storage.written()
+        return self._shape.build(fresh, tensors)
+
+    def _recorded(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Storage], list[Change], list[Expected]]:
+        """The storages that the call makes, those that it writes to, and what it changes and expects to find."""
         operands = self._read(tensors)
-        numbers = [operand(x) for x in refresh(list(self._numbers), self._live)]
+        asked = list(self._numbers)
+        told, expected = look_ahead(asked, self._live)
+        numbers = [operand(x) for x in asked]
         line = here()
         values: list[Node] = []
         fresh: list[Any] = [None] * len(self._shape.fresh)
@@ -104,11 +120,13 @@ class CallReplay:
             operands.append(self._passed_on(x, values, tensors))
         for position, at in self._copied:
             fresh[position] = wrap(operands[at]).storage
+        written: list[Storage] = []
         for target, count, value, place in self._targets:
             storage = tensors[target].storage if target.__class__ is int else target
-            storage.write(operands[place] if value is None else values[value])  # type: ignore[index]
-            storage.writes += count - 1
-        return self._shape.build(fresh, tensors)
+            expected.append((storage, "writes", storage.writes))
+            told += storage.writing(operands[place] if value is None else values[value], count)  # type: ignore[index]
+            written.append(storage)
+        return fresh, written, told, expected
 
     def _read(self, tensors: Sequence[Any]) -> list[Node]:
         """The nodes of the operands that are memory."""

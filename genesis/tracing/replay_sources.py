@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from genesis.engine.capture import Captured
-from genesis.frontend.session import Session
+from genesis.frontend.at_once import Change, Expected
+from genesis.frontend.session import Session, ahead_of
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.tracing.snapshot import NotReplayable, Unsettled
@@ -50,9 +51,18 @@ def live_positions(effects: Session, nodes: Sequence[Node]) -> list[tuple[Any, l
     return [(again, [at.get(node, []) for node in made]) for made, again in effects.numbers]
 
 
-def refresh(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> list[Any]:
+def look_ahead(numbers: list[Any], live: list[tuple[Any, list[list[int]]]]) -> tuple[
+        list[Change], list[Expected]]:
+    """Put the numbers of the next call where they belong. Returns the changes that make them given, and what these
+    expect to find (`frontend.at_once`): a call that does not come to its end has asked for none."""
+    moved: dict[Any, Any] = {}
+    changes: list[Change] = []
+    expected: list[Expected] = []
     for again, positions in live:
-        for value, places in zip(again(), positions, strict=True):
+        values, counted, found = ahead_of(again, moved)
+        changes += counted
+        expected += found
+        for value, places in zip(values, positions, strict=True):
             for place in places:
                 numbers[place] = value
-    return numbers
+    return changes, expected

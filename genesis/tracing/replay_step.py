@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, is_
+from itertools import repeat, starmap
+from operator import attrgetter, is_, setitem
+from operator import call as operate
 from sys import getrefcount
 from typing import Any
 
 from genesis import engine
 from genesis.autograd.graph_release import is_freed
+from genesis.engine.interruption import beside, left_behind
+from genesis.engine.plan_lookup import Superseded
+from genesis.engine.running import replay
+from genesis.engine.state import engine_state
+from genesis.frontend.at_once import Change, Expected, at_once, attributes
 from genesis.frontend.recording import over
 from genesis.frontend.session import Session, take_back
-from genesis.frontend.state import state
+from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage, live_pending
-from genesis.frontend.threads import handled, others, others_record
+from genesis.frontend.threads import others, others_record
 from genesis.runtime.plan import Memories
 from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
-from genesis.tracing.replay_sources import live_positions, refresh, sources_of
+from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 
-_grad_of, _cell_of = attrgetter("_grad"), attrgetter("cell")
+_grad_of, _cell_of, _memory_of = attrgetter("_grad"), attrgetter("cell"), attrgetter("cell.memory")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
 _LEAKED = "a tensor that it makes stays alive elsewhere"
 _OURS = HELD_ONCE + 1
@@ -84,11 +91,11 @@ class StepReplay:
         arguments = {x.storage: i for i, x in enumerate(tensors)}
         self._at = [i for i, s in enumerate(sources) if s.__class__ is not int]
         self._fixed = [sources[i] for i in self._at]
-        self._cells: list[Cell] = [s.cell for s in self._fixed]
+        self._fixed_memories = [s.cell.memory for s in self._fixed]
         self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
         self._memories = Memories([None] * len(sources))
-        for i, cell in zip(self._at, self._cells, strict=True):
-            self._memories[i] = cell.memory
+        for i, memory in zip(self._at, self._fixed_memories, strict=True):
+            self._memories[i] = memory
         targets = [arguments.get(s, s) for s in flush.updates]
         self._written_arguments = [t for t in targets if t.__class__ is int]
         self._updated: list[Any] = [t for t in targets if t.__class__ is not int]
@@ -111,56 +118,68 @@ class StepReplay:
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
-        made = engine.undisturbed(lambda: self._run(tensors), handled() and not self._compiled.backend.asynchronous)
-        return self._shape.build(made, tensors)
+        call = _StepCall(self, tensors)
+        with lock:
+            record = engine_state.record
+            if record is None or left_behind(record):
+                call.complete()
+            else:
+                with beside(record):
+                    call.complete()
+        return self._shape.build(call.made, tensors)  # type: ignore[arg-type]
 
-    def _run(self, tensors: Sequence[Any]) -> list[Storage]:
-        """Run the plan; returns the storages that the function made."""
+    def run_once(self, call: _StepCall) -> None:
+        """Run the plan for a call, which is done then.
+
+        Raises:
+            Superseded: nothing has been done, as something else ran or was recorded meanwhile.
+        """
         if state.pending:
             live = live_pending()
             if live:  # what reads content that is about to be overwritten
                 engine.flush(live)
         memories = self._memories
         for index, argument in self._given:
-            memory = engine.memory_of(tensors[argument])
+            memory = engine.memory_of(call.tensors[argument])
             if memories[index] is not memory:
+                memories.changed()  # first: an exception may come between the two
                 memories[index] = memory
-                memories.changed()
-        untouched = self._touched == state.touched
-        if not untouched:
+        call.untouched = self._touched == state.touched
+        if not call.untouched:
             self._refresh_memories()
-        numbers = refresh(self._numbers, self._live)
-        ours = bool(self._graded) and self._hold_alone(untouched)
-        return engine.overwrite(lambda: self._overwrite(tensors, numbers, untouched, ours), self._compiled)
-
-    def _overwrite(self, tensors: Sequence[Any], numbers: Sequence[Any], untouched: bool, ours: bool) -> list[Storage]:
-        """Run the plan over its memories, and let everybody know what is in them now."""
-        memories = self._memories
-        ended = self._advance(tensors, untouched)
-        if others() and (others_record() or live_pending()):  # another thread may have looked at what they hold
-            for cell, memory in ended:
-                cell.memory = memory.clone()
-        if ours:  # the call replaces these gradients: let go of their memory, so that the plan writes there again
-            for cell in self._grad_cells:
-                cell.memory = None
+        call.counted, call.expected = look_ahead(self._numbers, self._live)
+        call.ours = bool(self._graded) and self._hold_alone(call.untouched)
+        let_go = call.ours and self._compiled.backend.asynchronous
         try:
-            outputs = self._compiled.run(memories, numbers)
+            if let_go:  # so that the plan writes there again
+                at_once(starmap(operate, [attributes(self._grad_cells, "memory", repeat(None))]))
+            replay(call, self._compiled, memories, self._numbers)
         except BaseException:
-            take_back(again for again, _ in self._live)
-            self._looks = -1
-            for cell, memory in ended:
-                cell.memory = memory
-            if ours:
-                for x in self._graded:
-                    x._grad = None
+            if not call.done:
+                take_back(again for again, _ in self._live if not hasattr(again, "ahead"))
+                if let_go:
+                    at_once(starmap(operate, [attributes(self._graded, "_grad", repeat(None))]))
             raise
-        for x in self._cleared:
-            x._grad = None
+
+    def changes(self, call: _StepCall, outputs: Sequence[Any]) -> tuple[list[Change], int]:
+        """What everybody has to be told when the plan has run: the changes, and `state.touched` from then on."""
+        held = call.held = []  # what is replaced, until it is
+        found: list[Change] = [*call.counted, (setitem, self._runs, 0, self._runs[0] + 1)]
+        looks, told_all = state.grad_looks, not (call.untouched and self._touched == state.touched)
+        if told_all or self._written_arguments or others() or (self._graded and not call.ours):
+            state.touched += 1
+        touched = state.touched
+        if told_all or self._written_arguments or others():
+            found += self._overwritten(call, held)
+        if self._cleared:
+            held.append(list(map(_grad_of, self._cleared)))
+            found.append(attributes(self._cleared, "_grad", repeat(None)))
         if self._graded:
-            self._set_gradients(outputs, ours)
-        fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
-        self._touched, self._looks = state.touched, state.grad_looks
-        return fresh
+            found += self._gradients(call, outputs, held)
+        call.fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
+        found += [(setattr, self, "_touched", touched), (setattr, self, "_looks", looks),
+                  (setattr, call, "made", call.fresh)]
+        return found, touched
 
     def _refresh_memories(self) -> None:
         """Settle what was written, and find the memories where they are now."""
@@ -168,28 +187,40 @@ class StepReplay:
             waiting = [s for s in self._fixed if not s.settled]
             if waiting:
                 engine.flush(waiting)
-        if not all(map(is_, map(_cell_of, self._fixed), self._cells)):
-            self._cells = [s.cell for s in self._fixed]
-            for i, cell in zip(self._at, self._cells, strict=True):
-                self._memories[i] = cell.memory
-            self._memories.changed()
+        found = list(map(_memory_of, self._fixed))
+        if not all(map(is_, found, self._fixed_memories)):
+            self._memories.changed()  # first: an exception may come between any two of these
+            for i, memory in zip(self._at, found, strict=True):
+                self._memories[i] = memory
+            self._fixed_memories = found
 
-    def _advance(self, tensors: Sequence[Any], untouched: bool) -> list[tuple[Cell, Any]]:
-        """The written storages get new content: who looks at them from now on sees that. Returns the cells that end
-        with their old content, and their memory."""
-        self._runs[0] += 1
-        if untouched and not self._written_arguments and not others():
-            return []
-        ended = []
-        self._cells = []  # hold on to no content
-        for argument in self._written_arguments:
-            tensors[argument].storage.writes += 1
-            ended += _overwritten(tensors[argument].storage)
-        for storage in self._updated:
-            ended += _overwritten(storage)
-        self._cells = [s.cell for s in self._fixed]
-        state.touched += 1
-        return ended
+    def _overwritten(self, call: _StepCall, held: list[Any]) -> list[Change]:
+        """The changes that give the written storages new content: who looks at them from then on sees that, and who
+        looks at the old one finds no memory there, or a copy.
+
+        Raises:
+            Superseded: one of them has been written to and is to be computed first.
+        """
+        found: list[Change] = []
+        ended: list[tuple[Cell, Any]] = []
+        given = [call.tensors[argument].storage for argument in self._written_arguments]
+        found += [(setattr, storage, "writes", storage.writes + 1) for storage in given]
+        for storage in (*given, *self._updated):
+            cell = _ended(storage)
+            if cell is None:
+                continue
+            held.append((cell, storage._node))
+            if storage._node is not None:
+                found.append((setattr, storage, "_node", None))
+            new = Cell(cell.memory)
+            new.owner = storage._reference
+            ended.append((cell, cell.memory))
+            found.append((setattr, storage, "cell", new))
+        if (state.pending and live_pending()) or others_record():  # somebody may have looked at what they hold
+            copies = [memory.clone() for _, memory in ended]
+        else:
+            copies = [None] * len(ended)
+        return [attributes([cell for cell, _ in ended], "memory", copies), *found]
 
     def _hold_alone(self, untouched: bool) -> bool:
         """True if the gradients are those of the last call, and nobody else looks at their tensors or memory."""
@@ -201,32 +232,74 @@ class StepReplay:
                 and set(map(getrefcount, self._grads)) == set(map(getrefcount, held)) == set(map(getrefcount, cells))
                 == {_OURS})
 
-    def _set_gradients(self, outputs: Sequence[Any], ours: bool) -> None:
-        """Each gradient's new memory: in the tensor of the last call, if nobody else looks at that."""
-        state.touched += 1
-        if ours:
-            for cell, index in zip(self._grad_cells, self._grad_positions, strict=True):
-                cell.memory = outputs[index]
-            return
-        for at, (x, index) in enumerate(zip(self._graded, self._grad_positions, strict=True)):
-            before = self._grads[at]
+    def _gradients(self, call: _StepCall, outputs: Sequence[Any], held: list[Any]) -> list[Change]:
+        """The changes that give each gradient its new memory: in the tensor of the last call, if nobody else looks at
+        that."""
+        if call.ours:
+            held.append([cell.memory for cell in self._grad_cells])
+            return [attributes(self._grad_cells, "memory", [outputs[index] for index in self._grad_positions])]
+        made, storages, cells = [], [], []
+        for before, index in zip(self._grads, self._grad_positions, strict=True):
             cell = Cell(outputs[index])
             storage = Storage(before.storage.type, None, cell)
             storage.persistent = True
-            x._grad = self._grads[at] = over(storage, before.type, before.part)
-            self._grad_storages[at], self._grad_cells[at] = storage, cell
+            made.append(over(storage, before.type, before.part))
+            storages.append(storage)
+            cells.append(cell)
+        held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]
+        return [attributes(self._graded, "_grad", made), (setattr, self, "_grads", made),
+                (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells)]
 
 
-def _overwritten(storage: Storage) -> list[tuple[Cell, Any]]:
-    """Its memory is written to; whoever reads the old content must not see the new one.
+def _ended(storage: Storage) -> Cell | None:
+    """The storage's content, which ends when its memory is written to, if anything but the storage may read it.
 
-    Returns the cell that ends, and its memory, if somebody may read it."""
+    Raises:
+        Superseded: another content has been written to it and is to be computed first.
+    """
     cell, content = storage.cell, storage._node
-    if content is not None and content.buffer is cell and storage._node is content:  # not one to be computed yet
-        storage._node = None
-    content = None
-    if getrefcount(cell) > HELD_AND_NAMED:  # anything but the storage may read the old content
-        new = storage.cell = Cell(cell.memory)  # type: ignore[union-attr]
-        memory, new.owner, cell.memory = cell.memory, storage._reference, None  # type: ignore[union-attr]
-        return [(cell, memory)]  # type: ignore[list-item]
-    return []
+    if content is not None and content.buffer is not cell:
+        raise Superseded
+    return cell if content is not None or getrefcount(cell) > HELD_AND_NAMED else None
+
+
+class _StepCall:
+    """One call of a replayed step. It is done or not: all that it changes is changed at once.
+
+    Attributes:
+        tensors: its arguments.
+        made: the storages that the function made; None before it is done.
+        untouched: no storage was looked at since the last call.
+        ours: gradients are those of the last call, and nobody else looks at them.
+        counted, expected: the changes that make its numbers given, and what they expect to find.
+        held: what the changes replace, until they are made.
+    """
+
+    __slots__ = ("counted", "expected", "fresh", "held", "made", "ours", "replay", "tensors", "untouched")
+
+    def __init__(self, replay: StepReplay, tensors: Sequence[Any]):
+        self.replay, self.tensors = replay, tensors
+        self.made: list[Storage] | None = None
+        self.fresh: list[Storage] = []
+        self.untouched = self.ours = False
+        self.counted: list[Change] = []
+        self.expected: list[Expected] = []
+        self.held: list[Any] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether its changes are made."""
+        return self.made is not None
+
+    def complete(self) -> None:
+        """Run it until it is done: what ran or was recorded meanwhile comes first."""
+        while self.made is None:
+            try:
+                self.replay.run_once(self)
+            except Superseded:
+                pass
+
+    def changes(self, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
+        """See `engine.running.Replayed`."""
+        found, touched = self.replay.changes(self, outputs)
+        return found, self.expected, touched

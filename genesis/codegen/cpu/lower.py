@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
 from genesis.ir.graph import topological
@@ -11,7 +13,7 @@ from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.place import Place
 from genesis.passes.graph.make_contiguous import in_order
-from genesis.passes.groups import Group, Schedule
+from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
 from genesis.runtime.plan import Call, Register
 
@@ -48,6 +50,18 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
         return node.inputs[row.writes_over(node, output["index"])] is operand and node.inputs.count(operand) == 1
     allowed = row.in_place
     return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
+
+
+def overwrites_late(group: Group) -> Late:
+    """Whether the lowering has a form for a program's last calls (`Lowering.late`)."""
+    node = group.nodes[0]
+    if group.kind == "view":  # a view is made before; a reshape of a view may have to move the elements
+        moves = node.op.name == "reshape" and node.inputs[0].op.kind == "movement"
+        return Late.NEVER if moves else Late.ALWAYS
+    row = _lowering(node)
+    if row.kind != "out" or row.late is None:
+        return Late.NEVER
+    return Late.OF_EARLIER_VALUES if row.late_reads else Late.ALWAYS
 
 
 def lower(schedule: Schedule, memory: MemoryPlan) -> tuple[tuple[Call, ...], tuple[Register, ...]]:
@@ -127,7 +141,7 @@ class _Lowerer:
         if row.kind != "fresh":
             kind = "made" if row.allocates and self._only_returned(group) and all(
                 x.type.weak or in_order(x) for x in inputs_read(node)) else row.kind
-            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label))
+            self.calls.append(Call(row.function, args, outs, kind, node.attributes, label, row.late))
             return
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
@@ -135,7 +149,7 @@ class _Lowerer:
         self.calls.append(Call(row.function, args, made, "fresh", node.attributes, label))
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
-                self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy"))
+                self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))
 
     def _only_returned(self, group: Group) -> bool:
         """May the call allocate its results? They are all outputs, and the program changes no memory that it is given:
@@ -149,8 +163,12 @@ class _Lowerer:
         return place is not None and place.where == "input"
 
     def _copy(self, source: int, target: Place) -> None:
-        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy"))
+        self.calls.append(Call(_copy, (source,), (self._place(target),), "out", {}, "copy", _copy_late))
 
 
 def _copy(outs: tuple, source: object) -> None:
     outs[0].copy_(source)
+
+
+def _copy_late(outs: tuple, source: Any) -> list[Callable[[], Any]]:
+    return [partial(outs[0].copy_, source)]

@@ -1,8 +1,8 @@
 """A place for every value that is in memory while a plan runs.
 
 Lifetimes follow from the order of the groups. An output is written where the caller gets it, an
-update straight into the memory it overwrites if nobody needs the old content any more, anything
-else into one arena: best fit among the blocks that are free at that point, in place where a
+update straight into the memory it overwrites if nobody needs the old content any more and nothing comes after it that
+cannot be called late (`writes_last.py`), anything else into one arena: best fit among the blocks that are free at that point, in place where a
 group may write over an operand that dies in it.
 
 Where sizes are symbolic (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided
@@ -20,8 +20,9 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
 from genesis.ir.place import Place
-from genesis.passes.groups import Group, Schedule
+from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.arena import ArenaLayout, Request
+from genesis.passes.memory.writes_last import LateOf, first_late
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
@@ -55,16 +56,19 @@ class MemoryPlan:
     starts: tuple[tuple[int, Place, Place], ...] = ()
 
 
-def plan_memory(schedule: Schedule, may_overwrite: MayOverwrite) -> MemoryPlan:
+def plan_memory(schedule: Schedule, may_overwrite: MayOverwrite,
+                late_of: LateOf = lambda group: Late.ALWAYS) -> MemoryPlan:
     """Give every group output a place. See the module's docstring for how."""
-    return _Planner(schedule, may_overwrite).run()
+    return _Planner(schedule, may_overwrite, late_of).run()
 
 
 class _Planner:
-    def __init__(self, schedule: Schedule, may_overwrite: MayOverwrite):
+    def __init__(self, schedule: Schedule, may_overwrite: MayOverwrite, late_of: LateOf):
         self.graph: Graph = schedule.graph
         self.groups = schedule.groups
         self.may_overwrite = may_overwrite
+        self.late_of = late_of
+        self.first_late = 0
         self.base: dict[Node, Node] = {}  # a view → the value whose memory it shows
         self.made: dict[Node, int] = {}
         self.last: dict[Node, int] = {}
@@ -82,6 +86,7 @@ class _Planner:
         for node in self.graph.inputs:
             self.places[node] = Place("input", node["index"], 0, node.type)
         self._lifetimes()
+        self.first_late = first_late(self.groups, self.made, self.late_of) if self.graph.updates else 0
         self._place_outputs()
         self._place_updates()
         self._place_rest()
@@ -146,7 +151,7 @@ class _Planner:
     def _can_update(self, target: Node, value: Node) -> bool:
         """Nobody reads the old content after the new one is written, and the writer may overwrite what it reads."""
         at = self.made[value]
-        if self.last.get(target, -1) > at or target in self.returned:
+        if self.last.get(target, -1) > at or target in self.returned or at < self.first_late:
             return False
         group = self.groups[at]
         return all(x is target and self.may_overwrite(group, value, x) for x in self.reads[at].get(target, ()))

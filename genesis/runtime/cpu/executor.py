@@ -3,7 +3,8 @@
 Tensors over the arena are made once, when the executor is; views of inputs that did not change since
 the last run are kept, as long as somebody else keeps the inputs: a plan in the cache holds no memory.
 What remains for a run is the list of calls that compute. An output is memory that torch allocated: before
-the first call, or by the call that makes it.
+the first call, or by the call that makes it. Calls that overwrite inputs are not made but handed back, ready: whoever
+runs the plan makes them at once, when all else is done (`engine/running.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -65,7 +66,10 @@ def torch_view(storage: CPUStorage, type: TensorType, offset: int = 0) -> torch.
 def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
     """The torch tensor that shows all of a memory; the memory keeps it for the next call."""
     if memory.shown is not type:
-        memory.tensor, memory.shown = torch_view(memory, type), type
+        shown = torch_view(memory, type)
+        memory.shown = None  # first: between the two that follow an exception may come
+        memory.tensor = shown
+        memory.shown = type
     return memory.tensor
 
 
@@ -108,79 +112,108 @@ PreparedCall = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[
 """(function, registers of its operands, of its results, attributes, kind, registers that no later call reads)."""
 
 
+class Started(NamedTuple):
+    """A plan that has computed all but what overwrites its inputs.
+
+    Attributes:
+        outputs: the memories of its outputs; what is written to last is not there yet.
+        writes: the calls into C that are left, to be made in order, each once, and with nothing between that could
+            raise or look at the memory. None of them fails.
+    """
+
+    outputs: list[CPUStorage]
+    writes: list[Callable[[], Any]]
+
+
 class CPUExecutor:
-    """A CPU plan that is ready to run."""
+    """A CPU plan that is ready to run.
+
+    What a run works with is bound to memory (`_Bound`) and belongs to that run alone: it takes it from the executor and
+    gives it back at its end. A run that is interrupted, at whatever point, gives nothing back, and the next one binds
+    anew; so does one that begins while another is in the middle.
+    """
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self._arena_version = -1
-        self._inputs: list[Callable[[], Any]] = [lambda: None] * len(plan.registers)
-        self._registers: list[Any] = [None] * len(plan.registers)
-        self._at: dict[str, list[tuple[int, Place]]] = {"input": [], "output": [], "arena": [], "numbers": []}
+        self.at: dict[str, list[tuple[int, Place]]] = {"input": [], "output": [], "arena": [], "numbers": []}
         for index, start in enumerate(plan.registers):
             if isinstance(start, Place):
-                self._at[start.where].append((index, start))
-            else:
-                self._registers[index] = start
+                self.at[start.where].append((index, start))
         made = {index for call in plan.steps if isinstance(call, Call) and call.kind in ("fresh", "made")
                 for index in call.outs}
-        self._outputs = [(index, place.type) for index, place in sorted(self._at["output"], key=lambda x: x[1].index)]
-        self._adopted = {index: (type, torch_dtype(type)) for index, type in self._outputs if index in made}
-        self._reserved = [(index, type.shape, torch_dtype(type)) for index, type in self._outputs if index not in made]
-        self._steps: list[PreparedCall] = []
-        self._rebinds: list[tuple[frozenset[int], Call]] = []
+        self.outputs = [(index, place.type) for index, place in sorted(self.at["output"], key=lambda x: x[1].index)]
+        self.adopted = {index: (type, torch_dtype(type)) for index, type in self.outputs if index in made}
+        self.reserved = [(index, type.shape, torch_dtype(type)) for index, type in self.outputs if index not in made]
+        self._free: list[_Bound] = []
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
-        """Run the plan over these memories; returns the outputs'. Those that no call allocates are allocated first."""
+        """Run the plan over these memories; returns the outputs'."""
+        outputs, writes = self.start(inputs, numbers)
+        for write in writes:
+            write()
+        return outputs
+
+    def start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
+        """Run all of the plan but what overwrites inputs. Outputs that no call allocates are allocated first."""
         if torch.is_inference_mode_enabled():  # nothing may write later to a tensor that torch makes in that mode
             with torch.inference_mode(False):
-                return self.run(inputs, numbers)
-        registers = self._registers
-        for index, shape, dtype in self._reserved:
+                return self.start(inputs, numbers)
+        try:
+            bound = self._free.pop()
+        except IndexError:
+            bound = _Bound(self)
+        registers = bound.registers
+        for index, shape, dtype in self.reserved:
             registers[index] = allocate(shape, dtype)
         if self.plan.arena_bytes:
             arena.reserve(self.plan.arena_bytes)
-        changed = self._bind(inputs)
-        for index, place in self._at["numbers"]:
+        changed = bound.bind(inputs)
+        for index, place in self.at["numbers"]:
             registers[index] = numbers[place.index]
-        if self._arena_version != arena.version:
-            self._prepare()
+        if bound.arena_version != arena.version:
+            bound.prepare()
         elif changed:
-            for depends, call in self._rebinds:
-                if not depends.isdisjoint(changed):
-                    registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
+            bound.rebind(changed)
         try:
-            self._call_all(registers)
+            writes = self._call_all(bound, registers)
         except RuntimeError as error:
             raise as_memory_error(error) from None
         outputs = []
-        for index, kept in self._outputs:
+        for index, kept in self.outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
             registers[index] = None
-        return outputs
+        self._free.append(bound)
+        return Started(outputs, writes)
 
-    def _call_all(self, registers: list[Any]) -> None:
+    def _call_all(self, bound: _Bound, registers: list[Any]) -> list[Callable[[], Any]]:
+        """Make the calls; returns what the last ones have made ready to be called."""
+        args: tuple[int, ...] = ()
+        outs: tuple[int, ...] = ()
+        writes: list[Callable[[], Any]] = []
         try:
-            for function, args, outs, attributes, kind, frees in self._steps:
+            for function, args, outs, attributes, kind, frees in bound.steps:
                 operands = [registers[i] for i in args]
                 if kind == "out":
                     function([registers[i] for i in outs], *operands, **attributes)
+                elif kind == "late":
+                    writes += function([registers[i] for i in outs], *operands, **attributes)
                 elif kind == "made":
                     result = function((None,) * len(outs), *operands, **attributes)
                     for i, part in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
-                        wanted, dtype = self._adopted[i]
+                        wanted, dtype = self.adopted[i]
                         usual = part.dtype is dtype and part.is_contiguous()
                         registers[i] = part if usual else owned(part, wanted, operands)
                 else:
                     result = function(*operands, **attributes)
                     for i, part in zip(outs, result if type(result) is tuple else (result,), strict=False):
-                        registers[i] = owned(part, self._adopted[i][0], operands) if i in self._adopted else part
+                        registers[i] = owned(part, self.adopted[i][0], operands) if i in self.adopted else part
                 for i in frees:
                     registers[i] = None
         except (IndexError, RuntimeError) as error:  # errors are rare: calls do not carry their op and line for them
             if not isinstance(error, IndexError) and "is out of bounds" not in str(error):
                 raise
             raise self._located(error, args, outs) from None
+        return writes
 
     def _located(self, error: Exception, args: tuple[int, ...], outs: tuple[int, ...]) -> Exception:
         """A call's error about an index, with the op and the user's line for which the plan was made.
@@ -192,40 +225,66 @@ class CPUExecutor:
         op, _, line = label.partition("  # ")
         return IndexError(f"{op}: {error}\n  at {line}" if line else f"{op}: {error}")
 
-    def _bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
+
+class _Bound:
+    """What one run at a time works with: the registers, and the calls over them.
+
+    Attributes:
+        registers: the plan's values; those over the arena and over inputs stay from run to run.
+        steps: the calls that a run makes. Those from the first on that overwrites an input are only made ready.
+        arena_version: the version of the arena that the registers are over.
+    """
+
+    def __init__(self, executor: CPUExecutor):
+        self.executor = executor
+        self.registers: list[Any] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
+        self.steps: list[PreparedCall] = []
+        self.arena_version = -1
+        self._inputs: list[Callable[[], Any]] = [lambda: None] * len(self.registers)
+        self._rebinds: list[tuple[frozenset[int], Call]] = []
+
+    def bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
         """Make tensors over the inputs' memories; returns the registers whose memory is not that of the last run."""
         changed = set()
         bound = self._inputs
-        for index, place in self._at["input"]:
+        for index, place in self.executor.at["input"]:
             memory = inputs[place.index]
             if bound[index]() is not memory:
                 # The reference comes first: the callback of the one that it replaces forgets the old memory.
                 bound[index] = weakref.ref(memory, self._forgets(index))
-                self._registers[index] = tensor_over(memory, place.type)
+                self.registers[index] = tensor_over(memory, place.type)
                 changed.add(index)
         return changed
 
+    def rebind(self, changed: set[int]) -> None:
+        """Make the views of inputs whose memory changed."""
+        for depends, call in self._rebinds:
+            if not depends.isdisjoint(changed):
+                self.registers[call.outs[0]] = call.function(self.registers[call.args[0]], **call.attributes)
+
     def _forgets(self, index: int) -> Callable[[Any], None]:
         """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
+        registers, rebinds = self.registers, self._rebinds
+
         def forget(_: Any) -> None:
-            self._registers[index] = None
-            for depends, call in self._rebinds:
+            registers[index] = None
+            for depends, call in rebinds:
                 if index in depends:
-                    self._registers[call.outs[0]] = None
+                    registers[call.outs[0]] = None
         return forget
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Make the tensors over the arena, run the views that only depend on them or on inputs, and
         list the calls that are left."""
-        registers = self._registers
-        for index, place in self._at["arena"]:
+        registers, at, adopted = self.registers, self.executor.at, self.executor.adopted
+        for index, place in at["arena"]:
             registers[index] = torch_view(arena.storage, place.type, place.offset)
-        sources: dict[int, frozenset[int]] = {index: frozenset() for index, _ in self._at["arena"]}
-        sources.update({index: frozenset([index]) for index, _ in self._at["input"]})
+        sources: dict[int, frozenset[int]] = {index: frozenset() for index, _ in at["arena"]}
+        sources.update({index: frozenset([index]) for index, _ in at["input"]})
         made: set[int] = set()
         remaining: list[Call] = []
-        self._rebinds = []
-        for call in self.plan.steps:
+        self._rebinds.clear()
+        for call in self.executor.plan.steps:
             assert isinstance(call, Call)
             if call.kind == "view" and call.args[0] in sources and not self._copies(call):
                 depends = sources[call.outs[0]] = sources[call.args[0]]
@@ -235,16 +294,22 @@ class CPUExecutor:
             else:
                 remaining.append(call)
                 if call.kind != "out":
-                    made.update(i for i in call.outs if i not in self._adopted)
+                    made.update(i for i in call.outs if i not in adopted)
         last = {index: at for at, call in enumerate(remaining) for index in (*call.args, *call.outs)}
-        self._steps = []
-        for at, call in enumerate(remaining):
-            frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == at)
-            self._steps.append((call.function, call.args, call.outs, call.attributes, call.kind, frees))
-        self._arena_version = arena.version
+        given = {index for index, _ in at["input"]}
+        late, self.steps = False, []
+        for number, call in enumerate(remaining):
+            frees = tuple(i for i in dict.fromkeys((*call.args, *call.outs)) if i in made and last[i] == number)
+            late = late or (call.kind == "out" and not given.isdisjoint(call.outs))
+            function, kind = call.function, call.kind
+            if late and kind == "out":
+                assert call.late is not None, f"{call.label} stands after what overwrites memory"
+                function, kind = call.late, "late"
+            self.steps.append((function, call.args, call.outs, call.attributes, kind, frees))
+        self.arena_version = arena.version
 
     def _copies(self, call: Call) -> bool:
         """True for a reshape whose operand's strides allow no view: it must run every time."""
-        operand = self._registers[call.args[0]]
+        operand = self.registers[call.args[0]]
         result = call.function(operand, **call.attributes)
-        return result.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr()
+        return bool(result.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr())

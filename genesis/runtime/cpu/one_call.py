@@ -13,7 +13,7 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
-from genesis.runtime.cpu.executor import as_memory_error, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.executor import Started, as_memory_error, owned, tensor_over, torch_dtype
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan, Register
 
@@ -41,6 +41,10 @@ class OneCall:
         self._function, self._attributes = call.function, call.attributes
         self._results = [(type, torch_dtype(type)) for type in plan.outputs]
         self._only = self._results[0] if len(self._results) == 1 else None
+
+    def start(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> Started:
+        """Run the plan, which overwrites nothing."""
+        return Started(self.run(inputs, numbers), [])
 
     def run(self, inputs: Sequence[CPUStorage], numbers: Sequence[bool | int | float]) -> list[CPUStorage]:
         """Run the plan over these memories; returns the outputs'."""

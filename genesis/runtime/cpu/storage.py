@@ -94,8 +94,9 @@ class CPUStorage:
         """The memory as an array uint8[nbytes]."""
         if self._bytes is None:
             import torch
-            self._bytes = self.tensor.view(-1).view(torch.uint8).numpy()
-            self._ptr = address_of(self._bytes)
+            shown = self.tensor.view(-1).view(torch.uint8).numpy()
+            self._ptr = address_of(shown)  # first: who finds bytes takes the address for known
+            self._bytes = shown
         return self._bytes
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 import genesis
 from genesis import engine
-from genesis.runtime.cpu.executor import CPUExecutor
+from genesis.runtime.cpu.executor import _Bound
 
 
 def test_memory_that_is_collected_while_other_memory_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,9 +18,9 @@ def test_memory_that_is_collected_while_other_memory_is_bound(monkeypatch: pytes
         z = (y * x).sum(0)
         genesis.eval(y, z)
         return z.tolist()
-    forgets = CPUExecutor._forgets
+    forgets = _Bound._forgets
 
-    def collecting(self: CPUExecutor, index: int) -> Any:
+    def collecting(self: _Bound, index: int) -> Any:
         gc.collect()
         return forgets(self, index)
     x = genesis.ones(2, 2)
@@ -30,6 +30,6 @@ def test_memory_that_is_collected_while_other_memory_is_bound(monkeypatch: pytes
     circle.append(circle)
     other = genesis.ones(2, 2) * 2
     genesis.eval(other)
-    monkeypatch.setattr(CPUExecutor, "_forgets", collecting)
+    monkeypatch.setattr(_Bound, "_forgets", collecting)
     del x, circle
     assert run(other) == [20.0, 20.0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.codegen.cpu.lowerings.table import Lowering, Writes
 from genesis.ir.node import Node
 
 
@@ -26,9 +27,20 @@ def _clip_by_norm(outs: tuple[Tensor, ...], bound: Any, norm: Tensor, *gradients
         torch.mul(gradient, factor, out=out)
 
 
+def _clip_by_norm_late(outs: tuple[Tensor, ...], bound: Any, norm: Tensor, *gradients: Tensor) -> Writes:
+    factor = torch.empty_like(norm)
+    return [partial(torch.add, norm, 1e-6, out=factor), factor.reciprocal_, partial(factor.mul_, float(bound)),
+            partial(factor.clamp_, max=1.0),
+            *(partial(torch.mul, gradient, factor, out=out) for out, gradient in zip(outs, gradients, strict=True))]
+
+
 def _clip_by_value(outs: tuple[Tensor, ...], low: Any, high: Any, *gradients: Tensor) -> None:
     for out, gradient in zip(outs, gradients, strict=True):
         torch.clamp(gradient, low, high, out=out)
+
+
+def _clip_by_value_late(outs: tuple[Tensor, ...], low: Any, high: Any, *gradients: Tensor) -> Writes:
+    return [partial(torch.clamp, gradient, low, high, out=out) for out, gradient in zip(outs, gradients, strict=True)]
 
 
 def _own_gradient(node: Node, index: int) -> int:
@@ -42,6 +54,8 @@ def _bound_is_number(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool
 
 CLIPPING: dict[str, Lowering] = {
     "total_norm": Lowering(_total_norm),
-    "clip_by_norm": Lowering(_clip_by_norm, supports=_bound_is_number, writes_over=_own_gradient),
-    "clip_by_value": Lowering(_clip_by_value, supports=_bound_is_number, writes_over=_own_gradient),
+    "clip_by_norm": Lowering(_clip_by_norm, supports=_bound_is_number, writes_over=_own_gradient,
+                             late=_clip_by_norm_late),
+    "clip_by_value": Lowering(_clip_by_value, supports=_bound_is_number, writes_over=_own_gradient,
+                              late=_clip_by_value_late),
 }

@@ -6,13 +6,14 @@ before. Adding rows up in float16 or bfloat16 would round after every row; they 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from genesis.codegen.cpu.lowerings.movement import copy_base
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+from genesis.codegen.cpu.lowerings.movement import base_copied, copy_base
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes
 
 _INDEX = (torch.int64, torch.int32)
 _LOW = (torch.float16, torch.bfloat16)
@@ -61,6 +62,28 @@ def _index_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: in
     out.index_add_(axis, _flat(index), rows)
 
 
+def _inside(index: Tensor, size: int, dim: int) -> Tensor:
+    """The index, if all of it is inside.
+
+    Raises:
+        IndexError: some of it is not.
+    """
+    if index.numel():
+        low, high = index.aminmax()
+        if low < 0 or high >= size:
+            raise IndexError(f"index {(low if low < 0 else high).item()} is out of bounds for dimension {dim} with "
+                             f"size {size}")
+    return index
+
+
+def _index_add_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    out = outs[0]
+    rows, places = _rows(source, axis, index, base), _inside(_flat(index), base.shape[axis], axis)
+    if out.dtype in _LOW:
+        return [partial(out.copy_, base.float().index_add_(axis, places, rows.float()))]
+    return [*base_copied(out, base), partial(out.index_add_, axis, places, rows)]
+
+
 DIVIDED: Final = 32768
 """Elements from which torch divides a copy among its threads (`at::internal::GRAIN_SIZE`)."""
 
@@ -69,18 +92,22 @@ NARROW: Final = 16
 
 
 def _index_copy(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
-    out, rows, index = outs[0], _rows(source, axis, index, base), _flat(index).long()
-    copy_base(out, base)
+    for write in _index_copy_late(outs, base, index, source, axis):
+        write()
+
+
+def _index_copy_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    out, rows, index = outs[0], _rows(source, axis, index, base), _inside(_flat(index).long(), base.shape[axis], axis)
+    started = base_copied(out, base)
     if rows.numel() >= DIVIDED:
         if rows.numel() < NARROW * index.numel():  # scatter_ has a line of the axis in one thread
             along = [1] * rows.ndim
             along[axis] = -1
-            out.scatter_(axis, index.reshape(along).expand(rows.shape), rows)
-            return
+            return [*started, partial(out.scatter_, axis, index.reshape(along).expand(rows.shape), rows)]
         last = _last_of_equal(index, out.shape[axis])
         if last.numel() < index.numel():
             index, rows = index[last], rows.index_select(axis, last)
-    out.index_copy_(axis, index, rows)
+    return [*started, partial(out.index_copy_, axis, index, rows)]
 
 
 def _last_of_equal(index: Tensor, size: int) -> Tensor:
@@ -103,10 +130,22 @@ def _scatter_add(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: 
     out.scatter_add_(axis, index.long(), source)
 
 
+def _scatter_add_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    out, index = outs[0], _inside(index.long(), base.shape[axis], axis)
+    if out.dtype in _LOW:
+        return [partial(out.copy_, base.float().scatter_add_(axis, index, source.float()))]
+    return [*base_copied(out, base), partial(out.scatter_add_, axis, index, source)]
+
+
 def _scatter(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> None:
     out = outs[0]
     copy_base(out, base)
     out.scatter_(axis, index.long(), source)
+
+
+def _scatter_late(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int) -> Writes:
+    return [*base_copied(outs[0], base),
+            partial(outs[0].scatter_, axis, _inside(index.long(), base.shape[axis], axis), source)]
 
 
 def _scatter_reduce(outs: Outs, base: Tensor, index: Tensor, source: Tensor, axis: int, reduce: str,
@@ -125,9 +164,9 @@ INDEXING: dict[str, Lowering] = {
     "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
     "row_number": Lowering(_row_number),
     "take": Lowering(_take, allocates=True),
-    "index_add": Lowering(_index_add, in_place=(0,)),
-    "index_copy": Lowering(_index_copy, in_place=(0,)),
+    "index_add": Lowering(_index_add, in_place=(0,), late=_index_add_late, late_reads=True),
+    "index_copy": Lowering(_index_copy, in_place=(0,), late=_index_copy_late, late_reads=True),
     "gather": Lowering(_gather, allocates=True),
-    "scatter_add": Lowering(_scatter_add, in_place=(0,)),
-    "scatter": Lowering(_scatter, in_place=(0,)),
+    "scatter_add": Lowering(_scatter_add, in_place=(0,), late=_scatter_add_late, late_reads=True),
+    "scatter": Lowering(_scatter, in_place=(0,), late=_scatter_late, late_reads=True),
 }

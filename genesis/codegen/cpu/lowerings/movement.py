@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs, into
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes, into
 
 Ints = tuple[int, ...]
 
@@ -24,10 +25,19 @@ def copy_base(out: Tensor, base: Tensor) -> None:
         out.copy_(base)
 
 
+def base_copied(out: Tensor, base: Tensor) -> Writes:
+    """The calls that start a result from `base`."""
+    return [partial(out.copy_, base)] if out.data_ptr() != base.data_ptr() else []
+
+
 def _fill(outs: Outs, value: Any, type: Any) -> Any:
     if outs[0] is None:
         return torch.full(type.shape, value, dtype=torch_dtype(type.dtype))
     return outs[0].fill_(value)
+
+
+def _fill_late(outs: Outs, value: Any, type: Any) -> Writes:
+    return [partial(outs[0].fill_, value)]
 
 
 def _iota(outs: Outs, shape: Ints, axis: int, dtype: Any, device: Any) -> Any:
@@ -58,10 +68,19 @@ def _concat(outs: Outs, *parts: Tensor, axis: int) -> Any:
     return torch.cat(parts, axis, out=outs[0])
 
 
+def _concat_late(outs: Outs, *parts: Tensor, axis: int) -> Writes:
+    return [partial(torch.cat, parts, axis, out=outs[0])]
+
+
 def _assign(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, steps: Ints) -> None:
     out = outs[0]
     copy_base(out, base)
     out[_region(starts, stops, steps)].copy_(value)
+
+
+def _assign_late(outs: Outs, base: Tensor, value: Tensor, starts: Ints, stops: Ints, steps: Ints) -> Writes:
+    out = outs[0]
+    return [*base_copied(out, base), partial(out[_region(starts, stops, steps)].copy_, value)]
 
 
 def _linspace(outs: Outs, start: float, end: float, count: int, dtype: Any, device: Any) -> Any:
@@ -73,8 +92,8 @@ def _triangle(outs: Outs, x: Tensor, diagonal: int, upper: bool) -> Any:
 
 
 MOVEMENT: dict[str, Lowering] = {
-    "const": Lowering(_fill, allocates=True),
-    "fill": Lowering(_fill, allocates=True),
+    "const": Lowering(_fill, allocates=True, late=_fill_late),
+    "fill": Lowering(_fill, allocates=True, late=_fill_late),
     "iota": Lowering(_iota, allocates=True),
     "linspace": Lowering(_linspace, allocates=True),
     "reshape": Lowering(lambda x, shape: x.reshape(shape), "view"),
@@ -84,7 +103,7 @@ MOVEMENT: dict[str, Lowering] = {
     "pad": Lowering(_pad),
     "triangle": Lowering(_triangle, allocates=True),
     "flip": Lowering(lambda x, axes: torch.flip(x, axes), "fresh"),
-    "concat": Lowering(_concat, allocates=True),
-    "assign": Lowering(_assign, in_place=(0,)),
+    "concat": Lowering(_concat, allocates=True, late=_concat_late),
+    "assign": Lowering(_assign, in_place=(0,), late=_assign_late),
     "recompute": Lowering(lambda x, after=None: x.view(x.shape), "view"),
 }

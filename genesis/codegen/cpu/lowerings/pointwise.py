@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, scalar_tensor
 
 from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
-from genesis.codegen.cpu.lowerings.table import Lowering, Outs
+from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes
 from genesis.ir.types import DType, float64
 
 Operand = Any  # Tensor | bool | int | float
@@ -23,21 +24,30 @@ Operand = Any  # Tensor | bool | int | float
 def _unary(call: Callable) -> Lowering:
     def run(outs: Outs, x: Tensor) -> Any:
         return call(x, out=outs[0])
-    return Lowering(run, in_place=(0,), allocates=True)
+
+    def late(outs: Outs, x: Tensor) -> Writes:
+        return [partial(call, x, out=outs[0])]
+    return Lowering(run, in_place=(0,), allocates=True, late=late)
 
 
 def _binary(call: Callable) -> Lowering:
     """For calls that take a number on either side."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         return call(a, b, out=outs[0])
-    return Lowering(run, in_place=(0, 1), allocates=True)
+
+    def late(outs: Outs, a: Operand, b: Operand) -> Writes:
+        return [partial(call, a, b, out=outs[0])]
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
 
 
 def _tensor_first(call: Callable) -> Lowering:
     """For calls that take a number only on the right."""
     def run(outs: Outs, a: Operand, b: Operand) -> Any:
         return call(a if isinstance(a, Tensor) else scalar_tensor(a, dtype=b.dtype), b, out=outs[0])
-    return Lowering(run, in_place=(0, 1), allocates=True)
+
+    def late(outs: Outs, a: Operand, b: Operand) -> Writes:
+        return [partial(call, a if isinstance(a, Tensor) else scalar_tensor(a, dtype=b.dtype), b, out=outs[0])]
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late if call in _NEVER_FAIL else None)
 
 
 def _tensors(call: Callable) -> Lowering:
@@ -48,7 +58,14 @@ def _tensors(call: Callable) -> Lowering:
         elif not isinstance(b, Tensor):
             b = scalar_tensor(b, dtype=a.dtype)
         return call(a, b, out=outs[0])
-    return Lowering(run, in_place=(0, 1), allocates=True)
+
+    def late(outs: Outs, a: Operand, b: Operand) -> Writes:
+        if not isinstance(a, Tensor):
+            a = scalar_tensor(a, dtype=b.dtype)
+        elif not isinstance(b, Tensor):
+            b = scalar_tensor(b, dtype=a.dtype)
+        return [partial(call, a, b, out=outs[0])]
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
 
 
 def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
@@ -63,11 +80,24 @@ def _where(outs: Outs, condition: Operand, a: Operand, b: Operand) -> None:
     torch.where(condition, a, b, out=out)
 
 
+def _where_late(outs: Outs, condition: Operand, a: Operand, b: Operand) -> Writes:
+    out = outs[0]
+    if not isinstance(condition, Tensor):
+        a = a if condition else b
+        return [partial(out.copy_, a if isinstance(a, Tensor) else scalar_tensor(a, dtype=out.dtype))]
+    a, b = (x if isinstance(x, Tensor) else scalar_tensor(x, dtype=out.dtype) for x in (a, b))
+    return [partial(torch.where, condition, a, b, out=out)]
+
+
 def _cast(outs: Outs, x: Operand, dtype: DType) -> Any:
     x = x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)])
     if outs[0] is None:
         return x.to(torch_dtype(dtype), copy=True, memory_format=torch.contiguous_format)
     return outs[0].copy_(x)
+
+
+def _cast_late(outs: Outs, x: Operand, dtype: DType) -> Writes:
+    return [partial(outs[0].copy_, x if isinstance(x, Tensor) else torch.tensor(x, dtype=_NUMBER_DTYPES[type(x)]))]
 
 
 _NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
@@ -89,22 +119,44 @@ def _addcmul(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Any:
     return torch.addcmul(x, a, b, value=value, out=outs[0])
 
 
+def _addcmul_late(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Writes:
+    return [partial(torch.addcmul, x, a, b, value=value, out=outs[0])]
+
+
 def _addcdiv(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Any:
     return torch.addcdiv(x, a, b, value=value, out=outs[0])
+
+
+def _addcdiv_late(outs: Outs, x: Tensor, a: Tensor, b: Tensor, value: Any) -> Writes:
+    return [partial(torch.addcdiv, x, a, b, value=value, out=outs[0])]
 
 
 def _lerp(outs: Outs, a: Tensor, b: Tensor, weight: Operand) -> Any:
     return torch.lerp(a, b, weight, out=outs[0])
 
 
+def _lerp_late(outs: Outs, a: Tensor, b: Tensor, weight: Operand) -> Writes:
+    return [partial(torch.lerp, a, b, weight, out=outs[0])]
+
+
 def _add_scaled(outs: Outs, a: Tensor, b: Tensor, alpha: Any) -> Any:
     return torch.add(a, b, alpha=alpha, out=outs[0])
+
+
+def _add_scaled_late(outs: Outs, a: Tensor, b: Tensor, alpha: Any) -> Writes:
+    return [partial(torch.add, a, b, alpha=alpha, out=outs[0])]
 
 
 def _clamp(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Any:
     if isinstance(low, Tensor) is not isinstance(high, Tensor):
         low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
     return torch.clamp(x, low, high, out=outs[0])
+
+
+def _clamp_late(outs: Outs, x: Tensor, low: Operand, high: Operand) -> Writes:
+    if isinstance(low, Tensor) is not isinstance(high, Tensor):
+        low, high = (y if isinstance(y, Tensor) else scalar_tensor(y, dtype=x.dtype) for y in (low, high))
+    return [partial(torch.clamp, x, low, high, out=outs[0])]
 
 
 def _bound(call: Callable, on_tensors: Callable) -> Lowering:
@@ -116,7 +168,15 @@ def _bound(call: Callable, on_tensors: Callable) -> Lowering:
             return call(x, bound, out=outs[0])
         bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
         return on_tensors(x, bound, out=outs[0])
-    return Lowering(run, in_place=(0, 1), allocates=True)
+
+    def late(outs: Outs, x: Operand, bound: Operand) -> Writes:
+        if not isinstance(x, Tensor):
+            x = scalar_tensor(x, dtype=bound.dtype)
+        if x.dtype is not torch.bool:
+            return [partial(call, x, bound, out=outs[0])]
+        bound = bound if isinstance(bound, Tensor) else scalar_tensor(bound, dtype=x.dtype)
+        return [partial(on_tensors, x, bound, out=outs[0])]
+    return Lowering(run, in_place=(0, 1), allocates=True, late=late)
 
 
 def _nan_to_num(outs: Outs, x: Tensor, nan: float, high: float, low: float) -> Any:
@@ -167,8 +227,16 @@ def _relu(outs: Outs, x: Tensor) -> Any:
     return torch.clamp_min(x, 0, out=outs[0])
 
 
+def _relu_late(outs: Outs, x: Tensor) -> Writes:
+    return [partial(torch.clamp_min, x, 0, out=outs[0])]
+
+
 def _gelu(outs: Outs, x: Tensor, approximate: str) -> Any:
     return torch._C._nn.gelu(x, approximate=approximate, out=outs[0])
+
+
+def _gelu_late(outs: Outs, x: Tensor, approximate: str) -> Writes:
+    return [partial(torch._C._nn.gelu, x, approximate=approximate, out=outs[0])]
 
 
 def _silu_backward(outs: Outs, g: Tensor, x: Tensor) -> None:
@@ -184,6 +252,10 @@ def _ndtr(outs: Outs, x: Tensor) -> None:
     wide = x if x.element_size() >= 4 else x.float()
     outs[0].copy_(torch.erfc(wide * -math.sqrt(0.5)).mul_(0.5))
 
+
+_NEVER_FAIL = frozenset({torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor, torch.eq, torch.ne, torch.lt, torch.le,
+                         torch.gt, torch.ge})
+"""Calls that no value of an operand makes fail; a division of integers by 0 does."""
 
 _BOTH_SIDES = ("add", "sub", "mul", "div", "pow")
 _RIGHT_SIDE = ("remainder", "fmod", "floor_divide", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne", "lt", "le",
@@ -207,11 +279,11 @@ POINTWISE: dict[str, Lowering] = {
     "polygamma": Lowering(_polygamma, supports=_not_float64, in_place=(0,), allocates=True),
     "round_to": Lowering(_round_to, in_place=(0,), allocates=True),
     "trunc_divide": Lowering(_trunc_divide, supports=_not_low, in_place=(0, 1), allocates=True),
-    "addcmul": Lowering(_addcmul, in_place=(0, 1, 2), allocates=True),
-    "addcdiv": Lowering(_addcdiv, in_place=(0, 1, 2), allocates=True),
-    "add_scaled": Lowering(_add_scaled, in_place=(0, 1), allocates=True),
-    "lerp": Lowering(_lerp, in_place=(0, 1, 2), allocates=True),
-    "clamp": Lowering(_clamp, in_place=(0, 1, 2), allocates=True),
+    "addcmul": Lowering(_addcmul, in_place=(0, 1, 2), allocates=True, late=_addcmul_late),
+    "addcdiv": Lowering(_addcdiv, in_place=(0, 1, 2), allocates=True, late=_addcdiv_late),
+    "add_scaled": Lowering(_add_scaled, in_place=(0, 1), allocates=True, late=_add_scaled_late),
+    "lerp": Lowering(_lerp, in_place=(0, 1, 2), allocates=True, late=_lerp_late),
+    "clamp": Lowering(_clamp, in_place=(0, 1, 2), allocates=True, late=_clamp_late),
     "clamp_min": _bound(torch.clamp_min, torch.maximum),
     "clamp_max": _bound(torch.clamp_max, torch.minimum),
     "nan_to_num": Lowering(_nan_to_num, in_place=(0,), allocates=True),
@@ -222,13 +294,13 @@ POINTWISE: dict[str, Lowering] = {
     "bitcast": Lowering(_bitcast),
     "left_shift": _tensor_first(torch.bitwise_left_shift),
     "right_shift": _tensor_first(torch.bitwise_right_shift),
-    "where": Lowering(_where, in_place=(1, 2)),
-    "cast": Lowering(_cast, allocates=True),
+    "where": Lowering(_where, in_place=(1, 2), late=_where_late),
+    "cast": Lowering(_cast, allocates=True, late=_cast_late),
     "isnan": Lowering(_isnan, allocates=True),
     "isinf": Lowering(_isinf, allocates=True),
-    "relu": Lowering(_relu, in_place=(0,), allocates=True),
+    "relu": Lowering(_relu, in_place=(0,), allocates=True, late=_relu_late),
     "silu": _unary(torch._C._nn.silu),
-    "gelu": Lowering(_gelu, in_place=(0,), allocates=True),
+    "gelu": Lowering(_gelu, in_place=(0,), allocates=True, late=_gelu_late),
     "silu_backward": Lowering(_silu_backward),
     "gelu_backward": Lowering(_gelu_backward),
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from genesis.ir.node import Node
 
 Supports = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+Writes = Sequence[Callable[[], Any]]
+"""Calls into C that write results. None of them fails: what can be wrong was found out before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Lowering:
             may also be that result's ("out" only).
         allocates: it takes None for `outs`; what nothing else needs to be in a place of its own is then
             made by one call of torch instead of two.
+        late: `late(outs, *operands, **attributes)` returns the calls into C that write `outs`, ready to be made without
+            arguments; it raises and allocates whatever there is to raise and to allocate ("out" only). What
+            overwrites a program's memory is called last and without a line of Python between (`Call.late`). None: a
+            result that overwrites memory is made elsewhere first, and copied.
+        late_reads: `late` looks at its operands' elements: none of them is made by another call of that kind.
     """
 
     function: Callable[..., Any]
@@ -43,6 +51,8 @@ class Lowering:
     in_place: tuple[int, ...] = ()
     writes_over: Callable[[Node, int], int] | None = None
     allocates: bool = False
+    late: Callable[..., Writes] | None = None
+    late_reads: bool = False
 
 
 Outs = tuple[Any, ...]
