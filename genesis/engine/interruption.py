@@ -2,8 +2,8 @@
 exception has ended it between two lines of Python.
 
 Whatever runs a program writes down a `Record` first and takes it away last. Memory is overwritten, and its storages
-told, at once (`frontend/at_once.py`): so who finds a record finds a program that has not begun, as far as anybody can see, or
-one whose results are there and whose last storages have to be told.
+told, at once (`frontend/at_once.py`): so who finds a record finds a program that has not begun, as far as anybody can
+see, or one whose results are there and whose last storages have to be told.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 An exception may come between any two bytecodes, a signal handler or a finalizer may run there and read and write. So a
 program first computes what overwrites nothing. Then memory is overwritten and its storages are told at once
-(`frontend/at_once.py`); it is `committed` by that. What is left to tell (`finish`) can be interrupted and done again to its end,
-by whoever enters the engine next (`interruption.py`).
+(`frontend/at_once.py`); it is `committed` by that. What is left to tell (`finish`) can be interrupted and done again to
+its end, by whoever enters the engine next (`interruption.py`).
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numb
 
 
 def _overwritten(flush: Flush, results: Sequence[Any]) -> Sequence[Change]:
-    """The changes that make overwritten memory the new contents': what looks at an old one finds no memory there, or the
-    copy that was kept."""
+    """The changes that make overwritten memory the new contents': what looks at an old one finds no memory there, or
+    the copy that was kept."""
     if not flush.updates:
         return ()
     olds = [old for old, _ in flush.cells.values()]

@@ -171,11 +171,12 @@ class Storage:
         A memory that others see gets it before this returns, or, with `later`, is noted there for `compute_now`.
         """
         number = next_number()
+        state.touched += 1
+        if not self._queued:  # first: who is told of a content that does not come finds nothing to do
+            state.pending[number] = self._reference
+            self._queued = number
         self._node = node
         self.writes += 1
-        if not self._queued:
-            self._queued = number
-            state.pending[number] = self._reference
         self._written(node, later)
 
     def replace(self, node: Node, content: Node | None, writes: int, later: list[Storage] | None = None) -> bool:
@@ -184,13 +185,14 @@ class Storage:
         Returns False, and writes nothing, if another thread or a signal handler wrote since.
         """
         number = next_number()
+        state.touched += 1
+        if not self._queued:  # first: who is told of a content that does not come finds nothing to do
+            state.pending[number] = self._reference
+            self._queued = number
         if self._node is not content or self.writes != writes:
             return False
-        self._node = node  # no call from the look on: nobody writes between, or sees a content that is not queued
+        self._node = node  # no call from the look on: nobody writes between
         self.writes += 1
-        if not self._queued:
-            self._queued = number
-            state.pending[number] = self._reference
         self._written(node, later)
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import repeat, starmap
 from operator import attrgetter, is_, setitem
 from operator import call as operate
@@ -294,10 +295,8 @@ class _StepCall:
     def complete(self) -> None:
         """Run it until it is done: what ran or was recorded meanwhile comes first."""
         while self.made is None:
-            try:
+            with suppress(Superseded):
                 self.replay.run_once(self)
-            except Superseded:
-                pass
 
     def changes(self, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
         """See `engine.running.Replayed`."""

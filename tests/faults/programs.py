@@ -111,7 +111,7 @@ class Case:
         mode.enabled, mode.inference, autocast.dtypes, state.session = True, False, None, None
         state.regions.clear()
         state.volatile.clear()
-        engine_state.executing = None
+        engine_state.record = None
         gc.enable()
         while lock._is_owned():  # type: ignore[attr-defined]
             lock.release()

@@ -1,9 +1,9 @@
 """A place for every value that is in memory while a plan runs.
 
-Lifetimes follow from the order of the groups. An output is written where the caller gets it, an
-update straight into the memory it overwrites if nobody needs the old content any more and nothing comes after it that
-cannot be called late (`writes_last.py`), anything else into one arena: best fit among the blocks that are free at that point, in place where a
-group may write over an operand that dies in it.
+Lifetimes follow from the order of the groups. An output is written where the caller gets it, an update straight into
+the memory it overwrites if nobody needs the old content any more and nothing comes after it that cannot be called late
+(`writes_last.py`), anything else into one arena: best fit among the blocks that are free at that point, in place where
+a group may write over an operand that dies in it.
 
 Where sizes are symbolic (`ir/sym_int.py`) offsets are numbers all the same, those of the run at hand. What is decided
 here is right for every size: another one makes the same requests of its arena (`arena.py`), which decide nothing but
