@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import setitem
 from typing import Any
 
+from genesis.frontend.at_once import at_once
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import sgd
@@ -66,11 +69,43 @@ class SGD(Optimizer):
         states = [self.state[p] for p in parameters] if momentum else []
         buffers = [state["momentum_buffer"] for state in states]
 
-        def numbers() -> tuple[float, ...]:
-            dampening = float(group["dampening"]) if momentum and states[0]["step"] else 0.0
-            for state in states:
-                state["step"] += 1
-            return float(group["lr"]), float(group["momentum"]), dampening, float(group["weight_decay"])
-
-        self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])), numbers,
+        self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])), _NextStep(group, states),
                     [*parameters, *gradients, *buffers], [*parameters, *buffers])
+
+
+class _NextStep:
+    """The numbers of the next step of these states, none without momentum, which is counted when they are asked for.
+
+    `undo` takes the count back: the step did not run after all.
+    """
+
+    def __init__(self, group: Group, states: Sequence[dict[str, Any]]):
+        self._group, self._states = group, states
+
+    def __call__(self) -> tuple[float, ...]:
+        steps = self._states[0]["step"] if self._states else 0
+        self._count(steps + 1)
+        return self._numbers(steps)
+
+    def ahead(self, moved: dict[Any, Any]) -> Any:
+        """The same, and the change that counts the step; see `session.ahead_of`."""
+        if not self._states:
+            return self._numbers(0), [], []
+        key = id(self._states[0])
+        steps = moved.get(key, self._states[0]["step"])
+        moved[key] = steps + 1
+        return self._numbers(steps), [(at_once, map(setitem, self._states, repeat("step"), repeat(steps + 1)))], []
+
+    def undo(self) -> None:
+        """One step less."""
+        if self._states:
+            self._count(self._states[0]["step"] - 1)
+
+    def _numbers(self, steps: int) -> tuple[float, ...]:
+        group = self._group
+        dampening = float(group["dampening"]) if steps else 0.0
+        return float(group["lr"]), float(group["momentum"]), dampening, float(group["weight_decay"])
+
+    def _count(self, steps: int) -> None:
+        for state in self._states:
+            state["step"] = steps

@@ -550,7 +550,7 @@ def test_a_schedule_whose_step_fails_goes_back(monkeypatch: pytest.MonkeyPatch) 
     plan = entry.replay._compiled
     before = schedule.last_epoch, dict(trainer.optimizer.param_groups[0]), trainer.weight.tolist()
     with monkeypatch.context() as patch:
-        patch.setattr(type(plan), "run", lambda self, *args: (_ for _ in ()).throw(MemoryError()))
+        patch.setattr(type(plan), "start", lambda self, *args: (_ for _ in ()).throw(MemoryError()))
         with pytest.raises(MemoryError):
             step(ramp(2, 3))
     assert (schedule.last_epoch, dict(trainer.optimizer.param_groups[0]), trainer.weight.tolist()) == before
