@@ -19,10 +19,10 @@ import genesis.nn.functional as F
 from genesis import config, engine
 from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda import lower as lower_cuda
-from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.gpu_model import MODELS, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import plans
-from genesis.engine.backends import FakeCUDABackend
+from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.runtime.cuda.kernel_cache import KernelCache
 from genesis.runtime.plan import KernelImage
 from tests.gpu.compare import array, numbers, same
@@ -162,6 +162,23 @@ def test_a_missing_kernel_is_compiled(compiler: Compiler, tmp_path: Path) -> Non
     assert run(7)[0] == "compiled" and compiler.made
 
 
+def test_a_plan_of_another_gpu_is_not_read(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(7)
+    new_process()
+    monkeypatch.setattr(backend_named("cuda"), "gpu", MODELS["l4"])
+    assert run(7)[0] == "compiled"
+    new_process()
+    assert run(7)[0] == "disk"
+
+
+def test_plans_of_other_sizes_are_filled_in_with_the_same_settings(compiler: Compiler,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    run(7)
+    assert run(9)[0] == "other size"
+    monkeypatch.setattr(config, "fuse", False)
+    assert run(5)[0] == "compiled"
+
+
 def test_settings_are_part_of_a_plan(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     run(7)
     new_process()
@@ -294,7 +311,7 @@ import numpy
 import genesis
 from genesis import engine
 from genesis.frontend.host_values import host_copy
-from genesis.engine.backends import FakeCUDABackend
+from genesis.engine.backends import FakeCUDABackend, backend_named
 from genesis.runtime.fake_cuda.driver import HostDriver
 from tests.gpu.test_plan_cache import Compiler
 compiler = Compiler()

@@ -153,6 +153,58 @@ def test_a_buffer_that_was_not_there_is_a_copy() -> None:
     assert contents(first)[0] == kept
 
 
+def test_a_state_that_does_not_fit_leaves_the_options() -> None:
+    """The groups are looked at first, and are right: they must not have been taken over."""
+    optimizer, _, _ = trained("adamw")
+    saved = copied(optimizer)
+    saved["param_groups"][0]["lr"] = 77.0
+    saved["state"][1]["step"] = -1
+    with pytest.raises(ValueError, match="no count of steps"):
+        optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["lr"] != 77.0
+
+
+def test_moments_of_another_dtype_are_cast() -> None:
+    optimizer, parameters, _ = trained("adamw")
+    saved = copied(optimizer)
+    for state in saved["state"].values():
+        state["exp_avg"] = state["exp_avg"].double()
+    optimizer.load_state_dict(saved)
+    assert {optimizer.state[p]["exp_avg"].dtype for p in parameters} == {genesis.float32}
+
+
+def test_state_of_nobody_goes_when_another_state_is_loaded() -> None:
+    optimizer, _, _ = trained("adamw")
+    saved = copied(optimizer)
+    optimizer.state["note"] = {"epoch": 3}
+    optimizer.load_state_dict(saved)
+    assert "note" not in optimizer.state
+
+
+def test_a_compiled_step_goes_on_with_loaded_tensors() -> None:
+    """After the state was cleared what is loaded goes into new tensors, as many as before."""
+    found = []
+    for compiled in (False, True):
+        w = genesis.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = optim.AdamW([w], lr=0.1)
+
+        def step(w: Any = w, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            (w ** 2).sum().backward()
+            optimizer.step()
+        run = genesis.compile(step) if compiled else step
+        run()
+        saved = copied(optimizer)
+        for _ in range(4):
+            run()
+        optimizer.state.clear()
+        optimizer.load_state_dict(saved)
+        for _ in range(2):
+            run()
+        found.append((w.tolist(), contents(optimizer)))
+    assert found[0] == found[1]
+
+
 def test_states_can_change_places() -> None:
     """Each is read before any is written: two parameters of one shape swap their moments."""
     weights = [genesis.tensor([value], requires_grad=True) for value in (1.0, 2.0)]

@@ -165,6 +165,27 @@ def test_a_closure_computes_the_loss() -> None:
     assert optimizer.step(closure).item() > optimizer.step(closure).item()
 
 
+def test_a_closure_runs_with_gradients_wherever_the_step_is() -> None:
+    w = genesis.tensor([1.0], requires_grad=True)
+    optimizer = optim.SGD([w], lr=0.25)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = (w ** 2).sum()
+        loss.backward()
+        return loss
+    with genesis.no_grad():
+        assert optimizer.step(closure).item() == 1.0
+    assert w.item() == 0.5
+
+
+def test_moments_of_a_low_precision_parameter_are_float32() -> None:
+    """In bfloat16 0.999 · v is v: the moment would stand still."""
+    w = genesis.ones(3, dtype=genesis.bfloat16, requires_grad=True)
+    state = optim.AdamW([w]).state[w]
+    assert {state[name].dtype for name in ("exp_avg", "exp_avg_sq")} == {genesis.float32}
+
+
 def test_state_is_there_from_the_start() -> None:
     """The first step and the second are then one program."""
     parameter = genesis.ones(3, requires_grad=True)

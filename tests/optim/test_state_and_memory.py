@@ -10,6 +10,7 @@ import torch
 from torch_programs import check
 
 import genesis
+from genesis.runtime.cpu.executor import CPUExecutor
 
 KINDS = {name: {"lr": 0.05} for name in ("Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop")}
 KINDS.update(SGD={"lr": 0.05, "momentum": 0.9}, RMSprop={"lr": 0.05, "momentum": 0.9, "centered": True})
@@ -59,6 +60,54 @@ def test_a_compiled_step_notices_that_the_state_was_cleared() -> None:
             step()
         return w.tolist()
     np.testing.assert_allclose(train(genesis, genesis.compile), train(torch, lambda f: f), rtol=1e-5)
+
+
+def test_a_compiled_step_notices_that_momentum_was_turned_off() -> None:
+    """The buffer stays as it was while there is no momentum, and is there again when there is."""
+    found = []
+    for compiled in (False, True):
+        w = genesis.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = genesis.optim.SGD([w], lr=0.1, momentum=0.9)
+
+        def step(w: Any = w, optimizer: Any = optimizer) -> None:
+            _step(optimizer, lambda: (w ** 2).sum())
+        run = genesis.compile(step) if compiled else step
+        for momentum in (0.9, 0.9, 0.9, 0.9, 0.0, 0.9):
+            optimizer.param_groups[0]["momentum"] = momentum
+            run()
+        found.append([w.tolist(), optimizer.state[w]["momentum_buffer"].tolist(), optimizer.state[w]["step"]])
+    assert found[0] == found[1]
+
+
+def test_a_compiled_step_that_finds_no_memory_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loss gets memory before anything runs: without, weights, moments and the count stay, and it can be repeated."""
+    found = []
+    for failing in (False, True):
+        w = genesis.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = genesis.optim.AdamW([w], lr=0.1)
+
+        @genesis.compile
+        def step(w: Any = w, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = (w ** 2).exp().sum() * 2 + 1
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        for number in range(6):
+            if failing and number == 4:
+                assert step.hits
+                with monkeypatch.context() as patched:
+                    patched.setattr(CPUExecutor, "run", _no_memory)
+                    with pytest.raises(MemoryError):
+                        step().item()
+                assert optimizer.state[w]["step"] == 4
+            step().item()
+        found.append([w.tolist(), optimizer.state[w]["exp_avg"].tolist(), optimizer.state[w]["step"]])
+    assert found[0] == found[1]
+
+
+def _no_memory(*args: Any) -> Any:
+    raise MemoryError
 
 
 @pytest.mark.parametrize("kind", KINDS)

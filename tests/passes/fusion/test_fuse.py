@@ -18,7 +18,7 @@ from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import bfloat16, float32, int64
 from genesis.passes.fusion.cluster_graph import ClusterGraph, Refused
 from genesis.passes.fusion.finish_groups import LONGEST
-from genesis.passes.fusion.fuse import fuse
+from genesis.passes.fusion.fuse import MOST_WEIGHT, fuse
 from genesis.passes.fusion.materialize import weight
 from genesis.passes.graph.split_reductions import split_reductions
 from tests.codegen.cuda.evaluate import decomposed
@@ -45,6 +45,23 @@ def test_an_output_that_is_a_reshape_costs_no_copy() -> None:
     schedule = check([x, y], product, p.erf(p.tanh(product)))  # too dear for an epilogue
     assert kinds(schedule) == ["matmul", "loop"]
     assert schedule.groups[0].outputs == (product,) and product in schedule.groups[1].inputs
+
+
+def test_a_kernel_with_a_reduction_is_not_longer_than_triton_compiles_in_seconds() -> None:
+    x, = inputs((64, 64))
+    y = x
+    for _ in range(30):
+        y = p.sin(y)
+    schedule = fuse(Graph((x,), (r.sum(y, axes=(1,)),)))
+    reducing = [group for group in schedule.groups if any(node.op.kind == "reduction" for node in group.nodes)]
+    assert len(reducing) == 1 and sum(map(weight, reducing[0].nodes)) <= MOST_WEIGHT < 30 * weight(y)
+
+
+def test_updates_are_one_launch_apart_from_the_kernels_of_their_gradients() -> None:
+    weights, data = inputs((5,), (5,), (9, 5), (9, 5)), slice(2, 4)
+    updates = tuple((w, w - r.sum(x, axes=(0,)) * 0.1) for w, x in zip(weights, weights[data], strict=False))
+    schedule = fuse(Graph(weights, (), updates))
+    assert [sum(node in group.outputs for _, node in updates) for group in schedule.groups] == [0, 0, 2]
 
 
 def test_the_sum_of_another_row_is_read_from_memory() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import torch
 
+import genesis
 from genesis.engine.compilation import compile_graph
 from genesis.ir.parser import parse
 from genesis.ir.types import bool_, cpu, float32, tensor_type
-from genesis.runtime.cpu.executor import CPUExecutor, allocate, owned
+from genesis.runtime.cpu.executor import CPUExecutor, allocate, arena, owned
 from genesis.runtime.cpu.one_call import OneCall
 from genesis.runtime.cpu.storage import CPUStorage
 
@@ -112,3 +115,24 @@ def test_no_memory_in_a_call_is_python_s_error() -> None:
     compiled = compile_graph(parse("graph() { %y: u8[1152921504606846976] = const(value=0) return %y }"), cpu)
     with pytest.raises(MemoryError):
         compiled.run([], [])
+
+
+def large_tensors() -> set[int]:
+    """Addresses of the memories of torch's tensors of 1000 elements or more, but for the arena."""
+    gc.collect()
+    start = arena.storage.ptr
+    found = {x.untyped_storage().data_ptr() for x in gc.get_objects() if type(x) is torch.Tensor and x.numel() >= 1000}
+    return {at for at in found if not start <= at < start + max(arena.storage.nbytes, 1)}
+
+
+def test_a_plan_that_ran_holds_no_memory_of_its_inputs_and_results() -> None:
+    """Plans stay in the cache for a process's life: a batch must not."""
+    before = large_tensors()
+    for _ in range(3):
+        x = genesis.tensor(np.ones((50, 40), np.float32))
+        genesis.eval(x)
+        y = (x.t()[1:] * 2).flip(0)
+        z = genesis.cat([y, x.t()[:1] + 1]).cumsum(0).exp()
+        genesis.eval(y, z)
+        del x, y, z
+    assert large_tensors() <= before
