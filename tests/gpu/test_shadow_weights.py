@@ -302,7 +302,7 @@ def test_a_kernel_that_fails_between_a_weight_and_its_copy(host_cuda: Any, monke
 
 
 def test_who_knows_a_weights_address_writes_to_it_unseen(host_cuda: Any) -> None:
-    weight, product, step = one_weight()
+    weight, _, step = one_weight()
     step(batch(0)).item()
     other = genesis.from_dlpack(weight.detach())
     for number in (1, 2):

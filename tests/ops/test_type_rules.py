@@ -66,9 +66,10 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
                                                                                     eps=1e-5)),
     "a norm's weight on another device": ("two devices", lambda: OPS["rms_norm"](
         some(2, 3), some(3, device=GPU), ndim=1, eps=1e-5)),
-    "clipping nothing": ("no gradient", lambda: OPS["clip_gradients"](some(), norm_type=2.0)),
-    "clipping on two devices": ("several devices", lambda: OPS["clip_gradients"](
-        some(), some(2), some(2, device=GPU), norm_type=2.0)),
+    "the norm of nothing": ("no tensor", lambda: OPS["total_norm"](norm_type=2.0)),
+    "the norm on two devices": ("several devices", lambda: OPS["total_norm"](some(2), some(2, device=GPU),
+                                                                           norm_type=2.0)),
+    "clipping on two devices": ("several devices", lambda: OPS["clip_by_norm"](some(), some(), some(2, device=GPU))),
     "five of Philox's words": ("takes 1, 2 or 4", lambda: OPS["random_bits"](
         some(dtype=int64), some(dtype=int64), shape=(2,), word=0, words=3)),
 }

@@ -80,7 +80,7 @@ def test_a_compiled_step_notices_that_momentum_was_turned_off() -> None:
 
 
 def test_a_compiled_step_that_finds_no_memory_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loss gets memory before anything runs: without, weights, moments and the count stay, and it can be repeated."""
+    """Without memory weights, moments and the count stay, and the step can be repeated."""
     found = []
     for failing in (False, True):
         w = genesis.tensor([1.0, 2.0], requires_grad=True)
