@@ -19,7 +19,7 @@ FAR = 1e9
 """A step number at which torch's own bias corrections are 1."""
 
 
-def _families(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> list[list[Tensor]]:
+def families_of(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> list[list[Tensor]]:
     """The tensors, `count` a family. torch's fused kernels walk memory: all contiguous. The calls that copy those that
     are not are appended to `before`."""
     rest = []
@@ -44,7 +44,7 @@ def _adamw_late(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: An
     this and torch's corrections at 1 the update is the same. lr · decay is kept as it is.
     """
     before: list[Any] = []
-    parameters, gradients, first, second = _families(tensors, count, before)
+    parameters, gradients, first, second = families_of(tensors, count, before)
     _start(outs, parameters + first + second, before)
     lr, root, decay = float(lr), math.sqrt(correction2), float(decay)
     scaled = lr * root / float(correction1)
@@ -71,7 +71,7 @@ def _sgd(outs: Outs, *operands: Any, **attributes: Any) -> None:
 def _sgd_late(outs: Outs, lr: Any, rate: Any, dampening: Any, decay: Any, *tensors: Tensor, count: int, momentum: bool,
               nesterov: bool) -> Writes:
     before: list[Any] = []
-    parameters, gradients, *buffers = _families(tensors, count, before)
+    parameters, gradients, *buffers = families_of(tensors, count, before)
     _start(outs, parameters + (buffers[0] if momentum else []), before)
     held = list(outs[count:])
     if momentum and not rate:  # torch skips the buffers then, but they are results here
