@@ -5,6 +5,7 @@ A plan remembers the settings that it was made under; after a change the next ru
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,8 +22,8 @@ class Config:
             checkpoints is computed again whatever this says.
         spare_memory: spend the memory traffic that `recompute` saves on computing more values again, so that a training
             step holds less: 8 GB instead of 10 for GPT-2 124M at 16 × 1024, and 1 to 3 % slower.
-        keep_copies: let an optimizer's kernel write the low-precision copies of the weights that the next step reads.
-            They take memory of their own; without, each step casts the weights anew.
+        keep_shadow_weights: let an optimizer's kernel write the low-precision copies of the weights that the next step
+            reads. They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
             rows at equal indices may do so in any order (`use_deterministic_algorithms`).
 
@@ -41,10 +42,13 @@ class Config:
     fuse: bool = True
     recompute: bool = True
     spare_memory: bool = False
-    keep_copies: bool = True
+    keep_shadow_weights: bool = True
     deterministic: bool = True
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "keep_copies":
+            _renamed()
+            name = "keep_shadow_weights"
         found = next((field for field in fields(self) if field.name == name), None)
         if found is None:
             raise AttributeError(f"there is no setting {name!r}; the settings are "
@@ -53,9 +57,19 @@ class Config:
             raise TypeError(f"config.{name} is a {type(found.default).__name__}, not {value!r}")
         object.__setattr__(self, name, value)
 
+    @property
+    def keep_copies(self) -> bool:
+        """`keep_shadow_weights` by its former name."""
+        _renamed()
+        return self.keep_shadow_weights
+
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
-        return (self.fuse, self.recompute, self.spare_memory, self.keep_copies, self.deterministic)
+        return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic)
+
+
+def _renamed() -> None:
+    warnings.warn("genesis.config.keep_copies is called keep_shadow_weights now", DeprecationWarning, stacklevel=3)
 
 
 config = Config()

@@ -21,3 +21,12 @@ def test_the_key_follows_the_settings(monkeypatch):
     before = config.key()
     monkeypatch.setattr(config, "fuse", not config.fuse)
     assert config.key() != before and hash(config.key())
+
+
+def test_a_setting_that_was_renamed_warns(monkeypatch):
+    monkeypatch.setattr(config, "keep_shadow_weights", True)
+    with pytest.warns(DeprecationWarning, match="called keep_shadow_weights now"):
+        config.keep_copies = False
+    assert not config.keep_shadow_weights
+    with pytest.warns(DeprecationWarning, match="called keep_shadow_weights now"):
+        assert not config.keep_copies

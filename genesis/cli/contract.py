@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from genesis.codegen.cuda import lower as lower_cuda
+from genesis.codegen.cuda import lower
 from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.graph import Graph, topological
 from genesis.ir.node import OPS, Node, Op, literal, make
@@ -162,7 +162,7 @@ def _on_cpu(op: Op) -> str:
 
 def _on_cuda(op: Op) -> str:
     """The CUDA support of an op: a kernel for all samples in all dtypes, for some, or for none."""
-    answers = {lower_cuda.supports(node) for node in nodes(op, _GPU)} or {op.name in lower_cuda.LOWERED}
+    answers = {lower.supports(node) for node in nodes(op, _GPU)} or {op.name in lower.LOWERED}
     if True not in answers:
         return "its decomposition" if op.decompose is not None else "through the host"
     own = f"a {op.opaque.kernel.replace('_', ' ')} kernel" if op.opaque is not None else "in a loop kernel"

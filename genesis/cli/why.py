@@ -78,7 +78,7 @@ def _together(found: Program, asked: Asked) -> list[str]:
 def _apart(found: Program, asked: Asked) -> list[str]:
     """The refused fusions: how often each reason, and between which ops and lines."""
     refusals: Counter[tuple[str, str]] = Counter()
-    for refusal in found.schedule.refusals:
+    for refusal in found.schedule.missed:
         if asked(refusal.producer) or asked(refusal.consumer):
             refusals[refusal.why, f"{_named(refusal.producer)} → {_named(refusal.consumer)}"] += 1
     if not refusals:

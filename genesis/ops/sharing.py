@@ -1,6 +1,6 @@
 """Our memory for other libraries: numpy's and DLPack's protocols, CUDA's array interface, addresses.
 
-What is handed out is marked as shared, see `from_outside`.
+What is handed out is marked as shared (`Storage._outside`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Late(Enum):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class MissedFusion:
     """A fusion that was possible in principle and did not happen."""
 
     producer: Node
@@ -81,4 +81,4 @@ class Schedule:
 
     graph: Graph
     groups: tuple[Group, ...]
-    refusals: tuple[Refusal, ...] = ()
+    missed: tuple[MissedFusion, ...] = ()

@@ -24,7 +24,7 @@ from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
-from genesis.passes.groups import Group, Late, Refusal, Schedule
+from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.schedule import lower_peak
 from genesis.passes.memory.writes_last import writes_last
@@ -79,7 +79,7 @@ class Work:
     """
 
     graph: Graph
-    notes: tuple[Refusal, ...] = ()
+    notes: tuple[MissedFusion, ...] = ()
     schedule: Schedule | None = None
     memory: MemoryPlan | None = None
     code: tuple[tuple, tuple] | None = None
@@ -173,7 +173,7 @@ def _writes_last(schedule: Schedule, target: Target) -> Schedule:
 
 def _plan_memory(work: Work, target: Target) -> Work:
     assert work.schedule is not None
-    schedule = replace(work.schedule, refusals=(*work.notes, *work.schedule.refusals))
+    schedule = replace(work.schedule, missed=(*work.notes, *work.schedule.missed))
     return replace(work, schedule=schedule, memory=plan_memory(schedule, target.may_overwrite,
                                                                target.overwrites_late))
 
@@ -200,7 +200,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("snapshots", "snapshots", "with copies of what is returned and overwritten", on_graph(copy_while_updating),
          optional=True),
     Pass("shadow_weights", "prepared", "as it is grouped: with shadow weights",
-         on_graph(shadow_weights), optional=True, wanted=lambda: config.fuse and config.keep_copies),
+         on_graph(shadow_weights), optional=True, wanted=lambda: config.fuse and config.keep_shadow_weights),
     Pass("group", "grouped", "what becomes one kernel, as found", _group),
     Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
     Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),

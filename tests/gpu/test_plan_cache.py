@@ -18,7 +18,7 @@ import genesis
 import genesis.nn.functional as F
 from genesis import config, engine
 from genesis.codegen.cuda import compile as compile_cuda
-from genesis.codegen.cuda import lower as lower_cuda
+from genesis.codegen.cuda import lower
 from genesis.codegen.cuda.gpu_model import MODELS, GpuModel
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import plans
@@ -88,7 +88,7 @@ def test_the_second_process_reads_the_plan(compiler: Compiler, monkeypatch: pyte
     origin, first = run(7)
     assert origin == "compiled" and compiler.made
     new_process()
-    monkeypatch.setattr(lower_cuda, "emit", None)  # code generation would fail
+    monkeypatch.setattr(lower, "emit", None)  # code generation would fail
     origin, again = run(7)
     assert origin == "disk"
     np.testing.assert_array_equal(first, again)
@@ -97,7 +97,7 @@ def test_the_second_process_reads_the_plan(compiler: Compiler, monkeypatch: pyte
 def test_a_step_that_keeps_copies_of_its_weights(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(keep=True)
     new_process()
-    monkeypatch.setattr(lower_cuda, "emit", None)
+    monkeypatch.setattr(lower, "emit", None)
     again = train(keep=True)
     found = engine.last_plan()
     assert found.origin == "disk" and len(found.plan.kept) == 2 and len(found.plan.refresh.steps) == 1

@@ -51,7 +51,7 @@ def stepping(model: Any, compiled: bool = False) -> tuple[Callable[[Any], Any], 
 def train(keep: bool, between: Between | None = None, compiled: bool = False, rows: tuple[int, ...] = (4,) * 5,
           ) -> list[Any]:
     """The losses, and the weights at the end."""
-    genesis.config.keep_copies = keep
+    genesis.config.keep_shadow_weights = keep
     model = model_of()
     step, optimizer = stepping(model, compiled)
     losses = []
@@ -64,7 +64,7 @@ def train(keep: bool, between: Between | None = None, compiled: bool = False, ro
 
 @pytest.fixture(autouse=True)
 def setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(genesis.config, "keep_copies", True)  # so that it is as it was afterwards
+    monkeypatch.setattr(genesis.config, "keep_shadow_weights", True)  # so that it is as it was afterwards
     shadow_weights.forget_all()
 
 
@@ -165,7 +165,7 @@ def test_plans_of_all_batch_sizes_share_the_copies(cuda: Any, refreshes: list[in
 
 def test_two_models_of_one_structure(cuda: Any) -> None:
     def losses(keep: bool) -> list[float]:
-        genesis.config.keep_copies = keep
+        genesis.config.keep_shadow_weights = keep
         steps = [stepping(model_of(seed))[0] for seed in (1, 2)]
         return [step(batch(number)).item() for number in range(3) for step in steps]
     assert losses(True) == losses(False)
@@ -175,7 +175,7 @@ def test_two_models_of_one_structure(cuda: Any) -> None:
 def test_a_plan_that_writes_a_weight_that_only_another_reads_in_low_precision(cuda: Any, compiled: bool) -> None:
     """A tied embedding: one step looks rows up, in float32, the other multiplies by the table."""
     def losses(keep: bool) -> list[float]:
-        genesis.config.keep_copies = keep
+        genesis.config.keep_shadow_weights = keep
         genesis.manual_seed(0)
         table = nn.Parameter(genesis.randn(7, 6, device="cuda"))
         head = nn.Linear(6, 5).to("cuda")
@@ -204,7 +204,7 @@ def test_a_plan_that_writes_a_weight_that_only_another_reads_in_low_precision(cu
 
 def test_two_weights_that_get_one_value(cuda: Any) -> None:
     def results(keep: bool) -> list[Any]:
-        genesis.config.keep_copies = keep
+        genesis.config.keep_shadow_weights = keep
         genesis.manual_seed(0)
         a, b, new = (genesis.randn(8, 6, device="cuda") for _ in range(3))
         genesis.eval(a, b, new)
@@ -233,7 +233,7 @@ def test_the_copies_go_with_the_model(cuda: Any) -> None:
 
 def test_a_failed_step_leaves_no_wrong_copy(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def losses(keep: bool, failing: bool) -> list[float]:
-        genesis.config.keep_copies = keep
+        genesis.config.keep_shadow_weights = keep
         model = model_of()
         step, _ = stepping(model)
         found = [step(batch(0)).item(), step(batch(1)).item()]
@@ -244,7 +244,7 @@ def test_a_failed_step_leaves_no_wrong_copy(cuda: Any, monkeypatch: pytest.Monke
                     step(batch(2)).item()
         return [*found, step(batch(3)).item()]
     assert losses(True, failing=True)[:2] == losses(False, failing=False)[:2]
-    genesis.config.keep_copies = True
+    genesis.config.keep_shadow_weights = True
     assert losses(True, failing=True) == losses(False, failing=True)
 
 
@@ -272,10 +272,10 @@ def one_weight() -> tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]:
 
 def anew(product: Callable[[Any], Any], x: Any) -> float:
     """The product with the weight as it is now."""
-    genesis.config.keep_copies = False
+    genesis.config.keep_shadow_weights = False
     with genesis.no_grad():
         found: float = product(x).item()
-    genesis.config.keep_copies = True
+    genesis.config.keep_shadow_weights = True
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import genesis
 from genesis import engine, nn, optim
-from genesis.codegen.cpu import lower as lower_cpu
+from genesis.codegen.cpu import lower
 from genesis.engine import plans
 from genesis.runtime.cpu import executor as executor_cpu
 from genesis.runtime.cpu import storage as cpu_storage
@@ -24,8 +24,8 @@ class Fault:
         self.count, self.at = 0, None
         for module in (cpu_storage, executor_cpu):
             monkeypatch.setattr(module, "allocate", self.counting(module.allocate))
-        lowering_for = lower_cpu.lowering_for
-        monkeypatch.setattr(lower_cpu, "lowering_for", lambda *what: self.allocating(lowering_for(*what)))
+        lowering_for = lower.lowering_for
+        monkeypatch.setattr(lower, "lowering_for", lambda *what: self.allocating(lowering_for(*what)))
 
     def counting(self, original):
         def allocate(*what, **how):

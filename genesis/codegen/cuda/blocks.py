@@ -48,7 +48,7 @@ class Blocks:
         looped: the program loops over r.
         tiled: other programs take the rest of r.
         num_stages: loads of a loop run that many rounds minus one ahead of their uses, as Triton counts.
-        held: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
+        kept_bytes: bytes of a row that registers may keep from one loop over r to the next; 0 to load it again.
     """
 
     x: int
@@ -57,7 +57,7 @@ class Blocks:
     num_warps: int
     tiled: bool = False
     num_stages: int = 1
-    held: int = 0
+    kept_bytes: int = 0
 
 
 def power_of_two(n: int) -> int:
@@ -154,7 +154,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
             counts = kernel.r_size % 4096 != 0 or any(isinstance(s, Position) for s in kernel.statements)
             warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
             return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps,
-                          held=gpu.registers * 2 * r_block // HELD)  # in half of a multiprocessor's registers
+                          kept_bytes=gpu.registers * 2 * r_block // HELD)  # in half of a multiprocessor's registers
         return Blocks(1, 8192, True, 16)
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:

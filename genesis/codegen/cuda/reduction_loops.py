@@ -6,8 +6,8 @@
     a split of x    a loop over the program's rows, each of them whole; its `Part`s are sums over these rows
 
 A reduction loop computes what its reductions and stores need, from memory on. Loaded values stay in registers between
-the loops where there is room (`Blocks.held`): the loops are then unrolled, and each converts a value again, because the
-registers hold it in its dtype in memory. Else two reductions that wait for each other share a loop where
+the loops where there is room (`Blocks.kept_bytes`): the loops are then unrolled, and each converts a value again,
+because the registers hold it in its dtype in memory. Else two reductions that wait for each other share a loop where
 `online_reductions` knows how.
 """
 
@@ -35,13 +35,13 @@ class Program(Body):
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool):
         super().__init__(kernel, blocks, index64)
-        read_again = blocks.looped and not blocks.held and kernel.splits is None
+        read_again = blocks.looped and not blocks.kept_bytes and kernel.splits is None
         self.online = sums_of_exponentials(kernel.statements) if read_again else {}
         self.exponentials = sums_of_exponentials(kernel.statements)
         self.squares = sums_of_squares(kernel.statements, kernel.r_size) if read_again else {}
         self.with_others = {s.out.name for s in (*self.online.values(), *self.squares.values())}
         self.loop_index = self._loop_index()
-        self.held = self._held() if blocks.held else set()
+        self.held = self._held() if blocks.kept_bytes else set()
         self.loaded: set[str] = set()
         splits = kernel.splits
         self.parts = [s for s in kernel.statements if isinstance(s, Part)]
@@ -91,7 +91,7 @@ class Program(Body):
         found = [line for s in reductions for line in self.start(s)]
         wanted = self.needed(ends)
         inner, everywhere = self.r_lines(), self.rounded
-        if self.blocks.held:
+        if self.blocks.kept_bytes:
             first = [s for s in wanted if isinstance(s, Load) and s.out.name in self.held - self.loaded]
             found += [f"{s.out.name}_held = ()" for s in first]
             found.append(f"for chunk in tl.static_range({-(-self.kernel.r_size // self.blocks.r)}):")
@@ -103,7 +103,7 @@ class Program(Body):
         for s in wanted:
             inner += self.accumulate(s) if isinstance(s, Reduce) else self.statement(s)
         self.rounded = everywhere
-        if self.blocks.held:
+        if self.blocks.kept_bytes:
             self.loaded |= {s.out.name for s in first}
         found += ["    " + line for line in inner]
         return found + [line for s in reductions for line in self.finish(s)]
@@ -169,7 +169,7 @@ class Program(Body):
             for s in self.needed(ends):
                 if isinstance(s, Load) and s.out.vars == "xr":
                     uses[s] = uses.get(s, 0) + 1
-        found, room = set(), self.blocks.held
+        found, room = set(), self.blocks.kept_bytes
         for s in sorted((s for s in uses if uses[s] > 1), key=lambda s: -uses[s]):
             size = self.kernel.r_size * self.dtypes[s.argument].itemsize
             if size <= room:

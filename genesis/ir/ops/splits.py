@@ -65,8 +65,8 @@ def _decompose(x: Node, how: str, axes: tuple[int, ...], splits: int, multiple: 
     none = (0,) * len(sizes)
     padded = pad(flat, low=(0, *none), high=(splits * length - count, *none), value=identity(how, x.dtype))
     by_split = reshape(padded, shape=(splits, length, *sizes))
-    wide = by_split if how in ("any", "all") else cast(by_split, dtype=accumulated(how, x.dtype))
-    return reduction_of[how](wide, axes=(1,))
+    upcast = by_split if how in ("any", "all") else cast(by_split, dtype=accumulated(how, x.dtype))
+    return reduction_of[how](upcast, axes=(1,))
 
 
 def _value(x: Any, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> Any:

@@ -15,7 +15,7 @@ reduced (r) coordinates, and each of its nodes has a level:
     partial     a reduction of splits (`reduce_splits`): taken from every (x, r), and written at the program's end
 
 A reduction's result is only known for the x at hand. That is the one rule that makes a fusion wrong; all
-others are about cost. Fusions that the rules forbid are kept as `Refusal`s.
+others are about cost. Fusions that the rules forbid are kept as `MissedFusion`s.
 
 Sums over the rows of what a kernel computes row by row are partial reductions in its transposed space: each of its
 programs takes a split of whole rows, and adds up the columns on the way.
@@ -42,7 +42,7 @@ from genesis.passes.fusion.index_map import Expr, flatten, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reads_at, reduction_space
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values, weight
 from genesis.passes.graph.snapshots import copies_only
-from genesis.passes.groups import Refusal, Schedule, Space
+from genesis.passes.groups import MissedFusion, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
 
 MOST_WEIGHT = 128
@@ -112,8 +112,9 @@ def fuse(graph: Graph, merge: bool = True) -> Schedule:
     groups = make_groups(graph, fuser.values, clusters)
     if merge:
         groups = join_equal_groups(groups)
-    refused = tuple(Refusal(p, c, why) for (p, c), why in fuser.refused.items() if fuser.dag.of[p] != fuser.dag.of[c])
-    return Schedule(graph, order_groups(groups), refused)
+    missed = tuple(MissedFusion(p, c, why) for (p, c), why in fuser.refused.items()
+                   if fuser.dag.of[p] != fuser.dag.of[c])
+    return Schedule(graph, order_groups(groups), missed)
 
 
 class _Fuser:

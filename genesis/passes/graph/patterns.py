@@ -25,7 +25,7 @@ from genesis.ir.ops.reduction import sum
 from genesis.ir.types import TensorType
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.channels_last import last, refuse_convolution, refuse_convolution_weight, weight_last
-from genesis.passes.groups import Refusal
+from genesis.passes.groups import MissedFusion
 
 Results = tuple[Node, ...]
 
@@ -47,7 +47,7 @@ class Pattern:
     build: Callable[[Node, Gpu], Results]
 
 
-def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple[Graph, tuple[Refusal, ...]]:
+def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple[Graph, tuple[MissedFusion, ...]]:
     """Replace what the rules with these names fit; also returns where they did not, and why.
 
         before: %3: bf16[2,8,4] = sdpa(%0, %1, %2, …)    after: %3 = flash_attention(%0, %1, %2, …)
@@ -58,7 +58,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
         return graph, ()
     assert gpu is not None, "every rule is for a kernel of a GPU"
     results: dict[Node, Results] = {}
-    refusals: list[Refusal] = []
+    refusals: list[MissedFusion] = []
 
     def rule(node: Node) -> Node | None:
         if node.op is item:
@@ -69,7 +69,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
             return None
         why = pattern.refuse(node)
         if why:
-            refusals.append(Refusal(node.inputs[0], node, why))
+            refusals.append(MissedFusion(node.inputs[0], node, why))
             return None
         found = pattern.build(node, gpu)
         if type(node.type) is tuple:

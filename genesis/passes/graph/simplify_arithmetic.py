@@ -81,9 +81,9 @@ _EXACT: Final = {  # dtype: the dtypes whose every value it holds
 }
 
 
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether `wide` has every value of `narrow`."""
-    return narrow.name in _EXACT.get(wide.name, ())
+def holds(larger: DType, smaller: DType) -> bool:
+    """Whether `larger` has every value of `smaller`."""
+    return smaller.name in _EXACT.get(larger.name, ())
 
 
 # Constants as operands
@@ -97,11 +97,11 @@ def _of_constants(node: Node) -> Node | None:
         return None
     if _open(node.inputs):
         return None
-    wide = node.type.dtype if node.type.dtype.itemsize == 8 else float32
+    computed_in = node.type.dtype if node.type.dtype.itemsize == 8 else float32
     stored = [x["value"] if x.type.weak else cast_number(x["value"], node.type.dtype)
               for x in node.inputs]
-    value = fold_numbers(node.op, *(cast_number(x, wide) for x in stored))
-    found = leaves.full(node.type.shape, cast_number(cast_number(value, wide), node.type.dtype), node.type.dtype,
+    value = fold_numbers(node.op, *(cast_number(x, computed_in) for x in stored))
+    found = leaves.full(node.type.shape, cast_number(cast_number(value, computed_in), node.type.dtype), node.type.dtype,
                         node.type.device)
     return None if found is node else found
 

@@ -53,9 +53,9 @@ def _split(node: Node, enough: int) -> Node | None:
     kind = chunks_of(x.type, axis, chunk)
     parts, rank = kind.shape[axis], x.type.ndim
     total, nothing = TOTALS[node.op]
-    wide = x if kind.dtype is x.type.dtype else cast(x, dtype=kind.dtype)
+    upcast = x if kind.dtype is x.type.dtype else cast(x, dtype=kind.dtype)
     rest = tuple(parts * chunk - length if i == axis else 0 for i in range(rank))
-    padded = movement.pad(wide, low=(0,) * rank, high=rest, value=nothing)
+    padded = movement.pad(upcast, low=(0,) * rank, high=rest, value=nothing)
     chunks = movement.reshape(padded, shape=(*shape[:axis], parts, chunk, *shape[axis + 1:]))
     ends = node.op(total(chunks, axes=(axis + 1,)), axis=axis, reverse=node["reverse"])
     return node.op(x, ends, axis=axis, reverse=node["reverse"], chunk=chunk)

@@ -140,7 +140,7 @@ def test_a_norms_backward_is_two_kernels_and_the_forward_goes_with_it(small, nor
     outputs = tuple(back.op.decompose(*back.inputs, **back.attributes)) + ((y,) if forward else ())
     graph, _, schedule = prepared(x, w, b, g, outputs=outputs)
     assert kinds(schedule) == ["loop", "loop"]
-    assert {refusal.why for refusal in schedule.refusals} == {TOGETHER}
+    assert {refusal.why for refusal in schedule.missed} == {TOGETHER}
     data = [some(v) for v in graph.inputs]
     tolerance = 1e-4 if dtype is float32 else 3e-2
     for got, want in zip(run_schedule(schedule, data), evaluate(graph, data), strict=True):

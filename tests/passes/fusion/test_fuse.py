@@ -36,7 +36,7 @@ def test_every_group_and_refusal_says_why() -> None:
     x, y = inputs((6, 4), (4, 4))
     schedule = fuse(Graph((x, y), (r.sum(p.exp(matmul(x, y)), axes=(1,)),)))
     assert all(group.reason for group in schedule.groups)
-    assert all(refusal.why for refusal in schedule.refusals)
+    assert all(refusal.why for refusal in schedule.missed)
 
 
 def test_an_output_that_is_a_reshape_costs_no_copy() -> None:
@@ -69,7 +69,7 @@ def test_the_sum_of_another_row_is_read_from_memory() -> None:
     sums = r.spread(r.sum(x, axes=(1,)), x, (1,))
     schedule = check([x], x - movement.flip(sums, axes=(0,)))
     assert kinds(schedule) == ["loop", "loop"]
-    assert any("another row" in refusal.why for refusal in schedule.refusals)
+    assert any("another row" in refusal.why for refusal in schedule.missed)
 
 
 def test_a_value_that_other_rows_read_too_is_in_no_kernel_with_its_rows_sum() -> None:
@@ -78,7 +78,7 @@ def test_a_value_that_other_rows_read_too_is_in_no_kernel_with_its_rows_sum() ->
     y = x - r.spread(r.sum(x, axes=(1,)), x, (1,))
     schedule = check([x], y + movement.flip(y, axes=(0,)))
     assert kinds(schedule) == ["loop", "loop"]
-    assert any("another row" in refusal.why for refusal in schedule.refusals)
+    assert any("another row" in refusal.why for refusal in schedule.missed)
 
 
 def test_a_value_and_its_reshape_as_outputs() -> None:
@@ -170,7 +170,7 @@ def test_a_large_value_that_is_stored_is_read_at_other_places_and_not_made_again
     assert len(schedule.groups) == groups
     if groups == 2:
         assert whole in schedule.groups[1].inputs
-        assert any("reading that takes less" in refusal.why for refusal in schedule.refusals)
+        assert any("reading that takes less" in refusal.why for refusal in schedule.missed)
 
 
 @pytest.mark.parametrize("loss_first", [False, True])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from genesis.codegen.cpu import lower as lower_cpu
+from genesis.codegen.cpu import lower
 from genesis.ir import OPS, Graph, Node, tensor_type
 from genesis.ir.errors import Overwritten
 from genesis.ir.ops import leaves
@@ -84,19 +84,19 @@ def test_no_lowering_and_no_decomposition() -> None:
 def test_a_lost_value_is_an_error_only_when_it_is_needed() -> None:
     lost = "graph(%x: f32[4]) { %l: f32[4] = lost() %y: f32[4] = exp(%l)"
     with pytest.raises(Overwritten, match="modified by an inplace operation"):
-        legalize(parse(lost + " return %y }"), lower_cpu.supports)
-    assert_text(legalize(parse(lost + " return %x }"), lower_cpu.supports), "graph(%x: f32[4]) { return %x }")
+        legalize(parse(lost + " return %y }"), lower.supports)
+    assert_text(legalize(parse(lost + " return %x }"), lower.supports), "graph(%x: f32[4]) { return %x }")
 
 
 def test_composites_of_the_cpu_keep_their_name() -> None:
     x = leaves.input(index=0, type=tensor_type((4, 8), float32))
     for name, attributes in (("softmax", {"axis": 1}), ("layer_norm", {"ndim": 1, "eps": 1e-5}), ("gelu", {})):
         graph = Graph((x,), (OPS[name](x, **attributes),))
-        assert legalize(graph, lower_cpu.supports) == graph
+        assert legalize(graph, lower.supports) == graph
 
 
 def test_the_cpu_decomposes_what_torch_has_no_kernel_for() -> None:
     found = legalize(parse("graph(%x: f16[4,8]) { %y: f16[4,8] = rms_norm(%x, ndim=1, eps=1e-05) return %y }"),
-                     lower_cpu.supports)
+                     lower.supports)
     assert "rms_norm" not in {node.op.name for node in found.nodes}
     verify(found)

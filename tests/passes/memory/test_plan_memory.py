@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genesis.codegen.cpu import lower as lower_cpu
+from genesis.codegen.cpu import lower
 from genesis.engine.backends import backend_named
 from genesis.ir import Graph, Node
 from genesis.ir.parser import parse
@@ -30,9 +30,9 @@ def nowhere(group: Group, output: Node, operand: Node) -> bool:
     return False
 
 
-def planned(graph: Graph, may_overwrite: MayOverwrite = lower_cpu.may_overwrite) -> tuple[Schedule, MemoryPlan]:
+def planned(graph: Graph, may_overwrite: MayOverwrite = lower.may_overwrite) -> tuple[Schedule, MemoryPlan]:
     """The CPU's schedule of a graph, and its plan, checked."""
-    schedule = group_per_op(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower.is_view)
     plan = plan_memory(schedule, may_overwrite)
     check_plan(schedule, plan, may_overwrite)
     assert plan.max_live_bytes == most_live_bytes(schedule, plan) <= plan.arena_bytes
@@ -42,7 +42,7 @@ def planned(graph: Graph, may_overwrite: MayOverwrite = lower_cpu.may_overwrite)
     return schedule, plan
 
 
-def plan_of(text: str, may_overwrite: MayOverwrite = lower_cpu.may_overwrite) -> MemoryPlan:
+def plan_of(text: str, may_overwrite: MayOverwrite = lower.may_overwrite) -> MemoryPlan:
     """The checked plan of a program."""
     return planned(parse(text), may_overwrite)[1]
 
@@ -53,7 +53,7 @@ def where(plan: MemoryPlan, node: Node) -> tuple[str, int]:
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(graph=graphs(), may=st.sampled_from([anywhere, nowhere, lower_cpu.may_overwrite]))
+@given(graph=graphs(), may=st.sampled_from([anywhere, nowhere, lower.may_overwrite]))
 def test_every_read_finds_its_value(graph: Graph, may: MayOverwrite) -> None:
     planned(graph, may)
 
@@ -62,7 +62,7 @@ def test_every_read_finds_its_value(graph: Graph, may: MayOverwrite) -> None:
 @given(graph=graphs(), data=st.data())
 def test_any_order_of_the_groups_gets_a_plan(graph: Graph, data: st.DataObject) -> None:
     """The planner takes the order as it is: here random ones, in which values live long."""
-    schedule = group_per_op(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower.is_view)
     waiting, ready, order = list(schedule.groups), set(graph.inputs), []
     while waiting:
         group = data.draw(st.sampled_from([g for g in waiting if ready.issuperset(g.inputs)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from genesis.codegen.cpu import lower as lower_cpu
+from genesis.codegen.cpu import lower
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import group_per_op
@@ -17,7 +17,7 @@ from tests.passes.random_graphs import graphs
 
 def ordered(graph: Graph) -> Schedule:
     """The CPU's groups, in an order with a lower peak."""
-    return lower_peak(group_per_op(graph, lower_cpu.is_view))
+    return lower_peak(group_per_op(graph, lower.is_view))
 
 
 def ops(schedule: Schedule) -> list[str]:
@@ -60,7 +60,7 @@ def test_an_order_that_gains_nothing_is_left_alone() -> None:
         %r: f32[64] = add(%a, %b)
         return %r
     }""")
-    schedule = group_per_op(graph, lower_cpu.is_view)
+    schedule = group_per_op(graph, lower.is_view)
     assert lower_peak(schedule) is schedule
 
 
@@ -77,8 +77,8 @@ def test_old_content_is_read_before_it_is_overwritten() -> None:
         return %o
     }""")
     schedule = ordered(graph)
-    plan = plan_memory(schedule, lower_cpu.may_overwrite)
-    check_plan(schedule, plan, lower_cpu.may_overwrite)
+    plan = plan_memory(schedule, lower.may_overwrite)
+    check_plan(schedule, plan, lower.may_overwrite)
     assert ops(schedule).index("exp") < ops(schedule).index("sin")
 
 
@@ -97,8 +97,8 @@ def test_a_second_computation_waits_for_what_it_names() -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs())
 def test_any_program_keeps_its_meaning_and_its_peak_does_not_rise(graph: Graph) -> None:
-    before = group_per_op(graph, lower_cpu.is_view)
+    before = group_per_op(graph, lower.is_view)
     after = lower_peak(before)
     assert set(after.groups) == set(before.groups)
-    plan = plan_memory(after, lower_cpu.may_overwrite)
-    check_plan(after, plan, lower_cpu.may_overwrite)
+    plan = plan_memory(after, lower.may_overwrite)
+    check_plan(after, plan, lower.may_overwrite)

@@ -249,8 +249,8 @@ def _gelu_backward(outs: Outs, g: Tensor, x: Tensor, approximate: str) -> None:
 
 def _ndtr(outs: Outs, x: Tensor) -> None:
     """By erfc, in at least float32: torch.special.ndtr is 0 from -8.4 on."""
-    wide = x if x.element_size() >= 4 else x.float()
-    outs[0].copy_(torch.erfc(wide * -math.sqrt(0.5)).mul_(0.5))
+    upcast = x if x.element_size() >= 4 else x.float()
+    outs[0].copy_(torch.erfc(upcast * -math.sqrt(0.5)).mul_(0.5))
 
 
 _NEVER_FAIL = frozenset({torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor, torch.eq, torch.ne, torch.lt, torch.le,

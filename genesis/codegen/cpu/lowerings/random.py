@@ -70,11 +70,11 @@ def _uniform(outs: Outs, seed: Any, draw: Any, shape: tuple[int, ...], dtype: DT
 
 
 def _normal(outs: Outs, seed: Any, draw: Any, shape: tuple[int, ...], dtype: DType, device: Any) -> None:
-    wide = torch.float64 if dtype is float64 else torch.float32
+    computed_in = torch.float64 if dtype is float64 else torch.float32
 
     def write(part: Tensor, first: Tensor, second: Tensor) -> None:
-        radius = first.bitwise_right_shift_(8).to(wide).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
-        angle = second.bitwise_right_shift_(8).to(wide).mul_(2 * math.pi * 2.0**-24)
+        radius = first.bitwise_right_shift_(8).to(computed_in).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
+        angle = second.bitwise_right_shift_(8).to(computed_in).mul_(2 * math.pi * 2.0**-24)
         part.copy_(radius.mul_(angle.cos_()))
     fill(outs[0].view(-1), seed, draw, 2, write)
 

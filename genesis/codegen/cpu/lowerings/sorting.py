@@ -25,8 +25,8 @@ def _unsort(outs: Outs, x: Tensor, index: Tensor, axis: int) -> None:
 
 
 def _searchsorted(outs: Outs, rows: Tensor, values: Tensor, right: bool, dtype: DType) -> Any:
-    narrow = torch_dtype(dtype) is torch.int32
-    return into(outs, torch.searchsorted(rows.contiguous(), values.contiguous(), right=right, out_int32=narrow))
+    as_int32 = torch_dtype(dtype) is torch.int32
+    return into(outs, torch.searchsorted(rows.contiguous(), values.contiguous(), right=right, out_int32=as_int32))
 
 
 def _counted(x: Tensor, count: int) -> Tensor:

@@ -42,11 +42,11 @@ def _merge(group: Group, node: Node) -> KernelSource:
     words = node.inputs[0]
     length, size = words.shape[1], words.type.numel
     runs = MOST_RUNS if isinstance(length, SymInt) else power_of_two(-(-length // node["run"]))
-    form = Words(node["dtype"], node["descending"], wide=True)
+    form = Words(node["dtype"], node["descending"], bits64=True)
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
     lines = [
-        f"x = tl.program_id(0){_wide(size)} * XBLOCK + tl.arange(0, XBLOCK)",
+        f"x = tl.program_id(0){_to_int64(size)} * XBLOCK + tl.arange(0, XBLOCK)",
         "inside = x < size",
         "row = x // length * length",
         "word = tl.load(words + x, mask=inside, other=0)",
@@ -71,13 +71,13 @@ def _merge(group: Group, node: Node) -> KernelSource:
                    {"XBLOCK": MERGED, "RUNS": runs, "PROBES": PROBES}, -(-size // MERGED), 4)
 
 
-def _wide(size: int) -> str:
+def _to_int64(size: int) -> str:
     return ".to(tl.int64)" if any_needs_int64(size) else ""
 
 
 def _block_lines(node: Node, size: int) -> list[str]:
     """The digits of a block of a row; those past its end are the largest."""
-    return [f"row = tl.program_id(0){_wide(size)} // blocks",
+    return [f"row = tl.program_id(0){_to_int64(size)} // blocks",
             "block = tl.program_id(0) % blocks",
             "near = tl.arange(0, BLOCK)[None, :]",
             "i = block * BLOCK + near",

@@ -45,19 +45,19 @@ class Rows:
         self.length, self.inner = self.shape[axis], prod(self.shape[axis + 1:])
         self.rows = prod(self.shape[:axis]) * self.inner
         self.kernel, self.values = build_operands(group, self.space, operands)
-        self.body = Body(self.kernel, Blocks(2, 2, True, 4), self.wide)
+        self.body = Body(self.kernel, Blocks(2, 2, True, 4), self.int64_index)
         self.body.ragged_r = True
         self.names = [self._block(self.body.use(value, value.dtype), value.vars, "RBLOCK") for value in self.values]
 
     @property
-    def wide(self) -> bool:
+    def int64_index(self) -> bool:
         """Are addresses of 64 bits needed?"""
         return needs_int64(self.kernel)
 
     @property
     def integer(self) -> str:
         """The conversion to 64-bit addresses, where needed."""
-        return ".to(tl.int64)" if self.wide else ""
+        return ".to(tl.int64)" if self.int64_index else ""
 
     @property
     def vector(self) -> int:

@@ -236,7 +236,7 @@ class _Emitter:
         turn = ("tl.flip(", ", 2)") if axis == 2 else ("", "")
         spread = "[:, None, :]" if axis == 1 else "[:, :, None]"
         pair = self.all("whole") + ", " + self.all("later")
-        wide = ", ".join(f"tl.broadcast_to(later{i}{spread}, {shape})" for i in states)
+        spread_states = ", ".join(f"tl.broadcast_to(later{i}{spread}, {shape})" for i in states)
         turned = ", reverse=True" if axis == 2 else ""
         return [
             *(f"state{i} = {turn[0]}tl.reshape(state{i}, {shape}){turn[1]}" for i in states),
@@ -246,7 +246,7 @@ class _Emitter:
             *(f"later{i} = tl.full([XBLOCK, {stretches}], {self.nothing[i]}, {triton_type(self.types[i])})"
               for i in states),
             f"{pair} = tl.associative_scan(({pair}), 1, g_with_rest{turned})",
-            f"{self.all('state')} = {self.scan.combine}({wide}, {self.all('state')})",
+            f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})",
             *(f"state{i} = tl.reshape({turn[0]}state{i}{turn[1]}, [XBLOCK, RBLOCK])" for i in states),
         ]
 
@@ -264,8 +264,8 @@ def g_with_rest({a}, {p}, {b}, {q}):
 
     def carried_in(self) -> list[str]:
         """What came before the block."""
-        wide = ", ".join(f"tl.broadcast_to(carry{i}, [XBLOCK, RBLOCK])" for i in range(self.count))
-        return [f"{self.all('state')} = {self.scan.combine}({wide}, {self.all('state')})"]
+        spread_states = ", ".join(f"tl.broadcast_to(carry{i}, [XBLOCK, RBLOCK])" for i in range(self.count))
+        return [f"{self.all('state')} = {self.scan.combine}({spread_states}, {self.all('state')})"]
 
     def carried_out(self) -> list[str]:
         """The state at the end of the block."""

@@ -44,8 +44,8 @@ def _rows(group: Group, node: Node) -> KernelSource:
     columns = min(power_of_two(inner), 1024)
     block = max(1, min(power_of_two(rows), 8192 // columns, 8 if inner > 64 else 64))
     blocks = -(-rows // block)
-    wide, total = _kind(node, source)
-    integer = ".to(tl.int64)" if wide else ""
+    int64_index, total = _kind(node, source)
+    integer = ".to(tl.int64)" if int64_index else ""
     combine = "total + value" if node.op.name == "index_add" else "value"
     sizes = {"count": count}
     lines = [
@@ -78,8 +78,8 @@ def _rows(group: Group, node: Node) -> KernelSource:
 def _elements(group: Group, node: Node) -> KernelSource:
     base, index, source = node.inputs
     axis, shape = node["axis"], node.shape
-    wide, total = _kind(node, source)
-    integer = ".to(tl.int64)" if wide else ""
+    int64_index, total = _kind(node, source)
+    integer = ".to(tl.int64)" if int64_index else ""
     size = node.type.numel
     block = batch_block(size, 1024)
     inner, length = prod(shape[axis + 1:]), index.shape[axis]

@@ -58,8 +58,8 @@ class _Sizes:
         self.outer, self.count, self.inner = source.shape
         self.columns = columns_of(self.inner)
         self.block = batch_block(self.count, max(1, min(TILE // self.columns, 1024)))
-        self.wide = ".to(tl.int64)" if any_needs_int64(source.type.numel, base.type.numel if base else 0) else ""
-        self.place = self.wide or ".to(tl.int32)"
+        self.to_int64 = ".to(tl.int64)" if any_needs_int64(source.type.numel, base.type.numel if base else 0) else ""
+        self.place = self.to_int64 or ".to(tl.int32)"
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -68,11 +68,11 @@ class _Sizes:
     def lines(self) -> list[str]:
         """The positions p and columns of a program, and the ids."""
         return [
-            f"blocks = tl.cdiv(count, POSITIONS){self.wide}",
-            f"outer = tl.program_id(0){self.wide} // blocks",
+            f"blocks = tl.cdiv(count, POSITIONS){self.to_int64}",
+            f"outer = tl.program_id(0){self.to_int64} // blocks",
             "p = tl.program_id(0) % blocks * POSITIONS + tl.arange(0, POSITIONS)",
-            f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){self.wide})[None, :]",
-            f"row = tl.load(ids + p, mask=p < count, other=-1){self.wide}",
+            f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){self.to_int64})[None, :]",
+            f"row = tl.load(ids + p, mask=p < count, other=-1){self.to_int64}",
         ]
 
     def column_mask(self) -> str:
@@ -175,14 +175,14 @@ def _parts(group: Group, node: Node) -> KernelSource:
     source, ids, order = node.inputs
     sizes, chunk = _Sizes(source, None), node["chunk"]
     sizes.columns = min(sizes.columns, max(1, TILE // chunk))
-    total, wide, columns = _sums_in(source.dtype), sizes.wide, sizes.column_mask()
+    total, to_int64, columns = _sums_in(source.dtype), sizes.to_int64, sizes.column_mask()
     outputs = {name: memory for i, name in enumerate(("fine", "coarse")) if (memory := result(group, i)) is not None}
     chunks = -(-sizes.count // chunk)
     lines = [
-        f"outer = tl.program_id(0){wide} // chunks",
+        f"outer = tl.program_id(0){to_int64} // chunks",
         f"first = tl.program_id(0) % chunks * {chunk}",
         f"p = first + tl.arange(0, {chunk})",
-        f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){wide})[None, :]",
+        f"column = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS){to_int64})[None, :]",
         f"begin = p // {FINE} * {FINE}",
         f"same = begin + {FINE} <= count",
         f"same &= tl.load(ids + begin, mask=same, other=-1) == tl.load(ids + begin + {FINE - 1}, mask=same, other=-2)",

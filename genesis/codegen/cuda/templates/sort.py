@@ -195,12 +195,12 @@ def helpers(lines: list[str]) -> str:
 class Words:
     """How elements of a dtype become words and come back."""
 
-    def __init__(self, dtype: DType, descending: bool, wide: bool = False):
+    def __init__(self, dtype: DType, descending: bool, bits64: bool = False):
         self.dtype, self.descending = dtype, descending
-        self.narrow = dtype.itemsize <= 2 and not wide
-        self.type = "tl.int32" if self.narrow else "tl.int64"
-        self.shift = 16 if self.narrow else 32
-        self.largest = 2**31 - 1 if self.narrow else 2**63 - 1
+        self.bits32 = dtype.itemsize <= 2 and not bits64
+        self.type = "tl.int32" if self.bits32 else "tl.int64"
+        self.shift = 16 if self.bits32 else 32
+        self.largest = 2**31 - 1 if self.bits32 else 2**63 - 1
 
     def pack(self, value: str, position: str) -> list[str]:
         """Lines for `word`, from a value in its dtype or the float32 that holds it."""
@@ -227,9 +227,9 @@ class Words:
         return [f"tl.store({name} + {at}, {texts[name]}, mask=inside)" for name in outputs]
 
 
-def _warps(words: int, narrow: bool) -> int:
+def _warps(words: int, bits32: bool) -> int:
     """Of a program with so many words."""
-    return max(1, min(words // (32 * EACH[narrow]), 32))
+    return max(1, min(words // (32 * EACH[bits32]), 32))
 
 
 def _tile(group: Group, node: Node) -> KernelSource:
@@ -242,7 +242,7 @@ def _tile(group: Group, node: Node) -> KernelSource:
     tile = power_of_two(rows.length)
     few = min(power_of_two(kept), tile)
     per_program = batch_block(rows.rows, max(1, 1024 // tile))
-    warps = _warps(per_program * tile, words.narrow)
+    warps = _warps(per_program * tile, words.bits32)
     outputs = {name: memory for name, memory in (("values", result(group, 0)), ("indices", result(group, 1)))
                if memory is not None}
     lines = [*rows.x_lines(), *rows.r_lines(), *rows.operand_lines(), *words.pack(rows.names[0], "r"),
@@ -259,7 +259,7 @@ def _runs(group: Group, node: Node) -> KernelSource:
     """sort_runs: a program sorts one run of a row into words."""
     rows = Rows(group, node.inputs, 1)
     run = block_for(rows.length, node["run"])
-    words = Words(node.inputs[0].dtype, node["descending"], wide=True)
+    words = Words(node.inputs[0].dtype, node["descending"], bits64=True)
     parts = -(-rows.length // run)
     warps = _warps(8 * run, False)  # few programs: the more threads the better
     lines = [*rows.x_lines("tl.program_id(0) // parts"), *rows.r_lines("tl.program_id(0) % parts * RBLOCK"),
@@ -277,7 +277,7 @@ def _unsort(group: Group, node: Node) -> KernelSource:
     r_block = block_for(guarded_hint(rows.length), 1024 if rows.inner == 1 else 16)
     x_block = batch_block(rows.rows, max(1, 1024 // r_block))
     parts = -(-rows.length // r_block)
-    index = "tl.int64" if rows.wide else "tl.int32"
+    index = "tl.int64" if rows.int64_index else "tl.int32"
     stored = rows.names[0] if node.dtype is bool_ else f"{rows.names[0]}.to({triton_type(node.dtype)})"
     lines = [*rows.x_lines("tl.program_id(0) // parts"), *rows.r_lines("tl.program_id(0) % parts * RBLOCK"),
              *rows.operand_lines(), "inside = x_mask & r_mask",
