@@ -99,8 +99,8 @@ def test_a_composite_over_rows_is_one_kernel(program, dtype) -> None:
 
 @pytest.mark.parametrize("program", [_softmax, _norm, _entropy])
 @pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4), Blocks(4, 64, False, 4),
-                                    Blocks(1, 16, True, 4, num_stages=3), Blocks(1, 8, True, 4, held=1 << 16),
-                                    Blocks(2, 16, True, 4, held=37 * 4)])
+                                    Blocks(1, 16, True, 4, num_stages=3), Blocks(1, 8, True, 4, kept_bytes=1 << 16),
+                                    Blocks(2, 16, True, 4, kept_bytes=37 * 4)])
 def test_rows_longer_than_a_block_are_walked_over(program, blocks: Blocks) -> None:
     outputs = program(an_input(0, (5, 37)))
     graph = decomposed(Graph(tuple(_operands(*outputs)), outputs))
