@@ -4,33 +4,36 @@ Norms and products run on the tensor's device. Decompositions are LAPACK's, on t
 host and back, which is said once.
 """
 
-from genesis.linalg.lu_factors import lu, lu_factor, lu_solve, matrix_exp
-from genesis.linalg.norms import cross, diagonal, matmul, matrix_norm, norm, vecdot, vector_norm
-from genesis.linalg.tensors import tensorinv, tensorsolve, vander
-from genesis.ops.decompositions import (
-    cholesky,
-    det,
-    eigh,
-    eigvalsh,
-    inv,
-    lstsq,
-    matrix_rank,
-    pinv,
-    qr,
-    slogdet,
-    solve,
-    solve_triangular,
-    svd,
-    svdvals,
-)
-from genesis.ops.diagonals import trace
-from genesis.ops.linalg import outer
-from genesis.ops.norms import cond
-from genesis.ops.products import matrix_power, matrix_transpose, multi_dot, tensordot
+from genesis.linalg.lu_factors import *
+from genesis.linalg.norms import *
+from genesis.linalg.tensors import *
 
-__all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor",
-    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose",
-    "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
-    "tensordot", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
-]
+# isort: off
+from genesis.ops.decompositions import (
+    cholesky as cholesky,
+    det as det,
+    eigh as eigh,
+    eigvalsh as eigvalsh,
+    inv as inv,
+    lstsq as lstsq,
+    matrix_rank as matrix_rank,
+    pinv as pinv,
+    qr as qr,
+    slogdet as slogdet,
+    solve as solve,
+    solve_triangular as solve_triangular,
+    svd as svd,
+    svdvals as svdvals,
+)
+from genesis.ops.diagonals import trace as trace
+from genesis.ops.linalg import outer as outer
+from genesis.ops.norms import cond as cond
+from genesis.ops.products import (
+    matrix_power as matrix_power,
+    matrix_transpose as matrix_transpose,
+    multi_dot as multi_dot,
+    tensordot as tensordot,
+)
+# isort: on
+
+__all__ = [name for name, value in list(globals().items()) if callable(value)]

@@ -21,6 +21,8 @@ from genesis.ops.writing import take_along_dim
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["lu", "lu_factor", "lu_solve", "matrix_exp"]
+
 
 class LU(NamedTuple):
     """A = P @ L @ U: row exchanges, unit lower and upper triangular."""

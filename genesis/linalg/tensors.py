@@ -16,6 +16,8 @@ from genesis.ops.shape import movedim, reshape
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
+__all__ = ["tensorinv", "tensorsolve", "vander"]
+
 
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """The tensor that `tensordot` with A over its first `ind` dimensions makes the identity.

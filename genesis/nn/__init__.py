@@ -2,7 +2,7 @@
 
 from genesis.ir.suggest import suggesting
 from genesis.nn import functional, init, modules, utils
-from genesis.nn.modules import *  # noqa: F403  (what a layer's file defines is listed once, in modules/__init__)
+from genesis.nn.modules import *
 from genesis.nn.parameter import Parameter
 
 __all__ = ["Parameter", "functional", "init", "modules", "utils"]

@@ -14,6 +14,8 @@ from genesis.nn.functional.noise import dropout
 from genesis.nn.functional.softmax import softmax
 from genesis.ops.ranges import arange
 
+__all__ = ["scaled_dot_product_attention"]
+
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,

@@ -15,6 +15,8 @@ from genesis.ops.creation import ones, zeros
 from genesis.ops.rounding import maximum
 from genesis.ops.shape import cat
 
+__all__ = ["embedding_bag"]
+
 
 def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
                   norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,

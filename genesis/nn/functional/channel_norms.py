@@ -11,6 +11,8 @@ from genesis.ir.ops import channel_norm as ir
 from genesis.nn.functional.padding import pad
 from genesis.nn.functional.pooling import avg_pool2d
 
+__all__ = ["batch_norm", "group_norm", "instance_norm", "local_response_norm"]
+
 
 def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
                bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Tensor:

@@ -14,6 +14,8 @@ from genesis.ir.types import float32
 from genesis.nn.functional.losses import check_reduction
 from genesis.nn.functional.softmax import log_softmax
 
+__all__ = ["cross_entropy", "nll_loss"]
+
 
 def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
                   reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:

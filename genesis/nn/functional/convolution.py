@@ -13,6 +13,8 @@ from genesis.ir.ops import movement
 from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.ops.common import device_of
 
+__all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+
 
 def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Ints = 1, padding: Ints | str = 0,
            dilation: Ints = 1, groups: int = 1) -> Tensor:

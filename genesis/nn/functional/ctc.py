@@ -16,6 +16,8 @@ from genesis.ops.ranges import arange
 from genesis.ops.reduction import logsumexp
 from genesis.ops.shape import cat
 
+__all__ = ["ctc_loss"]
+
 NEVER = -1e30
 """The logarithm that stands for probability 0: gradients through -inf would be NaN."""
 

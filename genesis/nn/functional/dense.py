@@ -8,6 +8,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import contraction
 
+__all__ = ["bilinear", "linear"]
+
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x · weightᵀ + bias.

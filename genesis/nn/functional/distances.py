@@ -15,6 +15,9 @@ from genesis.ops.out import into
 from genesis.ops.ranges import triu_indices
 from genesis.ops.rounding import minimum
 
+__all__ = ["cosine_embedding_loss", "cosine_similarity", "normalize", "pairwise_distance", "pdist",
+           "triplet_margin_loss", "triplet_margin_with_distance_loss"]
+
 
 def normalize(input: Tensor, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12,
               out: Tensor | None = None) -> Tensor:

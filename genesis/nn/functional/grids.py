@@ -16,6 +16,8 @@ from genesis.ops.exponential import square
 from genesis.ops.ranges import linspace
 from genesis.ops.shape import stack
 
+__all__ = ["affine_grid", "grid_sample"]
+
 CUBIC = -0.75
 """Slope of the cubic at distance 1, as of `interpolate`."""
 

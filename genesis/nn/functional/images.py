@@ -16,6 +16,9 @@ from genesis.nn.functional.arguments import Ints, batched, each
 from genesis.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from genesis.ops.shape import apart
 
+__all__ = ["channel_shuffle", "fold", "interpolate", "pixel_shuffle", "pixel_unshuffle", "unfold", "upsample",
+           "upsample_bilinear", "upsample_nearest"]
+
 
 def unfold(input: Tensor, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Tensor:
     """All windows of an image as columns (im2col).

@@ -11,6 +11,8 @@ from genesis.ir.types import float32, int64
 from genesis.ops.comparison import where
 from genesis.ops.creation import ones, zeros
 
+__all__ = ["embedding", "one_hot"]
+
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
               norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:

@@ -16,6 +16,10 @@ from genesis.ops.comparison import where
 from genesis.ops.creation import full_like
 from genesis.ops.exponential import xlogy
 
+__all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "gaussian_nll_loss", "hinge_embedding_loss",
+           "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss",
+           "soft_margin_loss"]
+
 REDUCTIONS = ("mean", "sum", "none")
 
 

@@ -10,6 +10,8 @@ from genesis.nn.functional.losses import check_reduction, reduced
 from genesis.ops.activation import logsigmoid
 from genesis.ops.ranges import arange
 
+__all__ = ["multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss"]
+
 
 def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
                       reduction: str = "mean") -> Tensor:

@@ -16,6 +16,8 @@ from genesis.nn.functional.softmax import softmax
 from genesis.ops.comparison import where
 from genesis.ops.shape import cat, chunk
 
+__all__ = ["multi_head_attention_forward"]
+
 OP = "multi_head_attention_forward"
 
 

@@ -11,6 +11,8 @@ from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
 from genesis.ops.creation import ones
 
+__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
+
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is 0 with probability p, else divided by 1 - p (Srivastava et al. 2014).

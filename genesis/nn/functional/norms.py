@@ -11,6 +11,8 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import composite
 from genesis.ir.types import float32, promote_types
 
+__all__ = ["layer_norm", "rms_norm"]
+
 
 def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
                eps: float = 1e-5) -> Tensor:

@@ -11,6 +11,8 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ops.shape import apart, cat, flip, narrow
 
+__all__ = ["pad"]
+
 EdgeRule = Callable[[Tensor, int, int, bool], Tensor]
 
 

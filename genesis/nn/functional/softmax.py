@@ -13,6 +13,8 @@ from genesis.ops.common import axis_in
 from genesis.ops.random import rand_like
 from genesis.ops.ranges import arange
 
+__all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]
+
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along one dimension; the largest element is taken out first.

@@ -13,6 +13,10 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
+__all__ = ["CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+           "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax",
+           "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold"]
+
 
 class ReLU(Module):
     """max(x, 0)."""

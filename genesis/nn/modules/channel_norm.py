@@ -14,6 +14,9 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, tensor, zeros
 
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+           "InstanceNorm3d", "LocalResponseNorm"]
+
 
 class _Running(Module):
     """Parameters and running statistics of a norm: what batch and instance norm share."""

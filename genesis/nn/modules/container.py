@@ -9,6 +9,8 @@ from typing import Any
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.tree import changed
 
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
+
 
 class _Row(Module):
     """Children under the names "0", "1", ...: what Sequential and ModuleList share."""

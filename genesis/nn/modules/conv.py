@@ -15,6 +15,8 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 

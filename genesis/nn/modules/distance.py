@@ -9,6 +9,9 @@ from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 
+__all__ = ["CosineEmbeddingLoss", "CosineSimilarity", "PairwiseDistance", "TripletMarginLoss",
+           "TripletMarginWithDistanceLoss"]
+
 
 class CosineEmbeddingLoss(Module):
     """1 - cos(x1, x2) for pairs with the target 1, max(0, cos(x1, x2) - margin) for those with -1."""

@@ -7,6 +7,8 @@ from genesis.ir.errors import failure
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
+
 
 class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False):

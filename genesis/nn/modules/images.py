@@ -9,6 +9,9 @@ from genesis.nn import functional as F
 from genesis.nn.functional.arguments import Ints
 from genesis.nn.modules.module import Module
 
+__all__ = ["ChannelShuffle", "Fold", "PixelShuffle", "PixelUnshuffle", "Unfold", "Upsample", "UpsamplingBilinear2d",
+           "UpsamplingNearest2d"]
+
 
 class Unfold(Module):
     """All windows of an image as columns; arguments as of `functional.unfold`."""

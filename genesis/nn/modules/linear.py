@@ -14,6 +14,8 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
+__all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
+
 
 class Linear(Module):
     """x · weightᵀ + bias, over the last dimension.

@@ -8,6 +8,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 
+__all__ = ["BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "L1Loss", "MSELoss", "NLLLoss"]
+
 
 class CrossEntropyLoss(Module):
     """Cross-entropy of logits with class numbers or class probabilities.

@@ -6,6 +6,9 @@ from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 
+__all__ = ["HingeEmbeddingLoss", "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
+           "MultiMarginLoss", "SoftMarginLoss"]
+
 
 class MarginRankingLoss(Module):
     """max(0, -target · (input1 - input2) + margin)."""

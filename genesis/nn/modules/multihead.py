@@ -14,6 +14,8 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
+__all__ = ["MultiheadAttention"]
+
 
 class MultiheadAttention(Module):
     """Attention of several heads with its projections (Vaswani et al. 2017, 3.2.2).

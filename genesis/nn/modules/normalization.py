@@ -13,6 +13,8 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, zeros
 
+__all__ = ["LayerNorm", "RMSNorm"]
+
 
 def _sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)

@@ -9,6 +9,10 @@ from genesis.nn import functional as F
 from genesis.nn.functional.arguments import Ints, each
 from genesis.nn.modules.module import Module
 
+__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+           "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+           "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]
+
 
 class _Pad(Module):
     """`padding`: for all sides, or (before, after) of the last dimension, then of the one before it, and so on."""

@@ -9,6 +9,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 
+__all__ = ["ParameterDict", "ParameterList"]
+
 
 def _as_parameter(value: Any) -> Any:
     """Tensors become parameters; anything else stays."""

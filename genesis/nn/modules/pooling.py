@@ -9,6 +9,10 @@ from genesis.nn import functional as F
 from genesis.nn.functional.arguments import Ints
 from genesis.nn.modules.module import Module
 
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+           "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
+           "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"]
+
 
 class _MaxPool(Module):
     """The arguments of a maximum pool, as of `functional.max_pool1d`."""

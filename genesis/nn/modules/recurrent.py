@@ -17,6 +17,8 @@ from genesis.ops.creation import empty
 from genesis.ops.special import sigmoid
 from genesis.ops.trigonometry import tanh
 
+__all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
+
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 """Rows of the weights for each hidden element."""
 

@@ -6,6 +6,8 @@ from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 
+__all__ = ["BCELoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "PoissonNLLLoss", "SmoothL1Loss"]
+
 
 class SmoothL1Loss(Module):
     """(input - target)² / (2·beta) where that is nearer than beta, else |input - target| - beta / 2 (Girshick 2015)."""

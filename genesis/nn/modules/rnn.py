@@ -14,6 +14,8 @@ from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 from genesis.ops.shape import cat, stack
 
+__all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
+
 
 class RNNBase(Module):
     """The base of `RNN`, `LSTM` and `GRU`.

@@ -14,6 +14,8 @@ from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import empty
 
+__all__ = ["Embedding", "EmbeddingBag"]
+
 
 class _Table(Module):
     """A table of `num_embeddings` vectors of size `embedding_dim`."""

@@ -20,6 +20,9 @@ from genesis.nn.modules.normalization import LayerNorm
 from genesis.ops.creation import full
 from genesis.ops.shape import triu
 
+__all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+           "TransformerEncoderLayer"]
+
 Activation = Callable[[Tensor], Tensor]
 
 
