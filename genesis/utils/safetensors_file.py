@@ -9,6 +9,7 @@ checked against the size of the file before anything of that size is allocated.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -91,6 +92,28 @@ def read(file: BinaryIO, size: int) -> tuple[Iterator[tuple[str, np.ndarray, DTy
     stored = [_stored(name, entry) for name, entry in header.items()]
     _check_layout(stored, size - start)
     return _tensors(file, start, stored), metadata
+
+
+def mapped(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, DType]]:
+    """The tensors of a file by name, over its mapped bytes: what is not used is not read. Do not write to them.
+
+    Raises:
+        OSError: the file cannot be opened.
+        Damaged: it is not what the format says; nothing was mapped.
+    """
+    import numpy as np
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header, start = _header(file, size)
+        header.pop(METADATA, None)
+        stored = [_stored(name, entry) for name, entry in header.items()]
+        _check_layout(stored, size - start)
+        data = np.memmap(file, np.uint8, "r") if size > start else np.empty(size, np.uint8)
+    found = {}
+    for tensor in stored:
+        array = data[start + tensor.start:start + tensor.end]
+        found[tensor.name] = array.view(tensor.dtype.numpy).reshape(tensor.shape), tensor.dtype
+    return found
 
 
 def _tensors(file: BinaryIO, start: int, stored: Sequence[Stored]) -> Iterator[tuple[str, np.ndarray, DType]]:

@@ -6,6 +6,7 @@ from genesis.nn.modules.container import *
 from genesis.nn.modules.conv import *
 from genesis.nn.modules.distance import *
 from genesis.nn.modules.dropout import *
+from genesis.nn.modules.feed_forward import *
 from genesis.nn.modules.images import *
 from genesis.nn.modules.linear import *
 from genesis.nn.modules.loss import *
@@ -19,6 +20,7 @@ from genesis.nn.modules.pooling import *
 from genesis.nn.modules.recurrent import *
 from genesis.nn.modules.regression_loss import *
 from genesis.nn.modules.rnn import *
+from genesis.nn.modules.rotary import *
 from genesis.nn.modules.sparse import *
 from genesis.nn.modules.transformer import *
 

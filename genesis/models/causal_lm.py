@@ -1,0 +1,58 @@
+"""A transformer with a head that predicts the next token."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import genesis.nn.functional as F
+from genesis import Tensor, nn
+from genesis.models.config import ModelConfig
+from genesis.models.pretrained import PreTrainedModel
+from genesis.models.transformer import Cache, Transformer, draw_weights
+
+
+class CausalLMOutput(NamedTuple):
+    """Attributes:
+        logits: (B, T, vocabulary), or of the last tokens only.
+        loss: mean cross-entropy in nats, if labels were given.
+    """
+
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+class CausalLM(PreTrainedModel):
+    """What the families' `…ForCausalLM` are."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.model = Transformer(self.spec)
+        self.lm_head = nn.Linear(self.spec.dim, self.spec.vocab_size, bias=False)
+        draw_weights(self, self.spec.initial_deviation)
+        if self.spec.tied:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+                cache: Cache | None = None, labels: Tensor | None = None, logits_to_keep: int = 0,
+                documents: Tensor | None = None) -> CausalLMOutput:
+        """Predict each next token.
+
+        Args:
+            input_ids, attention_mask, position_ids, cache, documents: see `Transformer.forward`.
+            labels: (B, T) tokens, the input's own: token t predicts label t + 1. -100 where none counts.
+            logits_to_keep: how many of the last tokens predict; 0 for all.
+        """
+        x = self.model(input_ids, attention_mask, position_ids, cache, documents=documents)
+        if logits_to_keep:
+            x = x[:, -logits_to_keep:]
+        logits = self.lm_head(x)
+        if labels is None:
+            return CausalLMOutput(logits)
+        if logits_to_keep:
+            raise ValueError("labels need the logits of all tokens: leave logits_to_keep out")
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        return CausalLMOutput(logits, loss)
+
+    def parameter_count(self) -> int:
+        """Number of parameters, a shared table once."""
+        return sum(parameter.numel() for parameter in self.parameters())

@@ -1,0 +1,133 @@
+"""Configurations of models, with the fields of Hugging Face's `config.json`.
+
+Each family lists the fields that it knows, with their defaults. A field that is not among them may change what the
+model computes, so it is refused, except for those that are known to change nothing (`NEUTRAL`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar, Final
+
+from genesis.models.architecture import Architecture
+from genesis.nn import RotaryScaling
+
+NEUTRAL: Final = frozenset([
+    "_attn_implementation_autoset", "_name_or_path", "add_cross_attention", "architectures", "auto_map",
+    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "chunk_size_feed_forward", "classifier_dropout",
+    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
+    "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
+    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "gradient_checkpointing", "id2label",
+    "is_decoder", "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "length_penalty", "max_length",
+    "min_length", "model_type", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+    "output_attentions", "output_hidden_states", "output_router_logits", "output_scores", "pad_token_id", "prefix",
+    "problem_type", "pruned_heads", "remove_invalid_values", "repetition_penalty", "return_dict",
+    "return_dict_in_generate", "sep_token_id", "suppress_tokens", "task_specific_params", "temperature",
+    "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
+    "transformers.js_config", "transformers_version", "typical_p", "use_bfloat16", "use_cache",
+])
+"""Fields that say how a model is called, trained or generated from, not what it computes."""
+
+FORBIDDEN: Final = {"add_cross_attention": False, "is_decoder": False, "is_encoder_decoder": False,
+                    "chunk_size_feed_forward": 0, "pruned_heads": {}}
+"""Fields that change nothing while they have this value (or null)."""
+
+
+class ModelConfig(Mapping[str, Any]):
+    """The fields of a model, readable as attributes and as a mapping.
+
+    Attributes:
+        model_type: the family's name in `config.json`.
+        fields: each field that the family knows, with its default.
+
+    Raises:
+        ValueError: a field that the family does not know, or one whose value it has no model for.
+    """
+
+    model_type: ClassVar[str]
+    fields: ClassVar[Mapping[str, Any]]
+
+    def __init__(self, **given: Any):
+        unknown = sorted(set(given) - set(self.fields) - NEUTRAL)
+        if unknown:
+            near = get_close_matches(unknown[0], self.fields, 1)
+            raise ValueError(
+                f"{type(self).__name__} does not know the field{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which "
+                "may change what the model computes" + (f"; did you mean {near[0]}?" if near else
+                                                    f". It knows {', '.join(sorted(self.fields))}"))
+        for name, harmless in FORBIDDEN.items():
+            if name not in self.fields and given.get(name) not in (None, harmless):
+                raise ValueError(f"{type(self).__name__}: {name}={given[name]!r} is not supported, only {harmless!r}")
+        self._values = {**self.fields, **given}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """The configuration that a `config.json` holds."""
+        return cls(**fields)
+
+    def architecture(self) -> Architecture:
+        """The parts that the fields ask for."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as `config.json` has them; one that is None is left out."""
+        return {"model_type": self.model_type, **{k: v for k, v in self._values.items() if v is not None}}
+
+    def replace(self, **changes: Any) -> ModelConfig:
+        """A configuration with other values of some fields."""
+        return type(self)(**{**self._values, **changes})
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({json.dumps(self._values, default=str)})"
+
+
+ROTARY_FIELDS: Final[Mapping[str, Any]] = {
+    "rope_theta": None, "rope_scaling": None, "rope_parameters": None, "partial_rotary_factor": None,
+}
+"""How transformers 4 (theta and scaling apart) and 5 (`rope_parameters`) write the rotary embedding."""
+
+
+def rotary_of(config: ModelConfig, theta: float = 10000.0) -> tuple[float, float, RotaryScaling]:
+    """The base, the fraction of a head that is turned, and the scaling."""
+    given = dict(config.rope_parameters or config.rope_scaling or {})
+    kind = given.pop("rope_type", given.pop("type", "default"))
+    given.pop("type", None)
+    base = given.pop("rope_theta", None) or config.rope_theta or theta
+    fraction = given.pop("partial_rotary_factor", None) or config.partial_rotary_factor or 1.0
+    original = config.get("original_max_position_embeddings")
+    if original is not None:
+        given.setdefault("original_max_position_embeddings", original)
+    if kind in ("yarn", "longrope"):
+        given.setdefault("original_max_position_embeddings", config.max_position_embeddings)
+    return float(base), float(fraction), RotaryScaling(kind, given)
+
+
+def windows_of(config: ModelConfig, layers: int) -> tuple[int | None, ...]:
+    """How many tokens each layer looks back, itself included; None for all."""
+    window = config.sliding_window if config.get("use_sliding_window", True) else None
+    kinds = config.layer_types
+    if kinds is None:
+        first = config.get("max_window_layers", 0)
+        kinds = ["sliding_attention" if window is not None and i >= first else "full_attention" for i in range(layers)]
+    unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+    if unknown or len(kinds) != layers:
+        raise ValueError(f"{type(config).__name__}: layer_types names {len(kinds)} layers of {layers}"
+                         + (f", and an attention that there is not: {unknown[0]}" if unknown else ""))
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -1,0 +1,37 @@
+"""Mistral 7B (Jiang et al. 2023): a Llama with sliding windows."""
+
+from __future__ import annotations
+
+from genesis.models.architecture import Architecture, Dropout, Rotary, activation_named
+from genesis.models.causal_lm import CausalLM
+from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of, windows_of
+
+
+class MistralConfig(ModelConfig):
+    """The fields of a Mistral's `config.json`."""
+
+    model_type = "mistral"
+    fields = {
+        "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": None, "hidden_act": "silu",
+        "max_position_embeddings": 131072, "initializer_range": 0.02, "rms_norm_eps": 1e-6, "attention_dropout": 0.0,
+        "sliding_window": 4096, "layer_types": None, "tie_word_embeddings": False, **ROTARY_FIELDS,
+    }
+
+    def architecture(self) -> Architecture:
+        """As Llama's, with a window of keys."""
+        base, fraction, scaling = rotary_of(self)
+        return Architecture(
+            vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,
+            heads=self.num_attention_heads, kv_heads=self.num_key_value_heads or self.num_attention_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
+            context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
+            activation=activation_named(self.hidden_act), rotary=Rotary(base, fraction, scaling),
+            windows=windows_of(self, self.num_hidden_layers), tied=self.tie_word_embeddings,
+            dropout=Dropout(attention=self.attention_dropout), initial_deviation=self.initializer_range)
+
+
+class MistralForCausalLM(CausalLM):
+    """A Mistral."""
+
+    config_class = MistralConfig

@@ -1,0 +1,143 @@
+"""Models that are read from folders and written to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from genesis import Tensor, nn
+from genesis.frontend.host_values import from_host
+from genesis.ir.types import DType, cpu
+from genesis.models.config import ModelConfig
+from genesis.models.conversion import Conversion, load_all, save_all
+from genesis.models.folder import CONFIG, StoredWeights, find_folder, read_json, write_json, write_weights
+from genesis.ops.creation import DeviceLike
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHARD_BYTES = 5_000_000_000
+"""The largest file that `save_pretrained` writes, as Hugging Face's tools do."""
+
+
+class PreTrainedModel(nn.Module):
+    """A model with a configuration, which `from_pretrained` reads and `save_pretrained` writes.
+
+    Attributes:
+        config_class: the family's configuration.
+        architectures: the names of this model in `config.json`.
+    """
+
+    config_class: ClassVar[type[ModelConfig]]
+    architectures: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        if not isinstance(config, self.config_class):
+            raise TypeError(f"{type(self).__name__} takes a {self.config_class.__name__}, "
+                            f"not a {type(config).__name__}")
+        self.config = config
+        self.spec = config.architecture()
+
+    def conversions(self) -> Sequence[Conversion]:
+        """Tensors that a folder holds otherwise than the model."""
+        return ()
+
+    def ignored(self, name: str) -> bool:
+        """Whether a folder may have this tensor although the model does not: a table of constants, a copy."""
+        return name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", "position_ids"))
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], *, dtype: DType | None = None, device: DeviceLike = None,
+                        revision: str = "main", **changes: Any) -> Self:
+        """The model in a folder, or in Hugging Face's cache under a name such as "Qwen/Qwen3-0.6B".
+
+        Args:
+            folder: where `config.json` and the safetensors files are. Nothing in it is executed.
+            dtype: of the weights; as they are stored by default.
+            device: where they go; the CPU by default.
+            revision: of a name in the cache.
+            changes: other values of fields of the configuration.
+
+        Raises:
+            FileNotFoundError: there is no such folder, or a file of it is missing.
+            ValueError: a file is damaged, a field is unknown, or tensors are missing, left over or of other shapes.
+        """
+        path = find_folder(folder, revision)
+        fields = read_json(path / CONFIG)
+        if fields.get("model_type") != cls.config_class.model_type:
+            raise ValueError(f"{path} holds a model of type {fields.get('model_type')!r}, not "
+                             f"{cls.config_class.model_type!r}: AutoModelForCausalLM finds the right class")
+        if fields.get("quantization_config") is not None:
+            raise ValueError(f"{path} holds quantized weights, which Genesis does not read")
+        model = cls(cls.config_class.from_dict({**fields, **changes}))
+        model._load(StoredWeights(path), dtype, device, str(path))
+        return model.eval()
+
+    def _load(self, stored: StoredWeights, dtype: DType | None, device: DeviceLike, path: str) -> None:
+        """Replace the parameters, one after another, by what is stored."""
+        wanted = dict(self.named_parameters(remove_duplicate=False))
+        aliases: dict[int, list[str]] = {}
+        for name, parameter in wanted.items():
+            aliases.setdefault(id(parameter), []).append(name)
+        sources = dict(load_all(stored, self.conversions(), self.ignored))
+        missing = [name for name, parameter in wanted.items()
+                   if not any(alias in sources for alias in aliases[id(parameter)])]
+        left = [name for name in sources if name not in wanted]
+        if missing or left:
+            raise ValueError(_difference(path, missing, left))
+        done: set[int] = set()
+        for name, read in sources.items():
+            parameter = wanted[name]
+            if id(parameter) in done:  # a tied table that is stored twice
+                continue
+            done.add(id(parameter))
+            array = read()
+            if tuple(array.shape) != tuple(parameter.shape):
+                raise ValueError(f"{path}: {name} is of shape {tuple(array.shape)}, the model's "
+                                 f"of {tuple(parameter.shape)}")
+            parameter.data = _placed(array, dtype, device)
+        if device is not None:
+            self.to(device=device)  # buffers
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_bytes: int = SHARD_BYTES) -> None:
+        """Write `config.json` and the weights, so that `from_pretrained`, here and in transformers, reads them.
+
+        Args:
+            folder: is made if there is none.
+            max_shard_bytes: weights of more are written as several files with an index.
+        """
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        held, dtypes = {}, {}
+        for name, parameter in self.named_parameters():  # of tied ones, the first
+            held[name] = parameter.detach().cpu().contiguous().numpy()
+            dtypes[held[name].dtype] = parameter.dtype
+        arrays = save_all(held, self.conversions())
+        write_weights(path, {name: (dtypes[array.dtype], array) for name, array in arrays.items()}, max_shard_bytes)
+        dtype = next(iter(self.parameters())).dtype
+        fields = {**self.config.to_dict(), "architectures": list(self.architectures) or [type(self).__name__],
+                  "dtype": dtype.name}
+        fields.pop("torch_dtype", None)
+        write_json(path / CONFIG, fields)
+
+
+def _placed(array: np.ndarray, dtype: DType | None, device: DeviceLike) -> Tensor:
+    import numpy as np
+    tensor = from_host(np.array(array, order="C"), cpu)  # a copy: the file may change, and its mapping goes
+    if device is not None:
+        tensor = tensor.to(device)
+    return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
+
+
+def _difference(path: str, missing: Sequence[str], left: Sequence[str]) -> str:
+    def some(names: Sequence[str]) -> str:
+        return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    parts = [f"{path} does not hold this model's weights"]
+    if missing:
+        parts.append(f"missing: {some(missing)}")
+    if left:
+        parts.append(f"left over: {some(left)}")
+    return "; ".join(parts)

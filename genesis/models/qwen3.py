@@ -1,0 +1,78 @@
+"""Qwen3, dense and with experts (Yang et al. 2025): queries and keys have a norm of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from genesis.models.architecture import Architecture, Dropout, Experts, Rotary, activation_named
+from genesis.models.causal_lm import CausalLM
+from genesis.models.config import ROTARY_FIELDS, ModelConfig, rotary_of, windows_of
+from genesis.models.conversion import Conversion, stacked
+
+
+class Qwen3Config(ModelConfig):
+    """The fields of a Qwen3's `config.json`."""
+
+    model_type = "qwen3"
+    fields = {
+        "vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "hidden_act": "silu",
+        "max_position_embeddings": 32768, "initializer_range": 0.02, "rms_norm_eps": 1e-6, "attention_bias": False,
+        "attention_dropout": 0.0, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
+        "layer_types": None, "tie_word_embeddings": False, **ROTARY_FIELDS,
+    }
+
+    def architecture(self) -> Architecture:
+        """As Llama's, with a norm of each head's queries and keys."""
+        base, fraction, scaling = rotary_of(self)
+        return Architecture(
+            vocab_size=self.vocab_size, dim=self.hidden_size, layers=self.num_hidden_layers,
+            heads=self.num_attention_heads, kv_heads=self.num_key_value_heads or self.num_attention_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads, hidden=self.intermediate_size,
+            context=self.max_position_embeddings, norm_eps=self.rms_norm_eps,
+            activation=activation_named(self.hidden_act), qkv_bias=self.attention_bias, out_bias=self.attention_bias,
+            qk_norm=True, rotary=Rotary(base, fraction, scaling), windows=windows_of(self, self.num_hidden_layers),
+            experts=self.experts(), tied=self.tie_word_embeddings, dropout=Dropout(attention=self.attention_dropout),
+            initial_deviation=self.initializer_range)
+
+    def experts(self) -> tuple[Experts | None, ...]:
+        """No layer has any."""
+        return ()
+
+
+class Qwen3ForCausalLM(CausalLM):
+    """A dense Qwen3."""
+
+    config_class = Qwen3Config
+
+
+class Qwen3MoeConfig(Qwen3Config):
+    """The fields of the `config.json` of a Qwen3 with experts."""
+
+    model_type = "qwen3_moe"
+    fields = {
+        **Qwen3Config.fields, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24,
+        "num_key_value_heads": 4, "head_dim": None, "decoder_sparse_step": 1, "moe_intermediate_size": 768,
+        "num_experts_per_tok": 8, "num_experts": 128, "num_local_experts": None, "norm_topk_prob": False,
+        "router_aux_loss_coef": 0.001, "mlp_only_layers": None,
+    }
+
+    def experts(self) -> tuple[Experts | None, ...]:
+        """Every `decoder_sparse_step`-th layer has experts, but those that `mlp_only_layers` names."""
+        plain, count = set(self.mlp_only_layers or ()), self.num_local_experts or self.num_experts
+        part = Experts(count, self.num_experts_per_tok, self.moe_intermediate_size, self.norm_topk_prob)
+        return tuple(part if i not in plain and count and (i + 1) % self.decoder_sparse_step == 0 else None
+                     for i in range(self.num_hidden_layers))
+
+
+class Qwen3MoeForCausalLM(CausalLM):
+    """A Qwen3 with experts. A folder has three matrices for each expert; the model keeps one tensor of each kind."""
+
+    config_class = Qwen3MoeConfig
+
+    def conversions(self) -> Sequence[Conversion]:
+        """Each layer's experts, stacked."""
+        return [stacked([f"model.layers.{layer}.mlp.experts.{i}.{part}.weight" for i in range(experts.count)],
+                        f"model.layers.{layer}.mlp.experts.{part}")
+                for layer, experts in enumerate(self.spec.experts) if experts is not None
+                for part in ("gate_proj", "up_proj", "down_proj")]

@@ -1,0 +1,116 @@
+"""The transformer that every family is: tables, blocks, a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import genesis
+from genesis import Tensor, nn
+from genesis.models.architecture import Architecture
+from genesis.models.masks import Mask, attention_mask
+from genesis.models.parts import Block, LayerCache, norm_of
+
+
+class Cache(Protocol):
+    """Keys and values of all layers, and where the tokens are that they belong to."""
+
+    def advance(self, queries: int, device: object) -> tuple[Tensor, Tensor]:
+        """The places of the next tokens in the text and those of all keys that attention will look at."""
+        ...
+
+    def __getitem__(self, layer: int) -> LayerCache: ...
+
+
+class Transformer(nn.Module):
+    """Tokens in, vectors out: what a head predicts from.
+
+    >>> from genesis.models.architecture import Rotary
+    >>> spec = Architecture(vocab_size=50, dim=16, layers=2, heads=4, kv_heads=2, head_dim=4, hidden=32, context=64,
+    ...                     rotary=Rotary())
+    >>> Transformer(spec)(genesis.zeros(2, 8, dtype=genesis.int64)).shape
+    genesis.Size([2, 8, 16])
+    """
+
+    def __init__(self, spec: Architecture):
+        super().__init__()
+        self.spec = spec
+        self.embed_tokens = nn.Embedding(spec.vocab_size, spec.dim)
+        if spec.position_table:
+            self.embed_positions = nn.Embedding(spec.position_table, spec.dim)
+        if spec.segments:
+            self.embed_segments = nn.Embedding(spec.segments, spec.dim)
+        if spec.rotary is not None:
+            turned = int(spec.head_dim * spec.rotary.fraction)
+            self.rotary_emb = nn.RotaryEmbedding(turned, spec.context, spec.rotary.base, spec.rotary.scaling)
+        self.dropout = nn.Dropout(spec.dropout.embedding)
+        self.layers = nn.ModuleList(Block(spec, layer) for layer in range(spec.layers))
+        self.norm = norm_of(spec)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None,
+                cache: Cache | None = None, token_type_ids: Tensor | None = None,
+                documents: Tensor | None = None) -> Tensor:
+        """The last vectors.
+
+        Args:
+            input_ids: (B, T) tokens, int64.
+            attention_mask: (B, S) whether each key is a token of the text; zero for padding. S is T and what is cached.
+            position_ids: (T,) or (B, T) where each token stands in its text; 0, 1, 2, … by default.
+            cache: keys and values of the tokens before; those of `input_ids` are appended.
+            token_type_ids: (B, T) segments, for models that have a table of them; 0 by default.
+            documents: (B, T) a number for each text that is packed into a row.
+
+        Returns:
+            (B, T, dim).
+
+        Raises:
+            ValueError: more tokens than a learned table of positions has rows.
+        """
+        spec, T = self.spec, input_ids.shape[1]
+        places = keys = genesis.arange(T, device=input_ids.device)
+        if cache is not None:
+            places, keys = cache.advance(T, input_ids.device)
+        positions = places if position_ids is None else position_ids
+        x = self.dropout(self._embedded(input_ids, positions, token_type_ids))
+        masks = self._masks(places, keys, attention_mask, documents, whole=cache is None)
+        angles = None
+        if spec.rotary is not None:
+            cos, sin = self.rotary_emb(positions, keys.shape[-1])
+            angles = cos.to(x.dtype), sin.to(x.dtype)
+        for layer, block in enumerate(self.layers):
+            x = block(x, masks[layer], angles, None if cache is None else cache[layer])
+        return self.norm(x) if spec.norm_first else x
+
+    def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+        spec = self.spec
+        x = self.embed_tokens(input_ids)
+        if spec.segments:
+            segments = genesis.zeros_like(input_ids) if segments is None else segments
+            x = x + self.embed_segments(segments)
+        if spec.position_table:
+            if input_ids.shape[1] > spec.position_table:
+                raise ValueError(f"a text of {input_ids.shape[1]} tokens is longer than the model's table of "
+                                 f"{spec.position_table} positions")
+            x = x + self.embed_positions(positions)
+        return x if spec.norm_first else self.norm(x)
+
+    def _masks(self, places: Tensor, keys: Tensor, present: Tensor | None, documents: Tensor | None,
+               whole: bool) -> Sequence[Mask]:
+        """A mask for each layer; layers of the same window share one."""
+        made: dict[int | None, Mask] = {}
+        for window in self.spec.windows:
+            if window not in made:
+                made[window] = attention_mask(places, keys, self.spec.causal, window, present, documents, whole)
+        return [made[window] for window in self.spec.windows]
+
+
+def draw_weights(model: nn.Module, deviation: float) -> None:
+    """Normal weights of this deviation, biases of zero, norms of one: how these models begin."""
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+                nn.init.constant_(parameter, 0.0 if name == "bias" else 1.0)
+            elif name == "bias":
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=deviation)
