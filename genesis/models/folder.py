@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from genesis.ir.types import DType
 from genesis.utils.atomic_file import replace_file
@@ -39,7 +39,7 @@ def find_folder(name: str | os.PathLike[str], revision: str = "main") -> Path:
         FileNotFoundError: there is neither; the message says where was looked.
     """
     path = Path(name)
-    if path.is_dir():
+    if str(name) and path.is_dir():
         return path
     parts = str(name).split("/")
     if len(parts) not in (1, 2) or not all(_is_plain(part) for part in parts):
@@ -184,4 +184,7 @@ def _write_shard(path: Path, shard: Mapping[str, tuple[DType, np.ndarray]]) -> N
 def write_json(path: Path, value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Write a JSON file, whole or not at all."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
-    replace_file(path, lambda file: file.write(text.encode()) and None)
+
+    def put(file: BinaryIO) -> None:
+        file.write(text.encode())
+    replace_file(path, put)

@@ -22,7 +22,8 @@ class Mask:
 
 
 def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | None = None,
-                   present: Tensor | None = None, documents: Tensor | None = None, whole: bool = False) -> Mask:
+                   present: Tensor | None = None, documents: Tensor | None = None, padding: Tensor | None = None,
+                   whole: bool = False) -> Mask:
     """The mask of one layer.
 
     Every query sees itself at least, so that padding gives no NaN.
@@ -33,10 +34,12 @@ def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | No
         causal: keys behind the query are hidden.
         window: how many tokens a query looks back, itself included.
         present: (B, S) whether a key is a token of the text; zero or False for padding.
+        padding: (B,) how many places of each row come before its text.
         documents: (B, S), with S = T, a number for each text that is packed into a row: they do not see each other.
         whole: the queries are the keys, in order: the plain triangle will do where nothing else hides anything.
     """
-    if present is None and documents is None and (window is None or (whole and window >= keys.shape[-1])):
+    narrow = window is not None and not (whole and window >= keys.shape[-1])
+    if present is None and documents is None and padding is None and not narrow:
         if not causal:
             return Mask(False)
         if whole:
@@ -50,6 +53,8 @@ def attention_mask(queries: Tensor, keys: Tensor, causal: bool, window: int | No
             visible = visible & (k < q + window)
     if visible.ndim == 2:
         visible, itself = visible.unsqueeze(0), itself.unsqueeze(0)     # (1, T, S)
+    if padding is not None:
+        visible = visible & (keys >= padding.unsqueeze(-1)).unsqueeze(1)
     if present is not None:
         visible = visible & present.to(genesis.bool).unsqueeze(1)
     if documents is not None:

@@ -16,7 +16,17 @@ from genesis.models.masks import Mask
 
 
 class LayerCache(Protocol):
-    """The keys and values of one layer, of tokens that the model has seen."""
+    """The keys and values of one layer, of tokens that the model has seen.
+
+    Attributes:
+        kind: layers of one kind have their keys in the same places, and share a mask.
+    """
+
+    kind: str
+
+    def slots(self, new: Tensor) -> Tensor:
+        """The places of all keys that attention looks at, the new tokens' included: (S,)."""
+        ...
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Append (B, G, T, d) each; returns all that attention looks at, (B, G, S, d) each."""

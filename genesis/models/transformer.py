@@ -13,10 +13,18 @@ from genesis.models.parts import Block, LayerCache, norm_of
 
 
 class Cache(Protocol):
-    """Keys and values of all layers, and where the tokens are that they belong to."""
+    """Keys and values of all layers, and where the tokens are that they belong to.
 
-    def advance(self, queries: int, device: object) -> tuple[Tensor, Tensor]:
-        """The places of the next tokens in the text and those of all keys that attention will look at."""
+    Attributes:
+        seen: how many tokens are in it.
+        padding: (B,) how many places of each row come before its text, or None.
+    """
+
+    seen: int
+    padding: Tensor | None
+
+    def advance(self, queries: int, device: object) -> Tensor:
+        """The places of the next tokens: (T,)."""
         ...
 
     def __getitem__(self, layer: int) -> LayerCache: ...
@@ -67,41 +75,52 @@ class Transformer(nn.Module):
             ValueError: more tokens than a learned table of positions has rows.
         """
         spec, T = self.spec, input_ids.shape[1]
-        places = keys = genesis.arange(T, device=input_ids.device)
-        if cache is not None:
-            places, keys = cache.advance(T, input_ids.device)
+        if cache is None:
+            places, length = genesis.arange(T, device=input_ids.device), T
+        else:
+            places = cache.advance(T, input_ids.device)
+            length = cache.seen
         positions = places if position_ids is None else position_ids
-        x = self.dropout(self._embedded(input_ids, positions, token_type_ids))
-        masks = self._masks(places, keys, attention_mask, documents, whole=cache is None)
+        if position_ids is None and cache is not None and cache.padding is not None:
+            positions = (places - cache.padding.unsqueeze(1)).clamp(min=0)
+        x = self.dropout(self._embedded(input_ids, positions, token_type_ids, length))
+        masks = self._masks(places, cache, attention_mask, documents)
         angles = None
         if spec.rotary is not None:
-            cos, sin = self.rotary_emb(positions, keys.shape[-1])
+            cos, sin = self.rotary_emb(positions, length)
             angles = cos.to(x.dtype), sin.to(x.dtype)
         for layer, block in enumerate(self.layers):
             x = block(x, masks[layer], angles, None if cache is None else cache[layer])
         return self.norm(x) if spec.norm_first else x
 
-    def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+    def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None,
+                  length: int) -> Tensor:
         spec = self.spec
         x = self.embed_tokens(input_ids)
         if spec.segments:
             segments = genesis.zeros_like(input_ids) if segments is None else segments
             x = x + self.embed_segments(segments)
         if spec.position_table:
-            if input_ids.shape[1] > spec.position_table:
-                raise ValueError(f"a text of {input_ids.shape[1]} tokens is longer than the model's table of "
+            if length > spec.position_table:
+                raise ValueError(f"a text of {length} tokens is longer than the model's table of "
                                  f"{spec.position_table} positions")
             x = x + self.embed_positions(positions)
         return x if spec.norm_first else self.norm(x)
 
-    def _masks(self, places: Tensor, keys: Tensor, present: Tensor | None, documents: Tensor | None,
-               whole: bool) -> Sequence[Mask]:
-        """A mask for each layer; layers of the same window share one."""
-        made: dict[int | None, Mask] = {}
-        for window in self.spec.windows:
-            if window not in made:
-                made[window] = attention_mask(places, keys, self.spec.causal, window, present, documents, whole)
-        return [made[window] for window in self.spec.windows]
+    def _masks(self, places: Tensor, cache: Cache | None, present: Tensor | None,
+               documents: Tensor | None) -> Sequence[Mask]:
+        """A mask for each layer; layers of the same window and kind of cache share one."""
+        made: dict[tuple[int | None, str], Mask] = {}
+        found = []
+        for layer, window in enumerate(self.spec.windows):
+            kept = None if cache is None else cache[layer]
+            kind = window, "" if kept is None else kept.kind
+            if kind not in made:
+                made[kind] = attention_mask(
+                    places, places if kept is None else kept.slots(places), self.spec.causal, window, present,
+                    documents, None if cache is None else cache.padding, whole=kept is None)
+            found.append(made[kind])
+        return found
 
 
 def draw_weights(model: nn.Module, deviation: float) -> None:

@@ -1,0 +1,271 @@
+"""Keys and values of the tokens that a model has seen.
+
+A cache has slots. Token i of a row lies in slot i, counted from the row's first token or padding. Attention goes by
+slots: a query sees the slots up to its own, within its layer's window. Where a row's text begins at a later slot, the
+slots before are padding (`padding`), and positions count from there.
+
+    kind                  keys of a layer           a step's shapes
+    StaticCache           all its capacity          the same for every token: one plan
+    GrowingCache          those that are there      another for every token
+    SlidingWindowCache    the window's              the same for every token
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import genesis
+from genesis import Tensor
+from genesis.ir.types import DType
+from genesis.models.architecture import Architecture
+from genesis.utils.serialization import load, save
+
+FAR = 1 << 40
+"""A slot that no query sees: it is behind all of them."""
+
+
+class LayerKeys:
+    """The keys and values of one layer: (B, heads, slots, size) each.
+
+    Attributes:
+        kind: layers of one kind have their keys in the same slots, and share a mask.
+    """
+
+    kind: ClassVar[str]
+
+    def slots(self, new: Tensor) -> Tensor:
+        """The slots of all keys that attention looks at, those of the new tokens included."""
+        raise NotImplementedError
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new tokens' (B, heads, T, size) each; returns all that attention looks at."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Tensor]:
+        """What a copy of it is made from."""
+        raise NotImplementedError
+
+
+class KVCache:
+    """The keys and values of all layers.
+
+    Attributes:
+        layers: one for each of the model's.
+        seen: how many slots are filled; a number of the program's.
+        filled: (1,) the same number in the device's memory, which a step reads and a plan does not depend on.
+        padding: (B,) how many slots of each row come before its text, or None.
+        slots: (T,) those of the last tokens that came.
+    """
+
+    layers: list[LayerKeys]
+    slots: Tensor
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.filled: Tensor | None = None
+        self.padding: Tensor | None = None
+        self.layers = []
+
+    def advance(self, queries: int, device: Any) -> Tensor:
+        """The slots of the next tokens: (T,) int64. They count as seen from now on.
+
+        Raises:
+            ValueError: there is no room for them.
+        """
+        if self.filled is None:
+            self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
+        self.check(queries)
+        self.slots = self.filled + genesis.arange(queries, device=device)
+        self.filled.add_(queries)
+        self.seen += queries
+        return self.slots
+
+    def check(self, queries: int) -> None:
+        """Raise ValueError if the cache has no room for this many tokens more."""
+
+    def __getitem__(self, layer: int) -> LayerKeys:
+        return self.layers[layer]
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All its memory."""
+        for layer in self.layers:
+            yield from layer.state().values()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys and values."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+
+    def save(self, path: str, **metadata: str | int) -> None:
+        """Write it to a file, from which `load_into` makes it again."""
+        contents: dict[str, Any] = {"kind": type(self).__name__, "seen": self.seen, "padding": self.padding,
+                                    "layers": [layer.state() for layer in self.layers], **metadata}
+        save(contents, path)
+
+    def load_into(self, path: str) -> dict[str, Any]:
+        """Fill this empty cache from a file that `save` wrote, of a cache of the same kind and sizes.
+
+        Returns:
+            What else was saved with it.
+
+        Raises:
+            ValueError: the file holds another kind of cache, or one of other sizes.
+        """
+        device = self.layers[0].state()["keys"].device if self.layers[0].state() else None
+        contents = load(path, map_location=device)
+        if not isinstance(contents, dict) or contents.get("kind") != type(self).__name__:
+            raise ValueError(f"{path} holds no {type(self).__name__}")
+        if len(contents["layers"]) != len(self.layers):
+            raise ValueError(f"{path} holds a cache of {len(contents['layers'])} layers, "
+                             f"this one has {len(self.layers)}")
+        for layer, state in zip(self.layers, contents["layers"], strict=True):
+            self._restore(layer, state, path)
+        self.seen, self.padding = contents["seen"], contents["padding"]
+        self.filled = genesis.full((1,), self.seen, dtype=genesis.int64, device=device)
+        return {k: v for k, v in contents.items() if k not in ("kind", "seen", "padding", "layers")}
+
+    def _restore(self, layer: LayerKeys, state: dict[str, Tensor], path: str) -> None:
+        own = layer.state()
+        for name, tensor in state.items():
+            if name in own and own[name].shape != tensor.shape:
+                raise ValueError(f"{path}: {name} of a layer are of shape {tuple(tensor.shape)}, "
+                                 f"this cache's of {tuple(own[name].shape)}")
+            setattr(layer, name, tensor)
+
+
+class _StaticLayer(LayerKeys):
+    kind = "static"
+
+    def __init__(self, cache: KVCache, shape: tuple[int, ...], dtype: DType, device: Any):
+        self._cache = cache
+        self.keys = genesis.zeros(shape, dtype=dtype, device=device)
+        self.values = genesis.zeros(shape, dtype=dtype, device=device)
+
+    def slots(self, new: Tensor) -> Tensor:
+        return genesis.arange(self.keys.shape[2], device=new.device)
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys.index_copy_(2, self._cache.slots, keys)
+        self.values.index_copy_(2, self._cache.slots, values)
+        return self.keys, self.values
+
+    def state(self) -> dict[str, Tensor]:
+        return {"keys": self.keys, "values": self.values}
+
+
+class StaticCache(KVCache):
+    """A cache of a fixed capacity. Every token's step has the same shapes, so all run one plan.
+
+    Args:
+        spec: the model's architecture.
+        batch: rows.
+        capacity: slots of a row.
+        dtype, device: of keys and values.
+
+    >>> from genesis.models import Architecture
+    >>> spec = Architecture(vocab_size=9, dim=8, layers=1, heads=2, kv_heads=1, head_dim=4, hidden=8, context=16)
+    >>> cache = StaticCache(spec, batch=1, capacity=16)
+    >>> cache.nbytes
+    512
+    """
+
+    def __init__(self, spec: Architecture, batch: int, capacity: int, dtype: DType = genesis.float32,
+                 device: Any = None):
+        super().__init__()
+        self.capacity = capacity
+        shape = batch, spec.kv_heads, capacity, spec.head_dim
+        self.layers = [_StaticLayer(self, shape, dtype, device) for _ in range(spec.layers)]
+
+    def check(self, queries: int) -> None:
+        """Raise ValueError if the capacity is less than what is there and this many tokens more."""
+        if self.seen + queries > self.capacity:
+            raise ValueError(f"{queries} tokens more than the {self.seen} in a cache of {self.capacity} slots")
+
+
+class _GrowingLayer(LayerKeys):
+    kind = "growing"
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def slots(self, new: Tensor) -> Tensor:
+        return genesis.arange(self._cache.seen, device=new.device)
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self.keys is not None and self.values is not None:
+            keys, values = genesis.cat([self.keys, keys], 2), genesis.cat([self.values, values], 2)
+        self.keys, self.values = keys, values
+        return keys, values
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.keys is None or self.values is None else {"keys": self.keys, "values": self.values}
+
+
+class GrowingCache(KVCache):
+    """A cache that takes the memory of the tokens that are there, and is copied when it grows."""
+
+    def __init__(self, spec: Architecture):
+        super().__init__()
+        self.layers = [_GrowingLayer(self) for _ in range(spec.layers)]
+
+
+class _WindowLayer(LayerKeys):
+    """The last tokens, oldest first; the slots before the text's beginning are far behind every query."""
+
+    def __init__(self, cache: KVCache, shape: tuple[int, ...], dtype: DType, device: Any):
+        self._cache = cache
+        self.keys = genesis.zeros(shape, dtype=dtype, device=device)
+        self.values = genesis.zeros(shape, dtype=dtype, device=device)
+        self.kind = f"window of {shape[2]}"  # type: ignore[misc]
+
+    def slots(self, new: Tensor) -> Tensor:
+        before = self.keys.shape[2]
+        past = new[:1] - before + genesis.arange(before, device=new.device)
+        return genesis.cat([genesis.where(past < 0, FAR, past), new])
+
+    def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        before = self.keys.shape[2]
+        keys, values = genesis.cat([self.keys, keys], 2), genesis.cat([self.values, values], 2)
+        self.keys.copy_(keys[:, :, keys.shape[2] - before:])
+        self.values.copy_(values[:, :, values.shape[2] - before:])
+        return keys, values
+
+    def state(self) -> dict[str, Tensor]:
+        return {"keys": self.keys, "values": self.values}
+
+
+class SlidingWindowCache(KVCache):
+    """For models whose layers look back a window only: those keep the window's tokens, the others all up to a capacity.
+
+    Args:
+        spec: the model's architecture, with `windows`.
+        batch: rows.
+        capacity: slots of a row in the layers without a window.
+        dtype, device: of keys and values.
+    """
+
+    def __init__(self, spec: Architecture, batch: int, capacity: int, dtype: DType = genesis.float32,
+                 device: Any = None):
+        super().__init__()
+
+        def layer(window: int | None) -> LayerKeys:
+            if window is None or window > capacity:
+                return _StaticLayer(self, (batch, spec.kv_heads, capacity, spec.head_dim), dtype, device)
+            return _WindowLayer(self, (batch, spec.kv_heads, window - 1, spec.head_dim), dtype, device)
+        self.layers = [layer(window) for window in spec.windows]
+        self.capacity = capacity if any(isinstance(x, _StaticLayer) for x in self.layers) else None
+
+    def check(self, queries: int) -> None:
+        """Raise ValueError if a layer without a window has no room for this many tokens more."""
+        if self.capacity is not None and self.seen + queries > self.capacity:
+            raise ValueError(f"{queries} tokens more than the {self.seen} in a cache of {self.capacity} slots")
+
+
+def cache_for(model: Any, batch: int, capacity: int) -> KVCache:
+    """The cache that suits a model: of a window where its layers have one that is shorter than the capacity."""
+    weight = next(model.parameters())
+    kind = SlidingWindowCache if any(w is not None and w < capacity for w in model.spec.windows) else StaticCache
+    return kind(model.spec, batch, capacity, dtype=weight.dtype, device=weight.device)

@@ -1,0 +1,198 @@
+"""The loop: the model reads what it has written.
+
+The prompt goes through the model in chunks; then each token goes through alone. A step is compiled once for a cache: it
+reads the tokens before from the cache's memory and its place in the text from a number in the device's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import genesis
+from genesis import Tensor
+from genesis.models.generation.caches import KVCache, cache_for
+from genesis.models.generation.sampling import Sampling
+
+PREFILL_CHUNK = 2048
+"""Tokens of a prompt that go through the model at once."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One token of each row.
+
+    Attributes:
+        tokens: (B,) what was chosen, on the device.
+        logprobs: (B, V) logarithms of the probabilities that it was chosen from.
+    """
+
+    tokens: Tensor
+    logprobs: Tensor
+
+
+class Decoder:
+    """A model, a cache and how tokens are chosen.
+
+    Args:
+        model: a `CausalLM`.
+        cache: empty, or with the tokens before; a new one by default.
+        sampling: how tokens are chosen.
+        seed: of the draws; None for another text each time.
+        capacity: slots of a new cache.
+    """
+
+    def __init__(self, model: Any, batch: int, capacity: int, sampling: Sampling, seed: int | None = None,
+                 cache: KVCache | None = None):
+        self.model, self.sampling = model, sampling
+        self.device = next(model.parameters()).device
+        self.cache = cache_for(model, batch, capacity) if cache is None else cache
+        self.seen: Tensor | None = None
+        if sampling.repetition_penalty != 1:
+            self.seen = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
+        self.generator = None
+        if not sampling.greedy:
+            self.generator = genesis.Generator(device=self.device)
+            self.generator.seed() if seed is None else self.generator.manual_seed(seed)
+        self._step = genesis.compile(self._forward)
+
+    def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
+        """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens."""
+        if padding is not None:
+            self.cache.padding = padding
+        self._note(ids, padding)
+        last = None
+        for start in range(0, ids.shape[1], chunk):
+            last = self._forward(ids[:, start:start + chunk])
+            genesis.eval(last, *self.cache.tensors())
+        assert last is not None
+        return self._chosen(last)
+
+    def step(self, tokens: Tensor) -> Step:
+        """Read one token of each row, (B,); choose the next."""
+        return self._chosen(self._step(tokens.unsqueeze(1)))
+
+    def _forward(self, ids: Tensor) -> Tensor:
+        """(B, T) tokens → (B, V), the logits of the last."""
+        return self.model(ids, cache=self.cache, logits_to_keep=1).logits[:, -1]
+
+    def _chosen(self, logits: Tensor) -> Step:
+        tokens, logprobs = self.sampling.choose(logits, self.seen, self.generator)
+        self._note(tokens.unsqueeze(1), None)
+        return Step(tokens, logprobs)
+
+    def _note(self, ids: Tensor, padding: Tensor | None) -> None:
+        """Remember which tokens occurred, for the penalty."""
+        if self.seen is None:
+            return
+        real = genesis.ones_like(ids).to(genesis.bool)
+        if padding is not None:
+            real = genesis.arange(ids.shape[1], device=ids.device) >= padding.unsqueeze(1)
+        counts = genesis.zeros(self.seen.shape, dtype=genesis.int32, device=ids.device)
+        counts = counts.scatter_add(1, ids, real.to(genesis.int32))
+        self.seen = self.seen | (counts > 0)
+
+
+def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) -> tuple[Tensor, Tensor | None]:
+    """Prompts of unequal lengths as rows that end together, and how much each was padded; None where none was.
+
+    >>> left_padded([[1, 2, 3], [4]], None)
+    (tensor([[1, 2, 3],
+            [0, 0, 4]]), tensor([0, 2]))
+    """
+    if not prompts or not all(prompts):
+        raise ValueError("generate: every prompt needs a token at least")
+    longest = max(map(len, prompts))
+    rows = [[fill] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    ids = genesis.tensor(rows, dtype=genesis.int64, device=device)
+    if all(len(prompt) == longest for prompt in prompts):
+        return ids, None
+    return ids, genesis.tensor([longest - len(prompt) for prompt in prompts], device=device)
+
+
+def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: int = 128, temperature: float = 1.0,
+             top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
+             stop: Sequence[int] | int | None = None, seed: int | None = None, attention_mask: Tensor | None = None,
+             cache: KVCache | None = None, streamer: Callable[[Tensor], Any] | None = None,
+             pad_token_id: int | None = None) -> Tensor:
+    """Continue texts.
+
+    Args:
+        model: a `CausalLM`.
+        ids: (B, T) tokens, int64, or lists of tokens of unequal lengths.
+        max_new_tokens: how many to add at most.
+        temperature, top_k, top_p, min_p, repetition_penalty: see `Sampling`; a temperature of 0 takes the likeliest.
+        stop: tokens that end a row; they are part of it.
+        seed: of the draws; None for another text each time.
+        attention_mask: (B, T), zero for padding, which must lie before the text.
+        cache: with the tokens before, or empty with room for all; a new one by default.
+        streamer: called with each step's (B,) tokens.
+        pad_token_id: what follows a row that has ended; the first of `stop` by default, or 0.
+
+    Returns:
+        (B, T + new tokens): the prompts, left-padded, and what follows.
+
+    Raises:
+        ValueError: an empty prompt, padding behind a text, or no room in the cache or in a table of positions.
+    """
+    stops = [stop] if isinstance(stop, int) else list(stop or ())
+    fill = pad_token_id if pad_token_id is not None else (stops[0] if stops else 0)
+    device = next(model.parameters()).device
+    padding = None
+    if isinstance(ids, Tensor):
+        prompts = ids.to(device)
+        if attention_mask is not None:
+            padding = _padding_of(attention_mask).to(device)
+    else:
+        prompts, padding = left_padded(ids, device, fill)
+    steps = decode(model, prompts, max_new_tokens, Sampling(temperature, top_k, top_p, min_p, repetition_penalty), seed,
+                   padding, cache)
+    rows, ended = [prompts], [False] * prompts.shape[0]
+    for step in steps:
+        tokens = step.tokens
+        if stops:
+            if any(ended):
+                over = genesis.tensor(ended, device=device)
+                tokens = genesis.where(over, fill, tokens)
+            ended = [old or token in stops for old, token in zip(ended, tokens.tolist(), strict=True)]
+        rows.append(tokens.unsqueeze(1))
+        if streamer is not None:
+            streamer(tokens)
+        if stops and all(ended):
+            break
+    return genesis.cat(rows, 1)
+
+
+def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, seed: int | None = None,
+           padding: Tensor | None = None, cache: KVCache | None = None) -> Iterator[Step]:
+    """The steps of `generate`, for as long as they are asked for. Dropout is off meanwhile."""
+    if max_new_tokens <= 0:
+        return
+    training = model.training
+    model.eval()
+    try:
+        with genesis.no_grad():
+            decoder = Decoder(model, ids.shape[0], ids.shape[1] + max_new_tokens, sampling, seed, cache)
+            step = decoder.prefill(ids, padding)
+        yield step
+        for _ in range(max_new_tokens - 1):
+            with genesis.no_grad():
+                step = decoder.step(step.tokens)
+            yield step
+    finally:
+        model.train(training)
+
+
+def _padding_of(attention_mask: Tensor) -> Tensor:
+    """(B, T) → (B,), how many zeros each row begins with.
+
+    Raises:
+        ValueError: a zero follows a one.
+    """
+    mask = attention_mask.ne(0)
+    padding = (~mask).sum(1)
+    columns = genesis.arange(mask.shape[1], device=mask.device)
+    if bool((mask != (columns >= padding.unsqueeze(1))).any()):
+        raise ValueError("generate: padding must lie before the text; let the tokenizer pad on the left")
+    return padding

@@ -1,0 +1,139 @@
+"""Each family gives what transformers gives: logits, gradients, steps of training, texts, folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+from genesis import models, optim
+from genesis.models.generation import GrowingCache, generate
+from tests.models.small import MODELS, Pair, pair, tokens
+
+pytest.importorskip("transformers")
+
+CLOSE = dict(rtol=1e-4, atol=1e-4)
+"""Logits are sums of some hundred products of numbers near 1 in float32; angles are rounded in other places."""
+
+FEW = ["qwen3, heads that do not fill the model, biases", "qwen3 of experts, a plain layer", "mistral, a window", "gpt2"]
+"""One model of each kind of part; the rest is swept."""
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return pair(request.param, tmp_path_factory.mktemp("model"))
+
+
+def test_logits(both: Pair) -> None:
+    ids = tokens()
+    with torch.no_grad():
+        wanted = both.theirs(torch.tensor(ids)).logits
+    np.testing.assert_allclose(both.ours(genesis.tensor(ids)).logits.detach(), wanted, **CLOSE)
+
+
+def test_logits_beside_padding(both: Pair) -> None:
+    """Padding behind the text in the second row, where nothing is asked of the logits."""
+    ids, mask = tokens(), np.ones((2, 17), np.int64)
+    mask[1, 11:] = 0
+    with torch.no_grad():
+        wanted = both.theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
+    logits = both.ours(genesis.tensor(ids), attention_mask=genesis.tensor(mask)).logits.detach().numpy()
+    np.testing.assert_allclose(logits[mask == 1], wanted[mask == 1], **CLOSE)
+
+
+@pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.sweep) for name in MODELS])
+def test_greedy_texts_of_unequal_prompts(name: str, tmp_path: Path) -> None:
+    both = pair(name, tmp_path)
+    ids, mask = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 0, 11, 12]]), torch.tensor([[1] * 5, [0, 0, 0, 1, 1]])
+    if "dynamic" in str(both.theirs.config.to_dict().get("rope_parameters")):
+        pytest.skip("transformers turns the keys that are cached by the angles of when they came, and goes on with others")
+    wanted = both.theirs.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False, pad_token_id=0).numpy()
+    prompts = [[5, 6, 7, 8, 9], [11, 12]]
+    np.testing.assert_array_equal(generate(both.ours, prompts, 24, temperature=0).numpy(), wanted)
+
+
+def test_a_folder_that_is_written_is_read_by_transformers(both: Pair, tmp_path: Path) -> None:
+    both.ours.save_pretrained(tmp_path, max_shard_bytes=20_000)
+    assert (tmp_path / "model.safetensors.index.json").is_file(), "small shards"
+    again = type(both.theirs).from_pretrained(tmp_path).eval()
+    theirs, found = both.theirs.state_dict(), again.state_dict()
+    assert theirs.keys() == found.keys()
+    for name, value in theirs.items():
+        assert torch.equal(value, found[name]), name
+    with torch.no_grad():
+        assert torch.equal(again(torch.tensor(tokens())).logits, both.theirs(torch.tensor(tokens())).logits)
+
+
+@pytest.mark.parametrize("name", ["gpt2", *(pytest.param(name, marks=pytest.mark.sweep) for name in (
+    "qwen3, windows in later layers, tied", "qwen3 of experts, a plain layer", "llama 3's rope", "qwen2"))])
+def test_gradients_and_five_steps_of_adamw(name: str, tmp_path: Path) -> None:
+    both = pair(name, tmp_path)
+    ids = tokens()
+    theirs = torch.optim.AdamW(both.theirs.parameters(), lr=1e-2, weight_decay=0.1)
+    ours = optim.AdamW(both.ours.parameters(), lr=1e-2, weight_decay=0.1)
+    for step in range(5):
+        theirs.zero_grad()
+        ours.zero_grad()
+        wanted = both.theirs(torch.tensor(ids), labels=torch.tensor(ids)).loss
+        loss = both.ours(genesis.tensor(ids), labels=genesis.tensor(ids)).loss
+        wanted.backward()
+        loss.backward()
+        assert abs(loss.item() - wanted.item()) < 1e-4 * wanted.item(), step
+        if step == 0:
+            mine = both.ours.model.embed_tokens.weight.grad
+            their = both.theirs.get_input_embeddings().weight.grad
+            np.testing.assert_allclose(mine, their, rtol=1e-4, atol=1e-6)
+            mine, their = both.ours.model.layers[0].self_attn.o_proj.weight.grad, _output_gradient(both.theirs)
+            np.testing.assert_allclose(mine, their, rtol=1e-3, atol=1e-6)
+        theirs.step()
+        ours.step()
+
+
+def _output_gradient(model: torch.nn.Module) -> torch.Tensor:
+    named = dict(model.named_parameters())
+    name = "transformer.h.0.attn.c_proj.weight"
+    return named[name].grad.T if name in named else named["model.layers.0.self_attn.o_proj.weight"].grad
+
+
+@pytest.mark.sweep
+def test_two_hundred_greedy_tokens(tmp_path: Path) -> None:
+    both = pair("qwen3, heads that do not fill the model, biases", tmp_path)
+    prompt = [[3, 1, 4, 1, 5]]
+    wanted = both.theirs.generate(torch.tensor(prompt), max_new_tokens=200, do_sample=False, pad_token_id=0).numpy()
+    np.testing.assert_array_equal(generate(both.ours, prompt, 200, temperature=0).numpy(), wanted)
+
+
+@pytest.mark.parametrize("name", [pytest.param("qwen2", marks=pytest.mark.sweep), "mistral, a window"])
+def test_a_growing_cache_gives_the_same_text(name: str, tmp_path: Path) -> None:
+    both = pair(name, tmp_path)
+    fixed = generate(both.ours, [[3, 1, 4], [1]], 12, temperature=0)
+    grown = generate(both.ours, [[3, 1, 4], [1]], 12, temperature=0, cache=GrowingCache(both.ours.spec))
+    assert fixed.tolist() == grown.tolist()
+
+
+def test_bfloat16_in_shards(tmp_path: Path) -> None:
+    both = pair("qwen2", tmp_path, torch.bfloat16, "20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    assert both.ours.lm_head.weight.dtype is genesis.bfloat16
+    with torch.no_grad():
+        wanted = both.theirs(torch.tensor(tokens())).logits.float()
+    logits = both.ours(genesis.tensor(tokens())).logits.detach().float()
+    exact = models.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=genesis.float32)
+    right = exact(genesis.tensor(tokens())).logits.detach().numpy()
+    # bfloat16 has 8 bits: its own error is what the two may differ by.
+    error = np.abs(wanted.numpy() - right).max()
+    assert np.abs(logits.numpy() - right).max() < 1.5 * error
+
+
+def test_packed_documents_do_not_see_each_other(tmp_path: Path) -> None:
+    ours = pair("qwen2", tmp_path).ours
+    ids = tokens(1, 12)
+    documents = genesis.tensor([[0] * 5 + [1] * 7])
+    positions = genesis.tensor([[*range(5), *range(7)]])
+    packed = ours(genesis.tensor(ids), documents=documents, position_ids=positions).logits.detach().numpy()
+    for part in (slice(0, 5), slice(5, 12)):
+        alone = ours(genesis.tensor(ids[:, part])).logits.detach()
+        np.testing.assert_allclose(packed[:, part], alone, **CLOSE)

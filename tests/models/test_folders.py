@@ -1,0 +1,146 @@
+"""Folders that are not as they should be: each is refused with a sentence, and nothing outside is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis.models import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3Config
+from genesis.models.folder import find_folder
+
+CONFIG = LlamaConfig(vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small Llama in three shards."""
+    LlamaForCausalLM(CONFIG).save_pretrained(tmp_path / "model", max_shard_bytes=3000)
+    return tmp_path / "model"
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change fields of a JSON file; None takes one away."""
+    content = json.loads(path.read_text())
+    content.update(changes)
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+
+def test_it_is_read_as_it_was_written(folder: Path) -> None:
+    first, again = (AutoModelForCausalLM.from_pretrained(folder) for _ in range(2))
+    assert isinstance(first, LlamaForCausalLM) and not first.training
+    for (name, a), (_, b) in zip(first.named_parameters(), again.named_parameters(), strict=True):
+        assert bool((a == b).all()), name
+
+
+def test_a_field_that_is_unknown(folder: Path) -> None:
+    edit(folder / "config.json", hiden_size=3)
+    with pytest.raises(ValueError, match=r"does not know the field hiden_size.*did you mean hidden_size\?"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(("field", "value", "message"), [
+    ("hidden_act", "telu", "there is no activation 'telu'"),
+    ("rope_scaling", {"type": "spiral"}, "there is no rotary scaling 'spiral'"),
+    ("rope_scaling", {"type": "linear"}, "'linear' needs factor"),
+    ("add_cross_attention", True, "add_cross_attention=True is not supported"),
+    ("quantization_config", {"bits": 4}, "quantized weights"),
+    ("model_type", "mamba", "a model of type 'mamba'; the types of language models here are gpt2, llama"),
+    ("hidden_size", 24, "is of shape"),
+    ("num_hidden_layers", 2, "missing: model.layers.1"),
+    ("attention_bias", True, "missing: .*q_proj.bias"),
+    ("num_key_value_heads", 3, "2 heads of queries cannot share 3"),
+])
+def test_fields_that_no_model_has(folder: Path, field: str, value: Any, message: str) -> None:
+    edit(folder / "config.json", **{field: value})
+    with pytest.raises(ValueError, match=message):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["../out.safetensors", "/etc/x.safetensors", "a/../../out.safetensors", "", ".", 7,
+                                  "model.bin", "a\\b/../x.safetensors", "sub/./../x.safetensors", "x\0.safetensors"])
+def test_shards_lie_in_the_folder(folder: Path, name: Any) -> None:
+    shutil.copy(next(folder.glob("*.safetensors")), folder.parent / "out.safetensors")
+    index = folder / "model.safetensors.index.json"
+    places = json.loads(index.read_text())["weight_map"]
+    edit(index, weight_map={key: name for key in places})
+    with pytest.raises(ValueError, match="no safetensors file below the folder"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_a_shard_that_is_missing(folder: Path) -> None:
+    sorted(folder.glob("*.safetensors"))[1].unlink()
+    with pytest.raises(FileNotFoundError, match="has no model-00002"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_a_tensor_that_is_not_where_the_index_says(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    places = json.loads(index.read_text())["weight_map"]
+    name, other = sorted(places)[0], next(p for p in sorted(places.values()) if p != places[sorted(places)[0]])
+    edit(index, weight_map={**places, name: other})
+    with pytest.raises(ValueError, match="where the index says it is"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 40, -1])
+def test_a_shard_that_is_cut(folder: Path, cut: int) -> None:
+    shard = next(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:cut])
+    with pytest.raises(ValueError, match="damaged"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1, "a": 2}', "\xff"])
+def test_a_configuration_that_is_no_json_object(folder: Path, text: str) -> None:
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"config\.json is (damaged|no JSON object)"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_pickles_are_not_read(folder: Path) -> None:
+    for file in folder.glob("model*"):
+        file.unlink()
+    (folder / "pytest_model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(FileNotFoundError, match="is a pickle"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_a_name_in_the_cache_of_models(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a snapshot are links to blobs, as Hugging Face's tools make them."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    kept = tmp_path / "hub" / "models--ours--small"
+    (kept / "blobs").mkdir(parents=True)
+    (kept / "snapshots" / "abc").mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("abc")
+    for file in folder.iterdir():
+        shutil.copy(file, kept / "blobs" / file.name)
+        (kept / "snapshots" / "abc" / file.name).symlink_to(Path("../../blobs") / file.name)
+    assert AutoModelForCausalLM.from_pretrained("ours/small").parameter_count() > 0
+    for name in ("ours/other", "../hub/x", "a/b/c", ""):
+        with pytest.raises(FileNotFoundError):
+            find_folder(name)
+    with pytest.raises(FileNotFoundError, match="has no revision 'v2'"):
+        find_folder("ours/small", "v2")
+
+
+def test_a_class_of_another_family(folder: Path) -> None:
+    from genesis.models import Qwen3ForCausalLM
+    with pytest.raises(ValueError, match="of type 'llama', not 'qwen3'"):
+        Qwen3ForCausalLM.from_pretrained(folder)
+    with pytest.raises(TypeError, match="takes a LlamaConfig, not a Qwen3Config"):
+        LlamaForCausalLM(Qwen3Config())
+
+
+def test_a_dtype_and_a_tied_head(tmp_path: Path) -> None:
+    model = LlamaForCausalLM(CONFIG.replace(tie_word_embeddings=True))
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=genesis.bfloat16)
+    assert again.lm_head.weight is again.model.embed_tokens.weight
+    assert {p.dtype for p in again.parameters()} == {genesis.bfloat16}
