@@ -11,13 +11,15 @@ import torch
 
 from genesis.models import AutoModelForCausalLM
 
-SIZES: dict[str, Any] = dict(
-    vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.3, bos_token_id=None, eos_token_id=None)
+SIZES: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.3, "bos_token_id": None,
+    "eos_token_id": None}
 """Weights of deviation 0.3 make sharp predictions, so that two right models choose the same tokens."""
 
-GPT2: dict[str, Any] = dict(vocab_size=97, n_positions=256, n_embd=48, n_layer=3, n_head=4, initializer_range=0.3,
-                            bos_token_id=None, eos_token_id=None, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+GPT2: dict[str, Any] = {
+    "vocab_size": 97, "n_positions": 256, "n_embd": 48, "n_layer": 3, "n_head": 4, "initializer_range": 0.3,
+    "bos_token_id": None, "eos_token_id": None, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
 def rope(kind: str, **numbers: Any) -> dict[str, Any]:
@@ -46,7 +48,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "longrope", factor=4.0, long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
         short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], original_max_position_embeddings=8))),
     "mistral, a window": ("Mistral", dict(SIZES, sliding_window=4)),
-    "gpt2, scores scaled by layer": ("GPT2", dict(GPT2, scale_attn_by_inverse_layer_idx=True, tie_word_embeddings=False)),
+    "gpt2, scores scaled by layer": ("GPT2", dict(
+        GPT2, scale_attn_by_inverse_layer_idx=True, tie_word_embeddings=False)),
     "gpt2": ("GPT2", GPT2),
 }
 

@@ -15,10 +15,11 @@ from tests.models.small import MODELS, Pair, pair, tokens
 
 pytest.importorskip("transformers")
 
-CLOSE = dict(rtol=1e-4, atol=1e-4)
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 """Logits are sums of some hundred products of numbers near 1 in float32; angles are rounded in other places."""
 
-FEW = ["qwen3, heads that do not fill the model, biases", "qwen3 of experts, a plain layer", "mistral, a window", "gpt2"]
+FEW = ["qwen3, heads that do not fill the model, biases", "qwen3 of experts, a plain layer", "mistral, a window",
+       "gpt2"]
 """One model of each kind of part; the rest is swept."""
 
 
@@ -44,12 +45,12 @@ def test_logits_beside_padding(both: Pair) -> None:
     np.testing.assert_allclose(logits[mask == 1], wanted[mask == 1], **CLOSE)
 
 
-@pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.sweep) for name in MODELS])
+@pytest.mark.parametrize("name", [
+    name if name in FEW else pytest.param(name, marks=pytest.mark.sweep) for name in MODELS if name != "dynamic rope"])
 def test_greedy_texts_of_unequal_prompts(name: str, tmp_path: Path) -> None:
+    """But dynamic rope, with which transformers keeps keys that were turned by other angles than the next ones."""
     both = pair(name, tmp_path)
     ids, mask = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 0, 11, 12]]), torch.tensor([[1] * 5, [0, 0, 0, 1, 1]])
-    if "dynamic" in str(both.theirs.config.to_dict().get("rope_parameters")):
-        pytest.skip("transformers turns the keys that are cached by the angles of when they came, and goes on with others")
     wanted = both.theirs.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False, pad_token_id=0).numpy()
     prompts = [[5, 6, 7, 8, 9], [11, 12]]
     np.testing.assert_array_equal(generate(both.ours, prompts, 24, temperature=0).numpy(), wanted)

@@ -67,7 +67,7 @@ def test_shards_lie_in_the_folder(folder: Path, name: Any) -> None:
     shutil.copy(next(folder.glob("*.safetensors")), folder.parent / "out.safetensors")
     index = folder / "model.safetensors.index.json"
     places = json.loads(index.read_text())["weight_map"]
-    edit(index, weight_map={key: name for key in places})
+    edit(index, weight_map=dict.fromkeys(places, name))
     with pytest.raises(ValueError, match="no safetensors file below the folder"):
         AutoModelForCausalLM.from_pretrained(folder)
 
