@@ -1,0 +1,75 @@
+"""What the commands for language models share: their options, and the model of a folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genesis.models.text import Fragment, Tokenizer
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The folder, the device and the dtype."""
+    parser.add_argument("folder", help="of config.json and safetensors files, or a name in Hugging Face's cache")
+    parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights; as stored")
+
+
+def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:
+    """How tokens are chosen."""
+    parser.add_argument("--max-tokens", "-m", type=int, default=256, help="the longest answer (256)")
+    parser.add_argument("--temp", type=float, default=temperature, help=f"0 takes the likeliest ({temperature})")
+    parser.add_argument("--top-p", type=float, default=1.0, help="probability of the tokens that remain (1)")
+    parser.add_argument("--top-k", type=int, default=0, help="how many tokens remain, 0 for all (0)")
+    parser.add_argument("--min-p", type=float, default=0.0, help="least fraction of the likeliest's probability (0)")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, help="for tokens that occurred (1)")
+    parser.add_argument("--seed", type=int, help="of the draws")
+    parser.add_argument("--extra-eos-token", action="append", default=[], metavar="TEXT", help="a string that ends it")
+    parser.add_argument("--max-kv-size", type=int, help="slots of the cache of keys and values")
+
+
+def opened(arguments: argparse.Namespace) -> tuple[Any, Tokenizer]:
+    """The model and the tokenizer of a folder."""
+    import genesis
+    from genesis.models import AutoModelForCausalLM
+    from genesis.models.text import Tokenizer
+    device = arguments.device or ("cuda" if genesis.cuda.is_available() else "cpu")
+    dtype = getattr(genesis, arguments.dtype) if arguments.dtype else None
+    tokenizer = Tokenizer.from_pretrained(arguments.folder)
+    return AutoModelForCausalLM.from_pretrained(arguments.folder, dtype=dtype, device=device), tokenizer
+
+
+def options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of `stream_generate`."""
+    return {"max_new_tokens": arguments.max_tokens, "temperature": arguments.temp, "top_p": arguments.top_p,
+            "top_k": arguments.top_k or None, "min_p": arguments.min_p, "seed": arguments.seed,
+            "repetition_penalty": arguments.repetition_penalty, "stop": arguments.extra_eos_token}
+
+
+def show(fragments: Iterator[Fragment]) -> tuple[str, Fragment | None]:
+    """Print an answer as it is made; returns it and its last fragment."""
+    text, last = "", None
+    for last in fragments:
+        text += last.text
+        print(last.text, end="", flush=True)
+    print()
+    return text, last
+
+
+def speeds(last: Fragment) -> str:
+    """One line of figures."""
+    memory = f", {last.peak_memory / 1e9:.2f} GB at most" if last.peak_memory else ""
+    return (f"prompt {last.prompt_tokens} tokens, {last.prompt_speed:,.1f} tokens/s; answer {last.generated_tokens} "
+            f"tokens, {last.generation_speed:,.1f} tokens/s{memory}")
+
+
+def refused(work: Callable[[], int]) -> int:
+    """Run a command; what the user can mend is one line on standard error."""
+    try:
+        return work()
+    except (FileNotFoundError, ImportError, ValueError) as error:
+        print(f"genesis: {error}", file=sys.stderr)
+        return 2

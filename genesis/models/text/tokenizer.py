@@ -1,0 +1,141 @@
+"""Tokens of a text and back, and chats as the model was trained to read them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from genesis.models.folder import find_folder, read_json
+
+TIMEOUT: Final = 20.0
+"""Seconds that rendering a chat may take, the start of its process included."""
+
+
+class Tokenizer:
+    """The tokenizer of a model's folder.
+
+    Attributes:
+        stop_ids: tokens that end an answer, from `generation_config.json`, `config.json` and the tokenizer.
+        chat_template: jinja2's text, or None where the model was not made for chats.
+    """
+
+    def __init__(self, tokens: Any, special: Mapping[str, str], stop_ids: Sequence[int], chat_template: str | None):
+        self._tokens, self.special, self.stop_ids = tokens, dict(special), tuple(stop_ids)
+        self.chat_template = chat_template
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], revision: str = "main") -> Tokenizer:
+        """The tokenizer in a folder, or in Hugging Face's cache under a name.
+
+        Raises:
+            ImportError: the extra `llm` is not installed.
+            FileNotFoundError: there is no `tokenizer.json`.
+            ValueError: a file is damaged.
+        """
+        path = find_folder(folder, revision)
+        try:
+            from tokenizers import Tokenizer as Tokens
+        except ImportError:
+            raise ImportError("tokenizers is not installed: pip install 'genesis-compiler[llm]'") from None
+        if not (path / "tokenizer.json").is_file():
+            raise FileNotFoundError(f"{path} has no tokenizer.json")
+        try:
+            tokens = Tokens.from_file(str(path / "tokenizer.json"))
+        except Exception as error:  # the library raises bare Exceptions
+            raise ValueError(f"{path / 'tokenizer.json'} is damaged ({error})") from None
+        tokens.no_truncation()
+        tokens.no_padding()
+        settings = _optional(path / "tokenizer_config.json")
+        special = {name: text for name in ("bos_token", "eos_token", "pad_token", "unk_token")
+                   if (text := _text(settings.get(name))) is not None}
+        stops: list[int] = []
+        for source in (_optional(path / "generation_config.json"), _optional(path / "config.json")):
+            stops += _ids(source.get("eos_token_id"))
+        if "eos_token" in special and (eos := tokens.token_to_id(special["eos_token"])) is not None:
+            stops.append(eos)
+        return cls(tokens, special, list(dict.fromkeys(stops)), _template(path, settings))
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are, those that were added included."""
+        return int(self._tokens.get_vocab_size())
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of a text; with those that the model expects around it."""
+        return list(self._tokens.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of tokens."""
+        return str(self._tokens.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **values: Any) -> str:
+        """A chat as the model's template writes it.
+
+        Args:
+            messages: {"role": "user", "content": "…"} each.
+            add_generation_prompt: end with the beginning of an answer.
+            values: what else the template asks for, such as `tools` or `enable_thinking`.
+
+        Raises:
+            ValueError: there is no template, or it refuses the chat, or takes more than it may.
+        """
+        if self.chat_template is None:
+            raise ValueError("this model has no chat template: give it a text to continue")
+        return render_chat(self.chat_template, {**self.special, "messages": list(messages), "tools": None,
+                                                "documents": None, "add_generation_prompt": add_generation_prompt,
+                                                **values})
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **values: Any) -> list[int]:
+        """The tokens of a chat; the template writes the special ones."""
+        return self.encode(self.chat(messages, **values), add_special_tokens=False)
+
+
+def render_chat(template: str, values: Mapping[str, Any]) -> str:
+    """Render a template in a process of its own, with limits on time, memory and text (`render.py`)."""
+    request = json.dumps({"template": template, "values": dict(values)}).encode()
+    program = Path(__file__).with_name("render.py")
+    try:
+        done = subprocess.run([sys.executable, "-P", str(program)], input=request, capture_output=True, timeout=TIMEOUT,
+                              check=False, start_new_session=True)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"the chat template takes more than {TIMEOUT:g} seconds") from None
+    if done.returncode or not done.stdout:
+        raise ValueError(f"the chat template takes more time or memory than it may (status {done.returncode})")
+    answer = json.loads(done.stdout)
+    if "missing" in answer:
+        raise ImportError(f"{answer['missing']}: pip install 'genesis-compiler[llm]'")
+    if "error" in answer:
+        raise ValueError(f"the chat template cannot write this chat: {answer['error']}")
+    return str(answer["text"])
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _text(token: Any) -> str | None:
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
+
+
+def _ids(given: Any) -> list[int]:
+    if isinstance(given, int):
+        return [given]
+    return [i for i in given if isinstance(i, int)] if isinstance(given, list) else []
+
+
+def _template(path: Path, settings: Mapping[str, Any]) -> str | None:
+    """The template, from a file of its own or from the tokenizer's settings; of several, the default."""
+    own = path / "chat_template.jinja"
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None

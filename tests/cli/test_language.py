@@ -1,0 +1,74 @@
+"""`genesis generate`, `chat` and `eval` on a folder."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import genesis
+from genesis.cli.eval import mean_loss
+from genesis.cli.main import main
+from genesis.models import AutoModelForCausalLM
+from genesis.models.text import Tokenizer
+from tests.models.text.small import write_folder
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_folder(tmp_path_factory.mktemp("model")))
+
+
+def test_generate(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", folder, "--prompt", "hello", "--max-tokens", "5", "--seed", "1", "--device", "cpu"]) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"prompt \d+ tokens, [\d,.]+ tokens/s; answer \d tokens", shown.err), shown.err
+
+
+def test_generate_from_standard_input_without_a_template(folder: str, capsys: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello"))
+    arguments = ["--ignore-chat-template", "--no-verbose", "-m", "4", "--device", "cpu"]
+    assert main(["generate", folder, "--prompt", "-", *arguments]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_chat(folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\nand more\n/new\nagain\n"))
+    assert main(["chat", folder, "-m", "3", "--temp", "0", "--device", "cpu"]) == 0
+    prompts = [int(n) for n in re.findall(r"prompt (\d+) tokens", capsys.readouterr().err)]
+    assert len(prompts) == 3 and prompts[1] > prompts[0] and prompts[2] < prompts[1], "a history, until /new"
+
+
+def test_eval_is_the_loss_of_the_text(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the quick brown fox jumps over it")
+    assert main(["eval", folder, str(text), "--device", "cpu"]) == 0
+    line = capsys.readouterr().out
+    found = re.match(r"32 tokens: loss ([\d.]+) nats a token, perplexity ([\d.]+)", line)
+    assert found, line
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    ids = genesis.tensor([Tokenizer.from_pretrained(folder).encode(text.read_text())])
+    loss = model(ids, labels=ids).loss.item()
+    assert abs(float(found[1]) - loss) < 1e-3 and abs(math.log(float(found[2])) - loss) < 1e-3
+
+
+def test_windows_predict_each_token_once(folder: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    ids = list(b"0123456789")
+    whole, pieces = mean_loss(model, ids, 100), mean_loss(model, ids, 4)
+    assert whole[1] == pieces[1] == 9 and whole[0] != pieces[0]
+    with pytest.raises(ValueError, match="two are needed"):
+        mean_loss(model, [1], 4)
+
+
+@pytest.mark.parametrize("command", [["generate", "--prompt", "x"], ["chat"]])
+def test_a_folder_that_is_not_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command[0], "no/such/folder", *command[1:]]) == 2
+    assert "genesis: there is no folder 'no/such/folder'" in capsys.readouterr().err

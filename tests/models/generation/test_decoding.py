@@ -1,0 +1,108 @@
+"""The loop: rows that end, caches that are full, saved and read again, prompts in chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import genesis
+from genesis.models import Architecture, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from genesis.models.generation import GrowingCache, SlidingWindowCache, StaticCache, cache_for, generate
+from genesis.models.generation.decoding import Decoder
+from genesis.models.generation.sampling import Sampling
+
+SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3}
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    genesis.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+
+
+def test_a_row_that_has_ended_is_filled(model: LlamaForCausalLM) -> None:
+    free = generate(model, [[1, 2], [3, 4]], 12, temperature=0).tolist()
+    stop = free[0][4]
+    stopped = generate(model, [[1, 2], [3, 4]], 12, temperature=0, stop=stop, pad_token_id=49).tolist()
+    for row, whole in zip(stopped, free, strict=True):
+        end = whole.index(stop, 2) if stop in whole[2:] else len(row)
+        assert row[:end + 1] == whole[:end + 1] and set(row[end + 1:]) <= {49}
+
+
+def test_a_prompt_in_chunks_is_the_prompt(model: LlamaForCausalLM) -> None:
+    prompt = genesis.tensor([list(range(1, 30))])
+    found = []
+    for chunk in (4, 29, 100):
+        with genesis.no_grad():
+            found.append(Decoder(model, 1, 40, Sampling(temperature=0)).prefill(prompt, chunk=chunk).logprobs)
+    assert (found[0] - found[1]).abs().max().item() < 1e-4 and bool((found[1] == found[2]).all())
+
+
+@pytest.mark.parametrize("kind", ["static", "growing", "window"])
+def test_a_cache_is_saved_and_goes_on(kind: str, tmp_path: Path) -> None:
+    genesis.manual_seed(0)
+    model = (MistralForCausalLM(MistralConfig(**SIZES, sliding_window=6)) if kind == "window" else
+             LlamaForCausalLM(LlamaConfig(**SIZES))).eval()
+
+    def cache() -> StaticCache | GrowingCache | SlidingWindowCache:
+        if kind == "growing":
+            return GrowingCache(model.spec)
+        return (SlidingWindowCache if kind == "window" else StaticCache)(model.spec, 1, 40)
+    prompt = [[1, 2, 3, 4, 5, 6, 7, 8, 9]]
+    whole = generate(model, [[*prompt[0], 10, 11]], 6, temperature=0).tolist()[0][11:]
+    kept = cache()
+    with genesis.no_grad():
+        model(genesis.tensor(prompt), cache=kept)
+    kept.save(str(tmp_path / "prompt.safetensors"), model="llama")
+    again = cache()
+    assert again.load_into(str(tmp_path / "prompt.safetensors")) == {"model": "llama"}
+    assert generate(model, [[10, 11]], 6, temperature=0, cache=again).tolist()[0][2:] == whole
+
+
+def test_a_cache_of_another_kind_is_refused(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    path = str(tmp_path / "cache.safetensors")
+    StaticCache(model.spec, 1, 8).save(path)
+    with pytest.raises(ValueError, match="holds no GrowingCache"):
+        GrowingCache(model.spec).load_into(path)
+    with pytest.raises(ValueError, match="are of shape"):
+        StaticCache(model.spec, 1, 9).load_into(path)
+
+
+def test_padding_behind_a_text_is_refused(model: LlamaForCausalLM) -> None:
+    mask = genesis.tensor([[1, 1, 0]])
+    with pytest.raises(ValueError, match="padding must lie before the text"):
+        generate(model, genesis.tensor([[1, 2, 0]]), 3, attention_mask=mask)
+    with pytest.raises(ValueError, match="every prompt needs a token"):
+        generate(model, [[1], []], 3)
+
+
+def test_an_attention_mask_stands_for_left_padding(model: LlamaForCausalLM) -> None:
+    rows = generate(model, [[1, 2, 3], [4]], 5, temperature=0)
+    ids, mask = genesis.tensor([[1, 2, 3], [0, 0, 4]]), genesis.tensor([[1, 1, 1], [0, 0, 1]])
+    assert generate(model, ids, 5, temperature=0, attention_mask=mask).tolist() == rows.tolist()
+    alone = generate(model, [[4]], 5, temperature=0).tolist()[0]
+    assert rows.tolist()[1][2:] == alone
+
+
+def test_the_cache_that_suits_a_model() -> None:
+    spec = {"vocab_size": 9, "dim": 8, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 4, "hidden": 8,
+            "context": 16}
+
+    class Model:
+        def __init__(self, windows: tuple[int | None, ...]):
+            self.spec = Architecture(**spec, windows=windows)  # type: ignore[arg-type]
+
+        def parameters(self) -> object:
+            return iter([genesis.zeros(1)])
+    assert type(cache_for(Model((None, None)), 1, 16)) is StaticCache
+    assert type(cache_for(Model((4, None)), 1, 16)) is SlidingWindowCache
+    assert cache_for(Model((4, 4)), 1, 16).nbytes == 2 * 2 * 3 * 4 * 4, "two layers, keys and values of three slots"
+
+
+def test_dropout_is_off_and_comes_back(model: LlamaForCausalLM) -> None:
+    model.train()
+    first, again = (generate(model, [[1, 2]], 4, temperature=0).tolist() for _ in range(2))
+    assert first == again and model.training
+    model.eval()
