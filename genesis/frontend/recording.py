@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from genesis.frontend.at_once import Change, Expected, at_once, changes
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
 from genesis.frontend.state import state
-from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now
+from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now, write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
@@ -275,13 +276,44 @@ def wrap_all(nodes: Sequence[Node]) -> tuple[Tensor, ...]:
     return made
 
 
-def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node]) -> None:
-    """Write values through several tensors. All are computed from what is there before the first is written."""
-    later: list[Storage] = []
-    for tensor, node in zip(tensors, nodes, strict=True):
-        assign(tensor, node, later=later)
-    if later:
-        compute_now(*later)
+def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Iterable[Change] = ()) -> None:
+    """Write values through several tensors. All are computed from what is there before the first is written, and all
+    are written, or none where an exception comes.
+
+    `also`: other changes that belong to the writes (`at_once.py`).
+    """
+    if noted:
+        forget()
+    storages = [tensor.storage for tensor in tensors]
+    if len(set(storages)) < len(storages) or any(map(_has_way, tensors, nodes)):
+        later: list[Storage] = []
+        for tensor, node in zip(tensors, nodes, strict=True):
+            assign(tensor, node, later=later)
+        at_once(changes((), also))
+        if later:
+            compute_now(*later)
+        return
+    values = [_writable(tensor, node) for tensor, node in zip(tensors, nodes, strict=True)]
+    while True:
+        expected: list[Expected] = []
+        contents = values[:]
+        for at, tensor in enumerate(tensors):
+            if tensor.part is not None or storages[at].needs_grad:
+                content, writes = content_of(storages[at])
+                expected += [(storages[at], "_node", content), (storages[at], "writes", writes)]
+                contents[at] = _whole(tensor, values[at], False, False)
+        try:
+            write_at_once(storages, contents, also, expected)
+            return
+        except KeyError:  # another thread wrote to one meanwhile
+            if not expected:
+                raise
+
+
+def _has_way(tensor: TensorBase, node: Node) -> bool:
+    """Whether it is a detached tensor and gradients flow through what it shows, or is to show."""
+    detached = tensor.detached
+    return detached is not None and (node.needs_grad or detached.history is not None or tensor.storage.needs_grad)
 
 
 def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool = False,
@@ -296,20 +328,10 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     """
     if noted:  # values that were read for this write are no operands of the next result
         forget()
-    storage, leaf = tensor.storage, tensor.leaf
-    if leaf is not None and leaf != FREED and mode.enabled:
-        raise _refused(tensor)
-    if storage.inference and not mode.inference:
-        raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
-                      [("tensor", tensor)], hint="write to a clone() of it")
-    if node.type is not tensor.type:
-        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
-                      hint="use the out-of-place op")
-    if leaf == FREED and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
-        node = make(control.stop_gradient, (node,))
+    node, storage = _writable(tensor, node), tensor.storage
     detached = tensor.detached
-    if detached is not None and not node.needs_grad and detached.history is None and not storage.needs_grad:
-        detached = None  # nothing that gradients flow through
+    if not _has_way(tensor, node):
+        detached = None
     if tensor.part is None and detached is None and not storage.needs_grad:
         if since is not None:
             return storage.replace(node, since[0], since[1], later)
@@ -323,6 +345,22 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
             return True
         if since is not None:
             return False
+
+
+def _writable(tensor: TensorBase, node: Node) -> Node:
+    """The value to write through the tensor, which may be written to and is of the value's type."""
+    storage, leaf = tensor.storage, tensor.leaf
+    if leaf is not None and leaf != FREED and mode.enabled:
+        raise _refused(tensor)
+    if storage.inference and not mode.inference:
+        raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
+                      [("tensor", tensor)], hint="write to a clone() of it")
+    if node.type is not tensor.type:
+        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
+                      hint="use the out-of-place op")
+    if leaf == FREED and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
+        node = make(control.stop_gradient, (node,))
+    return node
 
 
 def _refused(tensor: TensorBase) -> Exception:

@@ -113,8 +113,12 @@ def enter(session: Session | None) -> Session | None:
 
 
 def take_back(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:
-    """Undo what asking for these numbers moved on, where they can: the step that they were for did not run."""
+    """Undo what asking for these numbers moved on, where they can: the step that they were for did not run.
+
+    Not of those that can be looked at ahead: they move on with the step's writes, and back with them."""
     for again in numbers:
+        if hasattr(again, "ahead"):
+            continue
         undo = getattr(again, "undo", None)
         if undo is not None:
             undo()
@@ -131,12 +135,21 @@ def ahead_of(again: Callable[[], Sequence[Any]],
     return (again(), [], []) if ahead is None else ahead(moved)
 
 
+def upcoming_numbers(again: Callable[[], Sequence[Any]], moved: dict[Any, Any]) -> tuple[list[Node], list[Change]]:
+    """`live_numbers` that are given only once the changes are made, where `again` can look ahead (`ahead_of`)."""
+    values, counted, _ = ahead_of(again, moved)
+    return _nodes_of(values, again), counted
+
+
 def live_numbers(again: Callable[[], Sequence[Any]]) -> list[Node]:
     """Operands for numbers that `again()` gives, and gives anew at every replay.
 
     They are equal to no other number, so that a replay can tell them from the user's.
     """
-    values = again()
+    return _nodes_of(again(), again)
+
+
+def _nodes_of(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> list[Node]:
     session = active()
     if session is None:
         return [number(value) for value in values]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ class FrontendState:
             flow through no storage that stays at one time they flow through none while this stays.
         grad_looks: how often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody
             has while this stays.
+        undo: what takes back what Python counted with a write (an optimizer's step), by a node that the write needs: it
+            is called where the write is dropped, as its plan failed.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
     __slots__ = ("crossings", "differentiable", "grad_looks", "histories", "pending", "rebound", "regions", "session",
-                 "touched", "tracked_writes", "volatile", "watched")
+                 "touched", "tracked_writes", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -57,6 +60,7 @@ class FrontendState:
         self.histories: dict[int, weakref.ref[Detached]] = {}
         self.volatile: list[Node] = []
         self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self.undo: weakref.WeakKeyDictionary[Node, Callable[[], object]] = weakref.WeakKeyDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}
         self.regions: list[Region] = []
         self.session: Session | None = None

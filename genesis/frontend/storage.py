@@ -13,19 +13,21 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
-from itertools import count
-from operator import lt
+from collections.abc import Iterable, Sequence
+from itertools import count, repeat
+from operator import attrgetter, lt
 from sys import getrefcount
 from typing import Any, Final
 
 from genesis.frontend import session
-from genesis.frontend.at_once import Change, at_once, changes
+from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, indexing, leaves, movement
 from genesis.ir.types import Device, TensorType, int64
+from genesis.ir.walk import walk
 from genesis.runtime.references import HELD_AND_NAMED
 
 next_number: Final = count(1).__next__
@@ -260,6 +262,8 @@ class Storage:
         held = self._node
         if content is not None and held is not content:
             return
+        if state.undo and held is not None:
+            _take_back(held)
         self._node, self._queued = None, 0
         del held
         if self.cell is None:
@@ -297,6 +301,62 @@ class Storage:
             memory = cell.memory
             new, copy = Cell(memory), memory.clone()
             at_once(changes((), [(setattr, self, "cell", new), (setattr, cell, "memory", copy)]))
+
+
+def _take_back(content: Node) -> None:
+    """A content is dropped: so is what Python counted with the writes that it needs."""
+    needed = walk([content])
+    for node in [node for node in reversed(list(state.undo)) if node in needed]:  # the last step first
+        undo = state.undo.pop(node, None)
+        if undo is not None:
+            undo()
+
+
+_node_of, _reference_of, _error_of = attrgetter("_node"), attrgetter("_reference"), attrgetter("error")
+_needs_grad_of: Any = attrgetter("needs_grad")
+_outside_of, _queued_of, _writes_of = attrgetter("_outside"), attrgetter("_queued"), attrgetter("writes")
+
+
+def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iterable[Change] = (),
+                  expected: Sequence[Expected] = ()) -> None:
+    """Give several storages other contents, and make other changes: all of it, or nothing where an exception comes.
+
+    Args:
+        storages: each once.
+        also: the other changes. What they replace has to be held by the caller.
+        expected: see `at_once.changes`.
+
+    Raises:
+        KeyError: something is not as expected; nothing was done.
+    """
+    state.touched += 1
+    if any(map(_needs_grad_of, nodes)):
+        state.tracked_writes += 1
+    held = list(map(_node_of, storages))
+    found: list[Change] = [attributes(storages, "_node", nodes),
+                           attributes(storages, "writes", [writes + 1 for writes in map(_writes_of, storages)])]
+    if not all(map(_queued_of, storages)):
+        new = [storage for storage in storages if not storage._queued]
+        numbers = [next_number() for _ in new]
+        found += [(state.pending.update, zip(numbers, map(_reference_of, new), strict=True)),
+                  attributes(new, "_queued", numbers)]
+    if any(map(_error_of, storages)):
+        found.append(attributes(storages, "error", repeat(None)))
+    shared = [outside for outside in map(_outside_of, storages) if outside is not None] if any(
+        map(_outside_of, storages)) else []
+    if shared:
+        found.append(attributes(shared, "through", repeat(None)))
+    at_once(changes((), [*found, *also], expected))
+    del held
+    state.touched += 1
+    if state.session is not None and (running := session.active()) is not None:
+        for storage in storages:
+            running.writes[storage] = running.writes.get(storage, 0) + 1
+    if shared or state.volatile:
+        later = [storage for storage, node in zip(storages, nodes, strict=True)
+                 if storage.exported or (state.volatile and node.op is not control.item)]
+        if later:
+            compute_now(*later)
 
 
 class _Outside:

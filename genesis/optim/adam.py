@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from operator import setitem
+from functools import partial
 from typing import Any
 
-from genesis.frontend.at_once import at_once
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import float32
 from genesis.ops.creation import zeros_like
+from genesis.optim.counting import NextStep
 from genesis.optim.optimizer import Group, Optimizer, check_option
 
 
@@ -82,43 +81,15 @@ class Adam(Optimizer):
         """One `adamw` op for all of them."""
         states = [self.state[p] for p in parameters]
         first, second = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
-        self.record(adamw, (len(parameters), self.decoupled), _NextStep(group, states),
+        self.record(adamw, (len(parameters), self.decoupled), NextStep(states, partial(self._numbers, group)),
                     [*parameters, *gradients, *first, *second], [*parameters, *first, *second])
 
-
-class _NextStep:
-    """The numbers of the next step of these states, which is counted when they are asked for.
-
-    `undo` takes the count back: the step did not run after all.
-    """
-
-    def __init__(self, group: Group, states: Sequence[dict[str, Any]]):
-        self._group, self._states = group, states
-
-    def __call__(self) -> tuple[float, ...]:
-        step = self._states[0]["step"] + 1
-        self._count(step)
-        return self._numbers(step)
-
-    def _numbers(self, step: int) -> tuple[float, ...]:
-        group = self._group
+    @staticmethod
+    def _numbers(group: Group, step: int) -> tuple[float, ...]:
+        """The op's numbers: options, and the corrections of the moments' bias."""
         beta1, beta2 = group["betas"]
         return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
                 1.0 - beta1**step, 1.0 - beta2**step)
-
-    def ahead(self, moved: dict[Any, Any]) -> Any:
-        """The same, and the change that counts the step; see `session.ahead_of`."""
-        key = id(self._states[0])
-        step = moved[key] = moved.get(key, self._states[0]["step"]) + 1
-        return self._numbers(step), [(at_once, map(setitem, self._states, repeat("step"), repeat(step)))], []
-
-    def undo(self) -> None:
-        """One step less."""
-        self._count(self._states[0]["step"] - 1)
-
-    def _count(self, step: int) -> None:
-        for state in self._states:
-            state["step"] = step
 
 
 class AdamW(Adam):

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
 
-from genesis.frontend.at_once import at_once
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.tensor import Tensor
 from genesis.ir.node import Op
 from genesis.ir.types import float32
@@ -61,38 +61,34 @@ class ComposedOptimizer(Optimizer):
 
 
 class _NextStep:
-    """The numbers of the next step, which is counted when they are asked for; `undo` takes it back.
+    """The numbers of the next step, which is counted when they are asked for.
 
+    Asked by `ahead` they are counted together with the step's writes; `undo` takes the count back where these fail.
     First weight decay: what the gradient gets of the parameter, or, decoupled, what is kept of the parameter.
     """
 
     def __init__(self, optimizer: ComposedOptimizer, group: Group, states: Sequence[State]):
         self._optimizer, self._group, self._states = optimizer, group, states
         self._before: dict[str, Any] = {}
+        self._after: dict[str, Any] = {}
 
     def __call__(self) -> tuple[float, ...]:
-        group, state = self._group, self._states[0]
-        after = self._optimizer.advance(group, state)
-        self._before = {name: state[name] for name in after}
-        self._count(after)
-        return self._numbers(after)
+        numbers, counted, _ = self.ahead({})
+        at_once(changes((), counted))
+        return numbers
 
-    def _numbers(self, after: Mapping[str, Any]) -> tuple[float, ...]:
-        group = self._group
+    def ahead(self, moved: dict[Any, Any]) -> tuple[tuple[float, ...], list[Change], list[Any]]:
+        """The numbers, and the change that counts the step; see `session.ahead_of`."""
+        group, key = self._group, id(self._states[0])
+        before = moved.get(key, self._states[0])
+        self._after = after = moved[key] = self._optimizer.advance(group, before)
+        self._before = {name: before[name] for name in after}
         decay = float(group.get("weight_decay", 0.0))
         kept = 1 - float(group["lr"]) * decay if group.get("decoupled_weight_decay") else decay
-        return (kept, *map(float, self._optimizer.numbers(group, after)))
-
-    def ahead(self, moved: dict[Any, Any]) -> Any:
-        """The same, and the change that counts the step; see `session.ahead_of`."""
-        key = id(self._states[0])
-        after = moved[key] = self._optimizer.advance(self._group, moved.get(key, self._states[0]))
-        return self._numbers(after), [(at_once, map(dict.update, self._states, repeat(after)))], []
+        return ((kept, *map(float, self._optimizer.numbers(group, after))),
+                [(at_once, map(dict.update, self._states, repeat(after)))], [])
 
     def undo(self) -> None:
-        """One step less."""
-        self._count(self._before)
-
-    def _count(self, counted: dict[str, Any]) -> None:
-        for state in self._states:
-            state.update(counted)
+        """One step less, unless another has been counted or taken back since."""
+        if self._after.items() <= self._states[0].items():
+            at_once(map(dict.update, self._states, repeat(self._before)))

@@ -18,13 +18,15 @@ from itertools import chain
 from typing import Any
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import assign_all, emit, read
-from genesis.frontend.session import live_numbers
+from genesis.frontend.session import upcoming_numbers
+from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure, kind_and_conversion
-from genesis.ir.node import Op
+from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import check_keywords
 from genesis.optim.loading import load
@@ -68,6 +70,8 @@ class Optimizer:
 
     counted: tuple[str, ...] = ("step",)
     """The names of the state that Python counts."""
+
+    _writes: Writes | None = None
 
     def __init__(self, params: Iterable[Any], defaults: Group):
         self.defaults = defaults
@@ -127,19 +131,20 @@ class Optimizer:
             for parameter in group["params"]:
                 if parameter._grad is not None and not self.state.get(parameter):
                     self._begin(parameter, group)
-        counts = [(state, name, state[name]) for state in self.state.values() for name in self.counted
-                  if type(state.get(name)) in (int, float)]
-        try:
-            with no_grad():
+        writes = Writes()
+        with no_grad():
+            try:
+                self._writes = writes
                 for group in self.param_groups:
-                    for parameters in self._alike(group):
+                    for layer, parameters in self._alike(group):
+                        if layer:  # they show what was written before
+                            writes.commit()
                         gradients = [p.grad for p in parameters]
                         self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
-            engine.end_step()
-        except BaseException:  # tensors keep their last content by themselves
-            for state, name, count in counts:
-                state[name] = count
-            raise
+                writes.commit()
+            finally:
+                self._writes = None
+        engine.end_step()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -244,10 +249,24 @@ class Optimizer:
         """Record `op` on the numbers and tensors; its i-th result becomes the content of written[i].
 
         `numbers()` advances the state that is kept in Python and gives the op's numbers. It is called
-        once now, and once at each later call of a compiled function that this is part of.
+        once now, and once at each later call of a compiled function that this is part of. Where it has a method
+        `ahead` (`session.ahead_of`) that is asked instead, and the state moves on together with the contents; its
+        `undo` takes that back where the step's plan fails. Contents are written at the end of `step`, all at once.
         """
-        node = emit(op, (*live_numbers(numbers), *map(read, operands)), attrs)
-        assign_all(written, results_of(node))
+        writes = self.writes()
+        given, counted = upcoming_numbers(numbers, writes.moved)
+        node = emit(op, (*given, *map(read, operands)), attrs)
+        writes.add(written, results_of(node), counted, node, numbers)
+
+    def writes(self) -> Writes:
+        """Where an update notes what it writes: all of a step is written at its end, at once.
+
+        Raises:
+            RuntimeError: no step runs.
+        """
+        if self._writes is None:
+            raise failure(f"{type(self).__name__}.update", "it is called outside of step()", hint="call step()")
+        return self._writes
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
@@ -261,16 +280,54 @@ class Optimizer:
         if id(parameter) in known:
             raise ValueError("some parameters appear in more than one parameter group")
 
-    def _alike(self, group: Group) -> Iterable[list[Tensor]]:
-        """The group's parameters with a gradient, those together that one op can update."""
+    def _alike(self, group: Group) -> Iterable[tuple[int, list[Tensor]]]:
+        """The group's parameters with a gradient, those together that one op can update, with their `_layers`."""
         buckets: dict[Hashable, list[Tensor]] = {}
         found = [parameter for parameter in group["params"] if parameter.grad is not None]
         memories = {None if p.storage.exported else p.storage for p in found}
         layers = _layers(found) if len(memories) < len(found) else [0] * len(found)
         for parameter, layer in zip(found, layers, strict=True):
             kind = parameter.type
-            buckets.setdefault((kind.dtype, kind.device, self.kind(parameter), layer), []).append(parameter)
-        return buckets.values()
+            buckets.setdefault((layer, kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
+        return [(key[0], parameters) for key, parameters in sorted(buckets.items(), key=_layer_of)]  # type: ignore
+
+
+def _layer_of(bucket: tuple[Any, list[Tensor]]) -> int:
+    layer: int = bucket[0][0]
+    return layer
+
+
+class Writes:
+    """What a step writes, and what it counts in Python, until all of it is made at once.
+
+    Attributes:
+        moved: see `session.ahead_of`.
+    """
+
+    def __init__(self) -> None:
+        self.moved: dict[Any, Any] = {}
+        self._tensors: list[Tensor] = []
+        self._nodes: list[Node] = []
+        self._counted: list[Change] = []
+        self._counts: list[tuple[Node, Callable[[], Any]]] = []
+
+    def add(self, tensors: Iterable[Tensor], nodes: Iterable[Node], counted: Iterable[Change], node: Node,
+            numbers: Callable[[], Any]) -> None:
+        """Note contents of tensors, what counts them, and the node that they come from."""
+        self._tensors += tensors
+        self._nodes += nodes
+        self._counted += counted
+        self._counts.append((node, numbers))
+
+    def commit(self) -> None:
+        """Make all that was noted: the contents, the counts, and what takes these back if the plan fails."""
+        if not self._tensors:
+            return
+        for node, numbers in self._counts:
+            if hasattr(numbers, "undo"):
+                state.undo[node] = numbers.undo  # first: nobody drops a content that is not written
+        assign_all(self._tensors, self._nodes, self._counted)
+        self._tensors, self._nodes, self._counted, self._counts = [], [], [], []
 
 
 def _layers(parameters: Sequence[Tensor]) -> list[int]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
-from operator import setitem
+from functools import partial
 from typing import Any
 
-from genesis.frontend.at_once import at_once
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import sgd
 from genesis.ops.creation import zeros_like
+from genesis.optim.counting import NextStep
 from genesis.optim.optimizer import Group, Optimizer, check_option
 
 
@@ -68,44 +67,12 @@ class SGD(Optimizer):
         momentum = bool(group["momentum"])
         states = [self.state[p] for p in parameters] if momentum else []
         buffers = [state["momentum_buffer"] for state in states]
-
-        self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])), _NextStep(group, states),
+        self.record(sgd, (len(parameters), momentum, bool(group["nesterov"])),
+                    NextStep(states, partial(self._numbers, group)),
                     [*parameters, *gradients, *buffers], [*parameters, *buffers])
 
-
-class _NextStep:
-    """The numbers of the next step of these states, none without momentum, which is counted when they are asked for.
-
-    `undo` takes the count back: the step did not run after all.
-    """
-
-    def __init__(self, group: Group, states: Sequence[dict[str, Any]]):
-        self._group, self._states = group, states
-
-    def __call__(self) -> tuple[float, ...]:
-        steps = self._states[0]["step"] if self._states else 0
-        self._count(steps + 1)
-        return self._numbers(steps)
-
-    def ahead(self, moved: dict[Any, Any]) -> Any:
-        """The same, and the change that counts the step; see `session.ahead_of`."""
-        if not self._states:
-            return self._numbers(0), [], []
-        key = id(self._states[0])
-        steps = moved.get(key, self._states[0]["step"])
-        moved[key] = steps + 1
-        return self._numbers(steps), [(at_once, map(setitem, self._states, repeat("step"), repeat(steps + 1)))], []
-
-    def undo(self) -> None:
-        """One step less."""
-        if self._states:
-            self._count(self._states[0]["step"] - 1)
-
-    def _numbers(self, steps: int) -> tuple[float, ...]:
-        group = self._group
-        dampening = float(group["dampening"]) if steps else 0.0
+    @staticmethod
+    def _numbers(group: Group, step: int) -> tuple[float, ...]:
+        """The options; the first gradient enters the direction undampened."""
+        dampening = float(group["dampening"]) if group["momentum"] and step > 1 else 0.0
         return float(group["lr"]), float(group["momentum"]), dampening, float(group["weight_decay"])
-
-    def _count(self, steps: int) -> None:
-        for state in self._states:
-            state["step"] = steps

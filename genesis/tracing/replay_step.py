@@ -157,7 +157,7 @@ class StepReplay:
             replay(call, self._compiled, memories, self._numbers)
         except BaseException:
             if not call.done:
-                take_back(again for again, _ in self._live if not hasattr(again, "ahead"))
+                take_back(again for again, _ in self._live)
                 if let_go:
                     at_once(starmap(operate, [attributes(self._graded, "_grad", repeat(None))]))
             raise
