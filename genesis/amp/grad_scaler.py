@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, assign_all, read
 from genesis.ir.errors import failure
 from genesis.ir.types import float16
 from genesis.ops.shape import stack
@@ -79,22 +80,21 @@ class GradScaler:
         if not self._enabled:
             return
         seen = self._seen.setdefault(id(optimizer), _Seen())
-        if seen.overflow is not None:
+        if seen.overflow is not None and seen.overflow.storage.error is None:  # of a failed flush: nothing was divided
             raise failure("unscale_", "unscale_() has already been called on this optimizer since the last update().")
         if seen.stepped:
             raise failure("unscale_", "unscale_() is being called after step().")
-        found = []
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not gradients:
+            raise failure("unscale_", "No inf checks were recorded for this optimizer.", error=AssertionError)
+        for gradient in gradients:
+            if gradient.dtype is float16:
+                raise failure("unscale_", "Attempting to unscale FP16 gradients.", [("gradient", gradient)],
+                              hint="keep parameters in float32", error=ValueError)
         with no_grad():
-            for group in optimizer.param_groups:
-                for gradient in (p.grad for p in group["params"] if p.grad is not None):
-                    if gradient.dtype is float16:
-                        raise failure("unscale_", "Attempting to unscale FP16 gradients.", [("gradient", gradient)],
-                                      hint="keep parameters in float32", error=ValueError)
-                    gradient.mul_(1.0 / self._scale)
-                    found.append(gradient.isfinite().all().logical_not())
-            if not found:
-                raise failure("unscale_", "No inf checks were recorded for this optimizer.", error=AssertionError)
-            seen.overflow = stack(found).any()
+            divided = [gradient * (1.0 / self._scale) for gradient in gradients]
+            overflow = stack([gradient.isfinite().all().logical_not() for gradient in divided]).any()
+            assign_all(gradients, [read(gradient) for gradient in divided], [(setattr, seen, "overflow", overflow)])
 
     def step(self, optimizer: Any, *args: Any, **how: Any) -> Any:
         """The optimizer's step, unless gradients overflowed. Unscales them first if that was not done.
@@ -109,26 +109,29 @@ class GradScaler:
             raise failure("GradScaler.step", "step() has already been called since the last update().")
         if seen.overflow is None:
             self.unscale_(optimizer)
+        result = None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
         seen.stepped = True
-        return None if bool(seen.overflow.item()) else optimizer.step(*args, **how)
+        return result
 
     def update(self, new_scale: float | None = None) -> None:
         """Grow or shrink the scale by what happened in this iteration, or set it."""
         if not self._enabled:
             return
+        scale, grown = self._scale, self._growth_tracker
         if new_scale is not None:
-            self._scale = float(new_scale)
+            scale = float(new_scale)
         else:
             overflows = [bool(seen.overflow.item()) for seen in self._seen.values() if seen.overflow is not None]
             if not overflows:
                 raise failure("GradScaler.update", "No inf checks were recorded prior to update.",
                               error=AssertionError)
-            self._growth_tracker = 0 if any(overflows) else self._growth_tracker + 1
+            grown = 0 if any(overflows) else grown + 1
             if any(overflows):
-                self._scale *= self._backoff_factor
-            elif self._growth_tracker == self._growth_interval:
-                self._scale, self._growth_tracker = self._scale * self._growth_factor, 0
-        self._seen.clear()
+                scale *= self._backoff_factor
+            elif grown == self._growth_interval:
+                scale, grown = scale * self._growth_factor, 0
+        at_once(changes((), [(setattr, self, "_scale", scale), (setattr, self, "_growth_tracker", grown),
+                             (setattr, self, "_seen", {})]))
 
     def get_scale(self) -> float:
         """The factor that losses are multiplied by now; 1 where scaling is not enabled."""
@@ -184,8 +187,9 @@ class GradScaler:
                           "from a disabled instance of GradScaler.")
         scale, growth, backoff = (_number(state_dict, name) for name in ("scale", "growth_factor", "backoff_factor"))
         interval, tracker = (_number(state_dict, name, True) for name in ("growth_interval", "_growth_tracker"))
-        self._scale, self._growth_factor, self._backoff_factor = scale, growth, backoff
-        self._growth_interval, self._growth_tracker = int(interval), int(tracker)
+        found = {"_scale": scale, "_growth_factor": growth, "_backoff_factor": backoff,
+                 "_growth_interval": int(interval), "_growth_tracker": int(tracker)}
+        at_once(changes((), [(setattr, self, name, value) for name, value in found.items()]))
 
 
 def _number(state: dict[str, Any], name: str, whole: bool = False) -> float:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside
 from genesis.autograd.graph_release import release_graph
+from genesis.frontend import session
+from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
 from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
 from genesis.frontend.state import state
+from genesis.frontend.storage import Storage, write_at_once
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
@@ -60,13 +63,14 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
     found = gradients(roots, create_graph, None if chosen is None else own.__contains__, list(others))
     if anomaly.enabled:
         anomaly.check([*(root for root, _ in roots), *found.leaves.values()])
+    reached: list[tuple[Any, Node]] = []
     for number, node in found.leaves.items():
         leaf = state.watched.get(number)
         if leaf is not None and leaf.leaf == number:  # otherwise the leaf wants no gradient any more
-            _accumulate(leaf, node, create_graph)
-    for other, node in found.nodes.items():
-        if not others[other].retains_grad:  # a retained gradient is in place already
-            _accumulate(others[other], node, create_graph)
+            reached.append((leaf, node))
+    reached += [(others[other], node) for other, node in found.nodes.items()
+                if not others[other].retains_grad]  # a retained gradient is in place already
+    _accumulate_all(reached, create_graph)
     if not (create_graph if retain_graph is None else retain_graph):
         for y in ys:
             release_graph(y)
@@ -124,22 +128,71 @@ _accumulating = threading.RLock()
 unlocked_after_fork(sys.modules[__name__], "_accumulating")
 
 
-def _accumulate(leaf: Any, node: Node, create_graph: bool) -> None:
+def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool) -> None:
+    """Give tensors their gradients, or add to those that they have: all, or none where an exception comes. Then their
+    hooks are called."""
     with _accumulating:
-        before = leaf.grad
-        if before is None or create_graph:
-            leaf.grad = wrap_as(leaf, node if before is None else read(before) + node)
-            leaf._grad.storage.persistent = True
-        else:
-            part, storage, added = before.part, before.storage, False
-            while not added:  # repeated if another thread wrote to the gradient meanwhile
-                since = content_of(storage)
-                with no_grad():
-                    total = read(before) + node
-                added = storage.replace(total if part is None else part.write(storage.node, total), *since)
-    if leaf._after_hooks:
-        for hook in list(leaf._after_hooks.values()):
-            hook(leaf)
+        while not _Gradients(reached, create_graph).accumulated():  # another thread wrote to a gradient meanwhile
+            pass
+    for tensor, _ in reached:
+        if tensor._after_hooks:
+            for hook in list(tensor._after_hooks.values()):
+                hook(tensor)
+
+
+class _Gradients:
+    """Gradients on their way to their tensors.
+
+    Attributes:
+        tensors: those that get new gradients, and `made`, these.
+        storages: those of gradients that are added to; `contents` is what they get.
+        expected: what these are computed of.
+    """
+
+    def __init__(self, reached: Sequence[tuple[Any, Node]], create_graph: bool):
+        self.tensors: list[Any] = []
+        self.made: list[Any] = []
+        self.storages: dict[Storage, None] = {}
+        self.contents: list[Node] = []
+        self.expected: list[Expected] = []
+        for tensor, node in reached:
+            before = tensor.grad
+            if before is None or create_graph:
+                self._replace(tensor, wrap_as(tensor, node if before is None else read(before) + node))
+            else:
+                self._add(before, node)
+
+    def _replace(self, tensor: Any, gradient: Any) -> None:
+        gradient.storage.persistent = True
+        if state.session is not None and (running := session.active()) is not None:
+            running.note_grad_written(tensor)
+        self.tensors.append(tensor)
+        self.made.append(gradient)
+
+    def _add(self, before: Any, node: Node) -> None:
+        part, storage = before.part, before.storage
+        if storage in self.storages:  # two tensors have one gradient
+            write_at_once(list(self.storages), self.contents, (), self.expected)
+            self.storages, self.contents, self.expected = {}, [], []
+        content, writes = content_of(storage)
+        with no_grad():
+            total = read(before) + node
+        self.storages[storage] = None
+        self.contents.append(total if part is None else part.write(storage.node, total))
+        self.expected += [(storage, "_node", content), (storage, "writes", writes)]
+
+    def accumulated(self) -> bool:
+        """Make it so; False, and nothing done, if another thread wrote to a gradient since."""
+        held = [tensor._grad for tensor in self.tensors]
+        state.grad_looks += 1
+        try:
+            write_at_once(list(self.storages), self.contents, [attributes(self.tensors, "_grad", self.made)],
+                          self.expected)
+        except KeyError:
+            return False
+        state.grad_looks += 1
+        del held
+        return True
 
 
 def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_graph: bool | None = None,

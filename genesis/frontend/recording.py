@@ -239,9 +239,18 @@ def owned(result: Any) -> Any:
 
 def show(tensor: TensorBase, like: TensorBase) -> None:
     """Make the tensor show what another one shows; a leaf stays a leaf, and its gradient gets that shape."""
+    held = tensor.storage
+    at_once(changes((), showing(tensor, like)))
+    del held
+
+
+def showing(tensor: TensorBase, like: TensorBase) -> list[Change]:
+    """The changes that make the tensor show what another one shows; see `show`."""
     part = like.part
-    leaf = part is not None and tensor.leaf is not None and not tensor.is_view
-    tensor.storage, tensor.type, tensor.part = like.storage, like.type, part.of_leaf() if leaf else part  # type: ignore
+    if part is not None and tensor.leaf is not None and not tensor.is_view:
+        part = part.of_leaf()
+    return [(setattr, tensor, "storage", like.storage), (setattr, tensor, "type", like.type),
+            (setattr, tensor, "part", part)]
 
 
 def emit(op: Op, nodes: tuple[Node, ...], attrs: tuple = ()) -> Node:

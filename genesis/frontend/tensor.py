@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
+from genesis.frontend.at_once import Change, at_once, attributes, changes
 from genesis.frontend.detached import Detached
-from genesis.frontend.grad_mode import mode
+from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.patches import WatchedClass
-from genesis.frontend.recording import TensorBase, misplaced, over, set_tensor_class, show
+from genesis.frontend.recording import TensorBase, assign_all, misplaced, over, set_tensor_class, showing
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
 from genesis.ir.errors import failure
+from genesis.ir.ops import leaves
 from genesis.ir.types import Device, DType
 
 if TYPE_CHECKING:
@@ -228,9 +231,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @data.setter
     def data(self, value: Tensor) -> None:
         session.rebound()
-        show(self, value)
-        if self.leaf is None:  # the value's history is not taken over
-            self.detached = Detached()
+        held = self.storage
+        at_once(changes((), data_changes(self, value)))
+        del held
 
     # Reading
 
@@ -291,6 +294,33 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def __repr__(self) -> str:
         from genesis.frontend.printing import tensor_text
         return tensor_text(self)
+
+
+def data_changes(tensor: Tensor, value: Tensor) -> list[Change]:
+    """The changes that `tensor.data = value` makes. What the tensor shows has to be held meanwhile."""
+    found = showing(tensor, value)
+    if tensor.leaf is None:  # the value's history is not taken over
+        found.append((setattr, tensor, "detached", Detached()))
+    return found
+
+
+def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:
+    """Forget the gradients of these tensors, or overwrite them with 0: all, or none where an exception comes."""
+    listed = list(tensors)
+    if not set_to_none:
+        found = {x._grad.storage: x.grad for x in listed if x._grad is not None}
+        with no_grad():
+            zeros = [x.detach() for x in found.values()]
+            assign_all(zeros, [leaves.full(x.type.shape, 0, x.type.dtype, x.type.device) for x in zeros])
+        return
+    if state.session is not None and (running := session.active()) is not None:
+        for x in listed:
+            running.note_grad_written(x)
+    held = [x._grad for x in listed]
+    state.grad_looks += 1
+    at_once(changes((), [attributes(listed, "_grad", repeat(None))]))
+    state.grad_looks += 1
+    del held
 
 
 class Size(tuple):

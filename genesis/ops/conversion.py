@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, assign
 from genesis.frontend.transfer import transfer
 from genesis.ir.errors import is_foreign, not_a_tensor
+from genesis.ir.node import Node
 from genesis.ir.types import (
     Device,
     DType,
@@ -27,10 +28,17 @@ from genesis.ir.types import (
 from genesis.ops.common import to_dtype
 from genesis.ops.creation import DeviceLike, device_from, empty, tensor
 from genesis.ops.formats import MemoryFormat, format_of, preserve_format
-from genesis.ops.indexing import write_value
+from genesis.ops.indexing import value_node
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
+
+
+def copied(target: Any, source: Any) -> Node:
+    """What `target.copy_(source)` writes: the source's elements, cast, broadcast and moved to the target's device."""
+    if isinstance(source, TensorBase) and source.type.device is not target.type.device:
+        source = transfer(source, target.type.device)
+    return value_node(target, source, target.type.shape)
 
 
 class ConversionMethods(TensorBase):
@@ -127,9 +135,7 @@ class ConversionMethods(TensorBase):
 
     def copy_(self: Any, source: Any, non_blocking: Any = False) -> Any:
         """Write the source's elements, cast, broadcast and moved here."""
-        if isinstance(source, TensorBase) and source.type.device is not self.device:
-            source = transfer(source, self.device)
-        write_value(self, source)
+        assign(self, copied(self, source), replaces=True)
         return self
 
     def to_device(self: Any, device: DeviceLike, /, *, stream: Any = None) -> Any:

@@ -77,7 +77,7 @@ def setitem(input: Tensor, key: Any, value: Any) -> None:
     plan = index_plan(input, key, value)
     if plan.mask is not None:
         mask = expand(read(plan.mask), plan.view.type.shape)
-        filled = _value_node(plan.view, _single(value), plan.view.type.shape)
+        filled = value_node(plan.view, _single(value), plan.view.type.shape)
         update(plan.view, lambda: make(pointwise.where, (mask, filled, read(plan.view))))
     elif plan.index_tensor is None:
         write_value(plan.view, value)
@@ -89,7 +89,7 @@ def scatter_rows(plan: IndexPlan, value: Any, op: Any) -> None:
     """Put the value's elements at the rows of the plan by `index_copy`, or add them by `index_add`."""
     shown = plan.result_shape
     assert shown is not None
-    source = _value_node(plan.view, value, shown, indexed=True)
+    source = value_node(plan.view, value, shown, indexed=True)
     place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
     order = (*range(place, place + k), *range(place), *range(place + k, len(shown)))
     if order != tuple(range(len(shown))):
@@ -125,7 +125,7 @@ def _single(value: Any) -> Any:
     return reshape(value, ()) if isinstance(value, TensorBase) else value  # type: ignore[arg-type]
 
 
-def _value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool = False) -> Node:
+def value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool = False) -> Node:
     """The value in the target's dtype and this shape. `indexed`: the shape is that of an indexing's result."""
     from genesis.ops.creation import full, tensor
     dtype, device = target.type.dtype, target.type.device
@@ -163,12 +163,12 @@ def _mismatch(given: tuple[int, ...], shape: tuple[int, ...], indexed: bool) -> 
 
 def write_value(target: Tensor, value: Any) -> None:
     """Write a tensor or number through a view, cast and broadcast."""
-    assign(target, _value_node(target, value, target.type.shape), replaces=True)
+    assign(target, value_node(target, value, target.type.shape), replaces=True)
 
 
 def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
     """Write the tensor that is computed, of the target among others, to the target."""
-    update(target, lambda: _value_node(target, compute(), target.type.shape), replaces=True)
+    update(target, lambda: value_node(target, compute(), target.type.shape), replaces=True)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -208,7 +208,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     except AttributeError as error:
         raise misplaced(error, input) from None
     if not isinstance(given, TensorBase):
-        source = _value_node(input, given, index.type.shape)
+        source = value_node(input, given, index.type.shape)
     else:
         source = _fitted(given, index)  # type: ignore[arg-type]
     if reduce == "multiply":

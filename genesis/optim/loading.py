@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from genesis import engine
 from genesis.frontend import session
+from genesis.frontend.at_once import Change
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign, read
+from genesis.frontend.recording import assign_all, read
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -60,23 +61,27 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 
 
 def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]]) -> None:
-    """Overwrite what the optimizer has. A compiled step holds its groups, states and tensors: they stay the same where
-    they can, and it is captured anew for those that are new and for options that are part of a program."""
+    """Overwrite what the optimizer has, all at once. A compiled step holds its groups, states and tensors: they are
+    the same where they can; it is captured anew for those that are new and for options that are part of a program."""
     session.rebound()
+    held = [dict(group) for group in optimizer.param_groups], [dict(state) for state in optimizer.state.values()]
+    found: list[Change] = []
     for group, new in zip(optimizer.param_groups, groups, strict=True):
-        group.clear()
-        group.update(new)
-    for key in [key for key in optimizer.state if key not in states]:
-        del optimizer.state[key]
+        found += [(group.clear,), (group.update, new)]
+    found += [(optimizer.state.pop, key) for key in optimizer.state if key not in states]
+    copied = []
     for key, entries in states.items():
-        state = optimizer.state.setdefault(key, {})
-        for name in [name for name in state if name not in entries]:
-            del state[name]
+        state = optimizer.state.get(key, {})
+        if key not in optimizer.state:
+            found.append((optimizer.state.__setitem__, key, state))
+        found += [(state.pop, name) for name in state if name not in entries]
         for name, entry in entries.items():
             if entry.target is not None and entry.content is not None:
-                assign(entry.target, entry.content)
+                copied.append((entry.target, entry.content))
             else:
-                state[name] = entry.value
+                found.append((state.__setitem__, name, entry.value))
+    assign_all([target for target, _ in copied], [content for _, content in copied], found)
+    del held
 
 
 # Groups

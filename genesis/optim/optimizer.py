@@ -24,7 +24,7 @@ from genesis.frontend.grad_mode import enable_grad, no_grad
 from genesis.frontend.recording import assign_all, emit, read
 from genesis.frontend.session import upcoming_numbers
 from genesis.frontend.state import state
-from genesis.frontend.tensor import Tensor
+from genesis.frontend.tensor import Tensor, clear_gradients
 from genesis.ir.errors import failure, kind_and_conversion
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import results_of
@@ -149,12 +149,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or overwrite them with 0."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if set_to_none:
-                    parameter.grad = None
-                elif parameter.grad is not None:
-                    parameter.grad.detach().zero_()
+        clear_gradients(self._parameters(), set_to_none)
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with options of their own: {"params": ..., option: value}."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import misplaced, record, require_tensors
+from genesis.frontend.recording import assign_all, misplaced, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import channel_norm as ir
 from genesis.nn.functional.padding import pad
 from genesis.nn.functional.pooling import avg_pool2d
+from genesis.ops.conversion import copied
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "local_response_norm"]
 
@@ -38,6 +39,13 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
     >>> batch_norm(genesis.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
     """
+    return batch_norm_counted(input, running_mean, running_var, weight, bias, training, momentum, eps, None)
+
+
+def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+                       bias: Tensor | None, training: bool, momentum: float, eps: float,
+                       tracked: Tensor | None) -> Tensor:
+    """`batch_norm`, which counts the batch in `tracked` where it changes the running statistics, together with that."""
     try:
         if input.type.shape == (0,):  # torch takes a vector of nothing too
             return input.clone()
@@ -55,11 +63,9 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
                       f"{list(input.type.shape)}", [("input", input)], error=ValueError)
     affine = () if weight is None else (weight,) if bias is None else (weight, bias)
     y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
-    if not count:  # nothing to follow
-        return y
-    _follow(running_mean, mean, momentum)
-    _follow(running_var, variance, momentum, count / max(count - 1, 1))
     result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
+    if count:
+        _follow([(running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))], momentum, tracked)
     return result
 
 
@@ -114,8 +120,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     if input.type.numel and (running_mean is not None or running_var is not None):
         with no_grad():
             rows = input.detach().flatten(2)
-            _follow(running_mean, rows.mean(-1).mean(0), momentum)
-            _follow(running_var, rows.var(-1).mean(0), momentum)
+            _follow([(running_mean, rows.mean(-1).mean(0)), (running_var, rows.var(-1).mean(0))], momentum)
     return _affine(ir.group_norm, (input,), weight, bias, (max(channels, 1), eps))
 
 
@@ -172,8 +177,11 @@ def _affine(op: ir.Op, operands: tuple[Tensor, ...], weight: Tensor | None, bias
     return result
 
 
-def _follow(running: Tensor | None, value: Tensor, momentum: float, factor: float = 1.0) -> None:
-    """running ← (1 - momentum)·running + momentum·factor·value."""
-    if running is not None:
-        with no_grad():
-            running.copy_(running * (1 - momentum) + value.detach() * (momentum * factor))
+def _follow(statistics: list[tuple[Tensor | None, Tensor]], momentum: float, tracked: Tensor | None = None) -> None:
+    """running ← (1 - momentum)·running + momentum·value for each, and one batch more: all of it, or nothing."""
+    with no_grad():
+        written = [(running, running * (1 - momentum) + value.detach() * momentum)
+                   for running, value in statistics if running is not None]
+        if tracked is not None:
+            written.append((tracked, tracked + 1))
+        assign_all([x for x, _ in written], [copied(x, value) for x, value in written])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, int64
 from genesis.nn import functional as F
 from genesis.nn import init
+from genesis.nn.functional.channel_norms import batch_norm_counted
 from genesis.nn.modules.module import Module
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import ones, tensor, zeros
@@ -77,15 +77,13 @@ class _BatchNorm(_Running):
         """The input's shape and dtype. In training the running statistics follow those of the input."""
         self._check(input)
         factor = 0.0 if self.momentum is None else self.momentum
-        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
-            with no_grad():
-                self.num_batches_tracked.add_(1)
-            if self.momentum is None:  # the mean over all batches
-                factor = 1.0 / float(self.num_batches_tracked.item())
+        tracked = self.num_batches_tracked if self.training and self.track_running_stats else None
+        if self.momentum is None and tracked is not None:  # the mean over all batches
+            factor = 1.0 / (1.0 + float(tracked.item()))
         by_batch = self.training or (self.running_mean is None and self.running_var is None)
         kept = not self.training or self.track_running_stats
-        return F.batch_norm(input, self.running_mean if kept else None, self.running_var if kept else None, self.weight,
-                            self.bias, by_batch, factor, self.eps)
+        return batch_norm_counted(input, self.running_mean if kept else None, self.running_var if kept else None,
+                                  self.weight, self.bias, by_batch, factor, self.eps, tracked)
 
 
 class BatchNorm1d(_BatchNorm):

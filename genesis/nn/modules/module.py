@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from genesis.frontend import session
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.tensor import Tensor
+from genesis.frontend.state import state as frontend
+from genesis.frontend.tensor import Tensor, clear_gradients, data_changes
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64, not_a_dtype
@@ -91,11 +94,7 @@ class Module(Tree):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the parameters' gradients, or overwrite them with 0."""
-        for parameter in self.parameters():
-            if set_to_none:
-                parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad.detach().zero_()
+        clear_gradients(self.parameters(), set_to_none)
 
     def apply(self: Self, fn: Callable[[Module], None]) -> Self:
         """Call `fn` on every module, children before parents."""
@@ -141,15 +140,23 @@ class Module(Tree):
 
     def _convert(self: Self, convert: Callable[[Tensor], Tensor]) -> Self:
         """Replace the content of every parameter, its gradient, and every buffer."""
+        found: list[Change] = []
+        held: list[Any] = []
         with no_grad():
             for parameter in self.parameters():
-                parameter.data = convert(parameter.data)
+                held += [parameter.storage, parameter._grad]
+                found += data_changes(parameter, convert(parameter.data))
                 if parameter.grad is not None:
-                    parameter.grad = convert(parameter.grad)
+                    found.append((setattr, parameter, "_grad", convert(parameter.grad)))
             for module in self.modules():
                 for name, buffer in module._buffers.items():
                     if buffer is not None:
-                        module._buffers[name] = convert(buffer)
+                        held.append(buffer)
+                        found.append((dict.__setitem__, module._buffers, name, convert(buffer)))
+        session.rebound()
+        frontend.grad_looks += 1
+        at_once(changes((), found))
+        del held
         changed()
         return self
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import assign_all
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
+from genesis.ops.conversion import copied
 
 if TYPE_CHECKING:
     from genesis.nn.modules.module import Module
@@ -61,9 +63,8 @@ def load(module: Module, state: Mapping[str, Any], strict: bool = True) -> Incom
     if problems:
         raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems))
     with no_grad():
-        for path, tensor in own.items():
-            if path in state:
-                tensor.copy_(state[path])
+        found = {id(tensor): (tensor, copied(tensor, state[path])) for path, tensor in own.items() if path in state}
+        assign_all([tensor for tensor, _ in found.values()], [node for _, node in found.values()])
     return IncompatibleKeys(missing, unexpected)
 
 
