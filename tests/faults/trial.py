@@ -136,7 +136,8 @@ class Program:
         if raised is None:
             return "finished", None, f"finished with {self._different(seen, unit.last)}"
         if not self._different(seen, unit.last, unit.statement.binds):
-            return "lost", next(start for start in self._starts if start >= unit.last), ""
+            following = next(start for start in self._starts if start >= unit.last)
+            return "lost", following if unit.last - unit.first > 1 else None, ""  # what follows needs the result
         for at in ends[2:]:
             if not self._different(seen, at):
                 return "between", at, ""
