@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis import engine
 from genesis.frontend import session
-from genesis.frontend.at_once import Change
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import assign_all, read
 from genesis.frontend.tensor import Tensor
@@ -56,8 +56,22 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         for entry in entries:
             if entry.target is not None:
                 entry.content = read(entry.value)
+        before = _as_it_is(optimizer)
         _commit(optimizer, groups, states)
-        engine.materialize(entry.target for entry in entries if entry.target is not None)
+        try:
+            engine.materialize(entry.target for entry in entries if entry.target is not None)
+        except Exception:  # the tensors keep what they had
+            session.rebound()
+            at_once(changes((), before))
+            raise
+
+
+def _as_it_is(optimizer: Optimizer) -> list[Change]:
+    """The changes that make groups and states what they are now."""
+    found: list[Change] = []
+    for options in (*optimizer.param_groups, *optimizer.state.values(), optimizer.state):
+        found += [(options.clear,), (options.update, dict(options))]
+    return found
 
 
 def _commit(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]]) -> None:

@@ -131,6 +131,21 @@ class Optimizer:
             for parameter in group["params"]:
                 if parameter._grad is not None and not self.state.get(parameter):
                     self._begin(parameter, group)
+        if type(self).update.__module__.startswith("genesis.optim."):
+            self._update()
+            return loss
+        counts = [(state, name, state[name]) for state in self.state.values() for name in self.counted
+                  if type(state.get(name)) in (int, float)]
+        try:
+            self._update()
+        except BaseException:  # tensors keep their last content by themselves, what a user's update counts does not
+            for state, name, count in counts:
+                state[name] = count
+            raise
+        return loss
+
+    def _update(self) -> None:
+        """Record the updates of all parameters, write all of them at once, and end the step."""
         writes = Writes()
         with no_grad():
             try:
@@ -145,7 +160,6 @@ class Optimizer:
             finally:
                 self._writes = None
         engine.end_step()
-        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or overwrite them with 0."""
