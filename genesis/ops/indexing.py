@@ -11,7 +11,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
 from genesis.ir.types import bool_, int32, int64
-from genesis.ops.common import axis_in, cast, expand, result_type
+from genesis.ops.common import axis_in, cast, expand
 from genesis.ops.index_plan import (
     PLAIN,
     IndexKind,
@@ -265,15 +265,29 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "
                       f"{value.type.ndim} dimension(s)", [("value", value)])
     try:
-        if input.type.dtype.kind == "bool" and not isinstance(value, TensorBase):
-            value = bool(value)
+        dtype = input.type.dtype
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if result_type(input, value) is not input.type.dtype and input.type.dtype.kind != "float":
-        raise failure("masked_fill",
-                      f"value {value!r} cannot be converted to {input.type.dtype!r} without overflow or loss",
-                      [("input", input)])
+    if dtype.kind != "float":
+        converted: Any = value
+        value = converted.to(dtype) if isinstance(value, TensorBase) else _fill_value(input, value)
     return where(mask, value, input).contiguous()
+
+
+def _fill_value(input: Tensor, value: bool | int | float) -> bool | int:
+    """A number in a dtype of integers or bool, as torch converts it: fractions go, out of range is an error."""
+    dtype = input.type.dtype
+    if dtype.kind == "bool":
+        return bool(value)
+    assert dtype.min is not None and dtype.max is not None
+    least, most = int(dtype.min), int(dtype.max)
+    unsigned = least == 0
+    if unsigned and isinstance(value, int):  # a negative number counts from the end
+        least = -most
+    if not least <= value <= most:  # nor is NaN
+        raise failure("masked_fill", f"value cannot be converted to type {dtype!r} without overflow: {value}",
+                      [("input", input)])
+    return int(value) % (most + 1) if unsigned else int(value)
 
 
 class IndexingMethods(TensorBase):

@@ -133,3 +133,10 @@ def test_pending_values_of_both_devices_are_computed_where_they_are(cuda):
     here, there = genesis.ones(2) * 3, genesis.ones(2, device="cuda") * 4
     genesis.eval(here, there)
     assert host_copy(here).tolist() == [3, 3] and array(there).tolist() == [4, 4]
+
+
+def test_a_file_is_loaded_to_a_device(host_cuda, tmp_path):
+    genesis.save({"w": genesis.ones(2)}, tmp_path / "file")
+    assert genesis.load(tmp_path / "file")["w"].device.type == "cpu"
+    found = genesis.load(tmp_path / "file", map_location="cuda")["w"]
+    assert found.device.type == "cuda" and found.tolist() == [1.0, 1.0]

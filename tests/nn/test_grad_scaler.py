@@ -73,3 +73,12 @@ def test_what_is_refused() -> None:
             scaler = lib.amp.GradScaler("cpu")
             scaler.scale(lib.ones(1))
             scaler.unscale_(lib.optim.SGD([w], lr=1.0))
+
+
+def test_one_infinite_gradient_of_several_leaves_the_step_out() -> None:
+    w, v = (genesis.ones(2, requires_grad=True) for _ in range(2))
+    optimizer, scaler = genesis.optim.SGD([w, v], lr=0.125), genesis.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale((w * 3).sum() + (v * float("inf")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.tolist() == v.tolist() == [1.0, 1.0] and scaler.get_scale() == 4.0

@@ -257,3 +257,9 @@ def test_a_file_larger_than_memory_is_a_memory_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path / "large"), str(tmp_path / "small")],
                           capture_output=True, text=True, timeout=120)
     assert done.stdout == "refused\n", done.stderr
+
+
+def test_negative_sizes_whose_product_fits(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(file_of({"w": tensor("F32", [-1, -2], [0, 8])}, bytes(8)))
+    with pytest.raises(ValueError, match="damaged"):
+        genesis.load(tmp_path / "file")

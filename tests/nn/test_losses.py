@@ -192,3 +192,32 @@ def test_class_weights_are_buffers() -> None:
 def test_errors(call, error, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=message):
         call(genesis.ones(3, 4))
+
+
+def test_kl_div_of_chances_that_are_0() -> None:
+    """0 · log 0 is 0, and its gradient by the input too."""
+    target = np.float32([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    for library, functions in ((genesis, F), (torch, TF)):
+        x = library.tensor([[-1.0, -2.0, -3.0], [-0.5, -1.0, -4.0]], requires_grad=True)  # type: ignore[attr-defined]
+        loss = functions.kl_div(x, library.tensor(target), reduction="sum")  # type: ignore[attr-defined]
+        loss.backward()
+        assert loss.item() == pytest.approx(3.5568528, rel=1e-6)
+        assert x.grad.tolist() == [[0, -1, 0], [-0.5, 0, -0.5]]
+
+
+def test_an_ignored_row_of_minus_infinity_counts_nothing() -> None:
+    logs, classes = [[-1.0, -2.0], [-np.inf, -np.inf], [-3.0, -0.5]], [1, -100, 0]
+    found = F.nll_loss(genesis.tensor(logs), genesis.tensor(classes), genesis.tensor([2.0, 1.0]))
+    assert found.item() == pytest.approx((2.0 * 1 + 3.0 * 2) / 3)
+
+
+def test_rows_are_counted_in_float32() -> None:
+    """float16 counts to 2048 and has no number above 65504."""
+    logs = genesis.full((70000, 2), -0.5, dtype=genesis.float16)
+    found = F.nll_loss(logs, genesis.zeros(70000, dtype=genesis.int64), genesis.ones(2, dtype=genesis.float16))
+    assert found.dtype is genesis.float16 and found.item() == 0.5
+
+
+def test_a_weight_for_each_class() -> None:
+    with pytest.raises(RuntimeError, match="one factor a class"):
+        F.cross_entropy(genesis.zeros(4, 3), genesis.zeros(4, dtype=genesis.int64), weight=genesis.ones(5))

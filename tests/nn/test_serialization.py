@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -147,3 +148,20 @@ def test_a_damaged_structure_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         genesis.load(tmp_path / "none")
+
+
+def test_a_tensor_with_the_formats_own_word_for_a_name(tmp_path) -> None:
+    genesis.save({"__metadata__": genesis.ones(2)}, tmp_path / "file")
+    assert genesis.load(tmp_path / "file")["__metadata__"].tolist() == [1.0, 1.0]
+
+
+def test_tensors_begin_at_multiples_of_their_elements(tmp_path) -> None:
+    """So that a file can be mapped into memory."""
+    tensors = {name: genesis.ones(count, dtype=getattr(genesis, name)) for name, count in (
+        ("int8", 1), ("float64", 3), ("bool", 3), ("float16", 3), ("float32", 3))}
+    genesis.save(tensors, tmp_path / "file")
+    content = (tmp_path / "file").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:8 + length])
+    for name, tensor in tensors.items():
+        assert (8 + length + header[name]["data_offsets"][0]) % tensor.element_size() == 0, name

@@ -181,7 +181,33 @@ def _index_kinds(T, nn, optim, np):
             list(x), 4 in x, x.tolist())
 
 
-@pytest.mark.parametrize("program", [_functions, _more_writes, _indices_change_after_use, _index_kinds],
+def _corners(T, nn, optim, np):
+    x = T.arange(120).view(2, 3, 4, 5)
+    i, j = T.tensor([0, 2]), T.tensor([1, 4])
+    mask = T.tensor([[True, False, True], [False, True, False]])
+    apart = x.clone()
+    apart[:, i, :, j] = T.arange(16).view(2, 2, 4)
+    legacy = x[T.tensor([1, 0], dtype=T.uint8)]
+    return (x[:, i, :, j], apart, x[mask, T.tensor([0, 3, 1])], x[mask, 1], x[[]], x[[], 1], x[:, []], legacy,
+            x.float().index_add(1, T.tensor([2, 0]), T.ones(2, 2, 4, 5), alpha=-3),
+            x[0, 0].scatter(0, T.tensor([[1, 0]]), T.arange(12).view(3, 4)))
+
+
+def _fill_values(T, nn, optim, np):
+    """Numbers lose their fraction; what the dtype has no number for is refused."""
+    found, mask = [], T.tensor([True, False, True])
+    for dtype in (T.int64, T.int8, T.uint8, T.bool):
+        for value in (0.5, -2.7, 300, -1, True, 1e30, float("nan"), T.tensor(2.7)):
+            try:
+                found.append(T.zeros(3, dtype=dtype).masked_fill(mask, value))
+            except RuntimeError:
+                found.append("refused")
+    return found
+
+
+@pytest.mark.parametrize("program", [_functions, _more_writes, _indices_change_after_use, _index_kinds,
+                                     _corners, _fill_values],
                          ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.filterwarnings("ignore:indexing with dtype")
 def test_program(program):
     check(program)

@@ -397,3 +397,19 @@ def test_a_write_of_what_requires_grad_to_a_tensor_that_stays_is_recorded() -> N
         compiled(ramp(2, start=i)).sum().backward()
         assert w.grad.tolist() == [2.0 * i, 2.0 * i + 2] and kept.requires_grad
     assert compiled.hits == 0
+
+
+def test_hooks_of_a_parameter_are_called_at_every_compiled_step() -> None:
+    seen: list[list[float]] = []
+    w = ramp(2).requires_grad_()
+    w.register_hook(lambda g: seen.append(g.tolist()))
+    optimizer = genesis.optim.SGD([w], lr=0.5)
+
+    @genesis.compile
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        (w * x).sum().backward()
+        optimizer.step()
+    for _ in range(5):
+        step(ramp(2))
+    assert seen == [[1.0, 2.0]] * 5

@@ -100,3 +100,11 @@ def test_the_cpu_decomposes_what_torch_has_no_kernel_for() -> None:
                      lower.supports)
     assert "rms_norm" not in {node.op.name for node in found.nodes}
     verify(found)
+
+
+def test_pieces_that_are_composites_are_decomposed_again() -> None:
+    """layer_norm → mean → sum."""
+    graph = parse("graph(%x: f32[4,3]) { %y: f32[4,3] = layer_norm(%x, ndim=1, eps=1e-05) return %y }")
+    found = legalize(graph, without("layer_norm", "mean"))
+    assert {"layer_norm", "mean"}.isdisjoint(node.op.name for node in found.nodes)
+    assert_same_bits(*values_of(legalize(graph, without("layer_norm"))), *values_of(found))

@@ -38,6 +38,7 @@ def test_before_and_after() -> None:
     (movement.slice(turned, starts=(0, 0), stops=(LARGE, 128), steps=(1, 1)), True),
     (movement.permute(array(4, 64, 8, 32), axes=(0, 2, 1, 3)), False),  # the last dimension is in order
     (movement.permute(array(1, 1 << 15), axes=(1, 0)), False),
+    (movement.expand(turned, shape=(4, LARGE, LARGE)), False),  # its elements stay shared
     (movement.permute(array(16, 16), axes=(1, 0)), False),  # small
     (movement.slice(x, starts=(0, 0), stops=(LARGE, LARGE), steps=(1, 2)), False),
     (movement.expand(array(1, LARGE), shape=(LARGE, LARGE)), False),

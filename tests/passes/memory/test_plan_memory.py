@@ -238,3 +238,52 @@ def test_the_cuda_schedule_gets_a_plan_too() -> None:
     plan = passed.memory
     check_plan(passed.schedule, plan, backend.may_overwrite)
     assert plan.max_live_bytes <= plan.arena_bytes
+
+
+def test_a_view_of_a_view_keeps_the_value_that_both_show() -> None:
+    plan_of("""graph(%x: f32[16,16]) {
+        %y: f32[16,16] = exp(%x)
+        %a: f32[16,16] = permute(%y, axes=(1,0))
+        %b: f32[4,4,16] = reshape(%a, shape=(4,4,16))
+        %c: f32[8,32] = reshape(%y, shape=(8,32))
+        %d: f32[4,64] = reshape(%c, shape=(4,64))
+        %u: f32[16,16] = sin(%x)
+        %v: f32[16,16] = cos(%u)
+        %w: f32[4,64] = neg(%d)
+        return %v, %w }""")
+
+
+def test_an_update_waits_for_what_an_output_shows_of_the_old_content() -> None:
+    plan_of("""graph(%x: f32[6]) {
+        %v: f32[2,3] = reshape(%x, shape=(2,3))
+        %n: f32[6] = mul(%x, %x)
+        update %x = %n
+        return %v }""", anywhere)
+
+
+def test_two_results_of_one_group_are_not_made_over_one_operand() -> None:
+    graph = parse("""graph(%x: f32[256]) { %a: f32[256] = exp(%x) %p: f32[256] = sin(%a) %q: f32[256] = cos(%a)
+                     %r: f32[256] = mul(%p, %q) return %r }""")
+    x, (a, p, q, r) = graph.inputs[0], [node for node in graph.nodes if node.inputs]
+    groups = (Group("loop", (a,), (x,), (a,), ""), Group("loop", (p, q), (a,), (p, q), ""),
+              Group("loop", (r,), (p, q), (r,), ""))
+    places = plan_memory(Schedule(graph, groups), anywhere).places
+    assert places[p].where == places[q].where == "arena" and places[p].offset != places[q].offset
+
+
+def test_a_value_of_a_larger_dtype_is_not_made_over_its_operand() -> None:
+    """Even for a backend that would: it reaches into the neighbour."""
+    text = """graph(%x: f32[256]) { %a: f32[256] = exp(%x) %s: f32[256] = sin(%x) %b: f64[256] = cast(%a, dtype=f64)
+              %c: f64[256] = neg(%b) %d: f32[256] = cos(%s) return %c, %d }"""
+    schedule = group_per_op(parse(text), lower_cpu.is_view)
+    plan = plan_memory(schedule, lambda group, output, operand: True)
+    a, s, b = (next(node for node in schedule.graph.nodes if node.op.name == name) for name in ("exp", "sin", "cast"))
+    assert plan.places[b].offset != plan.places[a].offset and plan.places[s].where == "arena"
+
+
+def test_the_rest_of_a_range_is_used_and_neighbours_are_joined() -> None:
+    assert arranged([(0, 4096), (0, None), (1, 1024), (2, 1024)]).offsets == [0, 0, 1024]
+    joined = arranged([(0, 1024), (1, 1024), (2, 512), (0, None), (1, None), (3, 2048)])
+    assert (joined.offsets, joined.size) == ([0, 1024, 2048, 0], 2560)
+    joined = arranged([(0, 1024), (1, 1024), (2, 512), (1, None), (0, None), (3, 2048)])
+    assert (joined.offsets, joined.size) == ([0, 1024, 2048, 0], 2560)

@@ -8,9 +8,9 @@ from genesis.codegen.cpu import lower
 from genesis.ir import Graph
 from genesis.ir.parser import parse
 from genesis.passes.fusion.group_per_op import group_per_op
-from genesis.passes.groups import Schedule
+from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import plan_memory
-from genesis.passes.memory.schedule import lower_peak
+from genesis.passes.memory.schedule import lower_peak, order_groups
 from tests.passes.memory.simulate import check_plan
 from tests.passes.random_graphs import graphs
 
@@ -102,3 +102,11 @@ def test_any_program_keeps_its_meaning_and_its_peak_does_not_rise(graph: Graph) 
     assert set(after.groups) == set(before.groups)
     plan = plan_memory(after, lower.may_overwrite)
     check_plan(after, plan, lower.may_overwrite)
+
+
+def test_a_group_runs_after_what_it_names_without_reading_it() -> None:
+    graph = parse("graph(%x: f32[4]) { %a: f32[4] = exp(%x) %b: f32[4] = sin(%x) return %a, %b }")
+    a, b = graph.outputs
+    first, second = (Group("loop", (node,), graph.inputs, (node,), "", after=after) for node, after in ((a, (b,)),
+                                                                                                     (b, ())))
+    assert order_groups([first, second]) == (second, first)
