@@ -80,3 +80,14 @@ def test_a_short_read_writes_what_is_pending() -> None:
         counter.add_(1)
         assert (x * 5).tolist() == [5.0, 10.0]
         assert counter.storage.settled
+
+
+def test_who_writes_to_a_constant_changes_no_equal_one() -> None:
+    kept = genesis.full((3,), 2.0)
+    genesis.eval(kept)
+    for _ in range(3):
+        x, y = genesis.full((3,), 2.0), genesis.full((3,), 2.0)
+        genesis.eval(x)
+        x.add_(1)
+        genesis.eval(x, y)
+        assert x.tolist() == [3.0] * 3 and y.tolist() == kept.tolist() == genesis.full((3,), 2.0).tolist() == [2.0] * 3

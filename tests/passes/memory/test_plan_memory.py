@@ -275,7 +275,7 @@ def test_a_value_of_a_larger_dtype_is_not_made_over_its_operand() -> None:
     """Even for a backend that would: it reaches into the neighbour."""
     text = """graph(%x: f32[256]) { %a: f32[256] = exp(%x) %s: f32[256] = sin(%x) %b: f64[256] = cast(%a, dtype=f64)
               %c: f64[256] = neg(%b) %d: f32[256] = cos(%s) return %c, %d }"""
-    schedule = group_per_op(parse(text), lower_cpu.is_view)
+    schedule = group_per_op(parse(text), lower.is_view)
     plan = plan_memory(schedule, lambda group, output, operand: True)
     a, s, b = (next(node for node in schedule.graph.nodes if node.op.name == name) for name in ("exp", "sin", "cast"))
     assert plan.places[b].offset != plan.places[a].offset and plan.places[s].where == "arena"
