@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
@@ -51,16 +52,15 @@ def _model(lib: Any) -> Any:
 @loop(800)
 def evaluation(lib: Any, n: int) -> float:
     """Batches of 1 MB go through a model; a count of right answers stays pending."""
-    lib.manual_seed(0)
+    import numpy as np
     model = _model(lib)
-    right = lib.zeros(())
+    right, seen = lib.zeros((), dtype=lib.int64), 0
     with lib.no_grad():
         for i in range(n):
-            x = lib.full((1024, 256), 0.001 * (i % 7))
-            if lib.__name__ == "genesis":
-                lib.eval(x)
-            right = right + (model(x).argmax(1) == 3).sum()
-    return float(right) * 0 + n
+            x = lib.from_numpy(np.full((1024, 256), 0.001 * (i % 7), np.float32)).clone()
+            right = right + (model(x).argmax(1) < 10).sum()
+            seen += len(x)
+    return int(right) / seen
 
 
 @loop(800)
@@ -72,9 +72,9 @@ def evaluation_from_numpy(lib: Any, n: int) -> float:
     total = lib.zeros(())
     with lib.no_grad():
         for i in range(n):
-            x = lib.tensor(np.full((1024, 256), 0.001 * (i % 7), np.float32))
-            total += (model(x) * 0 + 1).mean()
-    return float(total)
+            x, y = lib.tensor(np.full((1024, 256), 0.001 * (i % 7), np.float32)), lib.tensor(np.arange(1024) % 10)
+            total += lib.nn.functional.cross_entropy(model(x) * 0, y) / math.log(10)
+    return float(total) / n
 
 
 @loop(800)

@@ -26,6 +26,13 @@ class Config:
             reads. They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
             rows at equal indices may do so in any order (`use_deterministic_algorithms`).
+        pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
+            and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
+            model, which gradients flow through, may have four times as many, and nothing is cut between a backward
+            and its step.
+        pending_bytes: how many bytes of memories may be held by pending work alone, as batches of data whose results
+            nobody has read; 0 sets no limit. They are counted apart from what tensors show, as parameters, state and
+            whatever has a name.
 
     Raises:
         AttributeError: there is no such setting.
@@ -44,6 +51,8 @@ class Config:
     spare_memory: bool = False
     keep_shadow_weights: bool = True
     deterministic: bool = True
+    pending_nodes: int = 4096
+    pending_bytes: int = 32 << 20
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "keep_copies":

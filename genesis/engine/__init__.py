@@ -5,6 +5,7 @@ In: storages whose content is wanted. Out: memory with that content.
 | file | what it does |
 |---|---|
 | `flushing.py` | what the rest of Genesis calls |
+| `limits.py`, `cuts.py` | when pending work is too much, and where the program is cut then |
 | `preparation.py` | which storages a flush computes, and what it keeps for those that it does not |
 | `capture.py` | from live nodes to a program and its key; `saved_values.py` adds what a backward will read |
 | `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |
@@ -15,10 +16,11 @@ In: storages whose content is wanted. Out: memory with that content.
 """
 
 from genesis.engine.flushing import allocate, end_step, flush, held_at_step, materialize, memory_of
+from genesis.engine.limits import look
 from genesis.engine.plan_lookup import Superseded, last_plan, observe
 from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import run
 from genesis.engine.state import reset
 
-__all__ = ["Flush", "Superseded", "allocate", "end_step", "flush", "held_at_step", "last_plan", "materialize",
+__all__ = ["Flush", "Superseded", "allocate", "end_step", "flush", "held_at_step", "last_plan", "look", "materialize",
            "memory_of", "observe", "prepare", "reset", "run"]

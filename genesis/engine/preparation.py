@@ -78,7 +78,7 @@ def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush
     captured = capture([content[s] for s in outputs], list(zip(cells, written, strict=True)),
                        [(s.cell, s.type) for s in snapshots], order)  # type: ignore[misc]
     note_use(captured.known)
-    doubtful = bool(updates) and (interrupts_op() or (
+    doubtful = bool(updates) and (engine_state.cuts.in_op or interrupts_op() or (
         others() > 0 and (others_record() or _moved_on(live, content))))
     return Flush(device, outputs, updates, snapshots, live, captured, save_for_backward(captured), content,
                  {s: (cell, cell.memory) for s, cell in zip(updates, cells, strict=True)}, ran, doubtful)

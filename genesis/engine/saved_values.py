@@ -35,10 +35,14 @@ class Usage:
         self.used, self.skip = False, False
         self._saved: list[weakref.ref[Cell]] = []
 
+    @property
+    def unused(self) -> bool:
+        """Whether the last run saved nothing, or what it saved has died unused."""
+        return self.skip or bool(self._saved and not self.used and all(cell() is None for cell in self._saved))
+
     def look_back(self) -> None:
         """Judge the last run's values, and forget them."""
-        if self._saved and not self.used and all(cell() is None for cell in self._saved):
-            self.skip = True
+        self.skip = self.unused
         self._saved, self.used = [], False
 
     def keep(self, node: Node, memory: object) -> None:
@@ -58,8 +62,15 @@ def save_for_backward(captured: Captured) -> tuple[list[Node], Usage | None]:
     wanted = [node for node in captured.outputs if node.needs_grad and node.op is not control.watch]
     if not wanted or any(node.op is control.grad for node in captured.order):
         return [], None
-    usage = engine_state.usages.get(captured.key) or engine_state.usages.add(captured.key, Usage())
+    usage = engine_state.usages.get(captured.key)
+    cuts = engine_state.cuts
+    if usage is None:
+        usage = engine_state.usages.add(captured.key, Usage())
+        if cuts.cutting and cuts.usage is not None:  # the piece before, of the same program
+            usage.skip = cuts.usage.unused
     usage.look_back()
+    if cuts.cutting:
+        cuts.usage = usage
     if usage.skip:
         return [], usage
     if usage.positions is None:

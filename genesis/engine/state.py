@@ -7,6 +7,7 @@ from itertools import islice
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from genesis.engine.cuts import Cuts
 from genesis.frontend.state import lock
 
 if TYPE_CHECKING:
@@ -98,9 +99,10 @@ class EngineState:
         observers: are told of every plan that is made.
         ran: how many programs have run.
         record: what runs, or was ended by an exception; None between two programs.
+        cuts: where a long program is cut (`limits.py`).
     """
 
-    __slots__ = ("last", "observers", "plans", "ran", "record", "usages")
+    __slots__ = ("cuts", "last", "observers", "plans", "ran", "record", "usages")
 
     def __init__(self) -> None:
         self.plans = Plans()
@@ -109,6 +111,7 @@ class EngineState:
         self.observers: list[Callable[[Compiled], None]] = []
         self.ran = 0
         self.record: Record | None = None
+        self.cuts = Cuts()
 
 
 engine_state: Final = EngineState()
@@ -131,3 +134,4 @@ def reset() -> None:
         engine_state.plans = Plans()
         engine_state.usages.clear()
         engine_state.last = None
+        engine_state.cuts = Cuts()

@@ -24,6 +24,7 @@ class Engine:
         allocate: returns memory of so many bytes on a device.
         memory_of: returns the computed memory of a tensor's storage.
         backend_of: what a device's programs run on.
+        look: is told of a storage and the number of its content when `state.look_at` is passed: much may be pending.
     """
 
     flush: Callable[[Sequence[Storage]], None]
@@ -32,6 +33,7 @@ class Engine:
     allocate: Callable[[int, Device], Any]
     memory_of: Callable[[Any], Any]
     backend_of: Callable[[Device], Backend]
+    look: Callable[[Storage, int], None]
 
 
 engine = Engine()

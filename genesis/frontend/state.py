@@ -48,11 +48,14 @@ class FrontendState:
             has while this stays.
         undo: what takes back what Python counted with a write (an optimizer's step), by a node that the write needs: it
             is called where the write is dropped, as its plan failed.
+        look_at: the number of the recorded value at which the engine looks how much is pending.
+        fresh_bytes, bytes_mark: the bytes of all memories that there were, and how many make it look.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
-    __slots__ = ("crossings", "differentiable", "grad_looks", "histories", "pending", "rebound", "regions", "session",
-                 "touched", "tracked_writes", "undo", "volatile", "watched")
+    __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "look_at",
+                 "pending", "rebound", "regions", "session", "touched", "tracked_writes", "undo", "volatile",
+                 "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -64,6 +67,7 @@ class FrontendState:
         self.crossings: dict[int, tuple[Any, int]] = {}
         self.regions: list[Region] = []
         self.session: Session | None = None
+        self.fresh_bytes = self.bytes_mark = self.look_at = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = 0
 
 

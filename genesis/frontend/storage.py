@@ -34,8 +34,11 @@ next_number: Final = count(1).__next__
 """Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
 new one gets the address of the last, and so its hash."""
 
+NEVER: Final = 1 << 62
+"""A number that no value gets."""
+
 FORGET_AFTER: Final = 1 << 16
-"""So many notes apart those of storages that died are forgotten, in a program that computes nothing meanwhile."""
+"""So many notes apart those of storages that died are forgotten, of values that a backward may go through."""
 
 
 class Cell:
@@ -49,6 +52,9 @@ class Cell:
 
     def __init__(self, memory: Any):
         self.memory = memory
+        state.fresh_bytes += memory.nbytes
+        if state.fresh_bytes >= state.bytes_mark:
+            state.look_at = 0
         self.owner: weakref.ref[Storage] | None = None
         self.usage: Any = None
 
@@ -83,8 +89,8 @@ class Storage:
         else:
             self._queued = number = next_number()
             state.pending[number] = self._reference
-            if not number % FORGET_AFTER:
-                live_pending()
+            if number >= state.look_at:
+                engine.look(self, number)
 
     @property
     def node(self) -> Node:
@@ -180,6 +186,8 @@ class Storage:
         self._node = node
         self.writes += 1
         self._written(node, later)
+        if number >= state.look_at:
+            engine.look(self, number)
 
     def replace(self, node: Node, content: Node | None, writes: int, later: list[Storage] | None = None) -> bool:
         """Write a content that was computed of the one that `_node` and `writes` were when it was looked at.
@@ -196,6 +204,8 @@ class Storage:
         self._node = node  # no call from the look on: nobody writes between
         self.writes += 1
         self._written(node, later)
+        if number >= state.look_at:
+            engine.look(self, number)
         return True
 
     def writing(self, node: Node, times: int) -> list[Change]:
@@ -448,20 +458,23 @@ class View:
     """A part of a storage: strides and offset in elements, as torch reports them, and the
     movement ops that select it from the whole.
 
+    `shapes`: what each step is taken of; None, or empty, where that is not known.
     `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
     `turned`: the elements may lie in another order than row-major, so that results may, too
     (`genesis.frontend.layouts`).
     """
 
-    __slots__ = ("leaf_steps", "offset", "steps", "strides", "turned")
+    __slots__ = ("leaf_steps", "offset", "shapes", "steps", "strides", "turned")
 
-    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[ViewStep, ...], leaf_steps: int = 0):
+    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[ViewStep, ...], leaf_steps: int = 0,
+                 shapes: tuple[tuple[int, ...] | None, ...] = ()):
+        self.shapes = shapes
         self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
         self.turned = 0 in strides or any(map(lt, strides, strides[1:]))
 
     def of_leaf(self) -> View:
         """The same part, shown by a leaf tensor: its gradient has the part's shape, not the whole's."""
-        return type(self)(self.strides, self.offset, self.steps, len(self.steps))
+        return type(self)(self.strides, self.offset, self.steps, len(self.steps), self.shapes)
 
     @property
     def is_leaf(self) -> bool:

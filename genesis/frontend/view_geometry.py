@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from genesis.frontend.storage import View, ViewStep
+from genesis.frontend.storage import STRIDED, View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement as m
 from genesis.ir.types import TensorType, row_major, tensor_type
@@ -56,11 +56,81 @@ def is_row_major(kind: TensorType, part: View | None, order: Sequence[int] = ())
 def _then(kind: TensorType, part: View | None, shape: tuple[int, ...], strides: tuple[int, ...],
           steps: tuple[ViewStep, ...], offset: int = 0) -> Shown:
     """The view that these steps select of the part; the offset counts from the part's first element."""
-    if part is None:
-        found = View(strides, offset, steps)
+    fixed, leaf_steps = 0, 0
+    taken: list[ViewStep] = []
+    shapes: list[tuple[int, ...] | None] = []
+    if part is not None:
+        fixed = leaf_steps = part.leaf_steps
+        offset += part.offset
+        taken += part.steps
+        shapes += part.shapes or [None] * len(taken)
+    now = kind.shape
+    for step in steps:
+        now = _append(taken, shapes, fixed, now, step)
+    if len(taken) > LONGEST and not fixed:
+        taken, shapes = [(STRIDED, (shape, strides, offset))], [None]
+    elif len(taken) == fixed:
+        taken.append((m.reshape, (shape,)))
+        shapes.append(shape)
+    return (tensor_type(shape, kind.dtype, kind.device),
+            View(strides, offset, tuple(taken), leaf_steps, tuple(shapes)))
+
+
+LONGEST: Final = 24
+"""Steps of a view; one of more is told by its strides, and read element by element."""
+
+
+def _append(taken: list[ViewStep], shapes: list[tuple[int, ...] | None], fixed: int, now: tuple[int, ...],
+            step: ViewStep) -> tuple[int, ...]:
+    """Append a step to those that were taken, or make one of it and the last; returns the shape it leads to.
+
+    Args:
+        shapes: before each step, None where that is not known.
+        fixed: how many of the first stay as they are.
+        now: the shape after the last.
+    """
+    op, attrs = step
+    shape = _shape_after(now, op, attrs)
+    last = taken[-1] if len(taken) > fixed else (None, ())
+    before = shapes[-1] if len(taken) > fixed else None
+    joined = attrs
+    if op is last[0] and op is not m.pad:
+        joined = _joined(op, last[1], attrs)
+        taken.pop()
+        shapes.pop()
     else:
-        found = View(strides, part.offset + offset, (*part.steps, *steps), part.leaf_steps)
-    return tensor_type(shape, kind.dtype, kind.device), found
+        before = now
+    if op is m.permute:
+        idle = joined[0] == tuple(range(len(joined[0])))
+    else:
+        idle = shape == before
+    if not idle:
+        taken.append((op, joined))
+        shapes.append(before)
+    return shape
+
+
+def _shape_after(shape: tuple[int, ...], op: Any, attrs: tuple) -> tuple[int, ...]:
+    if op is m.permute:
+        return tuple([shape[axis] for axis in attrs[0]])
+    if op is m.slice:
+        return tuple([-(-(stop - start) // step) for start, stop, step in zip(*attrs, strict=True)])
+    return attrs[0]  # type: ignore[no-any-return]  # reshape, expand
+
+
+def _joined(op: Any, first: tuple, second: tuple) -> tuple:
+    """The attributes of the one step that does what two of the same op do, one after the other."""
+    if op is m.permute:
+        return (tuple([first[0][axis] for axis in second[0]]),)
+    if op is not m.slice:
+        return second
+    starts, stops, steps = [], [], []
+    for (begin, _, outer), (start, stop, step) in zip(zip(*first, strict=True), zip(*second, strict=True), strict=True):
+        count = -(-(stop - start) // step)
+        starts.append(begin + start * outer)
+        stops.append(begin + start * outer + (max(count - 1, 0) * step * outer + 1 if count else 0))
+        steps.append(step * outer)
+    return tuple(starts), tuple(stops), tuple(steps)
 
 
 @remembered

@@ -60,6 +60,15 @@ def side_by_side(count: int, device: Device = cpu) -> Graph:
     return Graph((x,), (OPS["concat"](*parts, axis=0), *parts))
 
 
+def readers(count: int, device: Device = cpu) -> Graph:
+    """`count` / 2 values of one input, added up one after the other."""
+    x, start = _input(0, (2, 8), device), _input(1, (2, 8), device)
+    total = start
+    for i in range(count // 2):
+        total = total + x * (i + 0.5)
+    return Graph((x, start), (total,))
+
+
 def training_step(count: int, device: Device = cpu) -> Graph:
     """Forward, backward and AdamW of `count` / 16 layers: about `count` ops forward and back, four inputs a layer."""
     layers, d = count // 16, 16

@@ -31,7 +31,7 @@ FOURFOLD = 8.0
 """The most that four times the program may cost: linear is 4, quadratic 16, and timing on a shared machine is rough."""
 
 EVERYTHING = [chains.pointwise, chains.composites, chains.backward, chains.rows_written, chains.side_by_side,
-              chains.training_step]
+              chains.readers, chains.training_step]
 
 
 @contextmanager

@@ -31,7 +31,8 @@ def test_recording_costs_the_same_after_many_results_that_nobody_kept() -> None:
 
 def test_results_that_nobody_kept_are_forgotten_by_a_program_that_computes_nothing(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "FORGET_AFTER", 64)
+    monkeypatch.setattr(genesis.config, "pending_nodes", 512)
+    monkeypatch.setattr(state, "look_at", 0)
     left = len(storage.live_pending())  # by other tests
     x, kept = genesis.ones(2), []
     for i in range(1000):

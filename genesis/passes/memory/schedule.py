@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from genesis.ir.node import Node
@@ -109,12 +109,14 @@ class Lives:
     def late(self, order: Sequence[int]) -> list[int]:
         """The order with groups that make more than they end the life of right before their first reader."""
         place = {i: at for at, i in enumerate(order)}
+        last = {x: _LastTwo(readers, place) for x, readers in self.readers.items()}
         for i in reversed(order):
             first = min((place[j] for j in self.after[i]), default=place[i])
-            kept = sum(self.size.get(x, 0) for x in self.read[i]
-                       if all(place[j] < first for j in self.readers[x] if j != i))
+            kept = sum(self.size.get(x, 0) for x in self.read[i] if last[x].but(i) < first)
             if kept < sum(self.size[x] for x in self.made[i]):
                 place[i] = first
+                for x in self.read[i]:
+                    last[x].move(i, first)
         at = {i: number for number, i in enumerate(order)}
         return sorted(order, key=lambda i: (place[i], at[i]))
 
@@ -164,3 +166,28 @@ class Lives:
             found.append(alive)
             alive -= dying.get(at, 0)
         return found
+
+
+class _LastTwo:
+    """The last two readers of a value, while readers move to later places: whether one of thousands is the last is
+    asked for each."""
+
+    __slots__ = ("_last", "_last_place", "_place")
+
+    def __init__(self, readers: Sequence[int], place: Mapping[int, int]):
+        self._last = self._last_place = self._place = -1
+        for reader in readers:
+            self.move(reader, place[reader])
+
+    def move(self, reader: int, place: int) -> None:
+        """The reader is at this place from now on, which is no earlier one."""
+        if reader == self._last:
+            self._last_place = place
+        elif place > self._last_place:
+            self._last, self._last_place, self._place = reader, place, self._last_place
+        elif place > self._place:
+            self._place = place
+
+    def but(self, reader: int) -> int:
+        """The place of the last reader other than this one, -1 if there is no other."""
+        return self._place if reader == self._last else self._last_place

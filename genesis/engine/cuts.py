@@ -1,0 +1,98 @@
+"""Where a long program is cut: at a position of the recorded code that repeats, so that the pieces are equal programs.
+
+A position is the whole stack of calls: the layers of a model that are made by one line of one loop are one position,
+the same layer in the next batch is it again. Of the positions that come again while some are watched, the rarest
+stands for the outermost loop that turns there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from genesis.engine.saved_values import Usage
+
+DEEPEST: Final = 64
+"""Frames, from the innermost on, that a position is told by: a recursion has no others."""
+
+
+def position(frame: FrameType | None) -> int:
+    """A number for the place in the program that a frame and its callers are at: equal for equal stacks of calls.
+
+    >>> import sys
+    >>> here = [position(sys._getframe()) for _ in range(2)]
+    >>> here[0] == here[1] != position(sys._getframe())
+    True
+    """
+    found: list[int] = []
+    append = found.append
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        append(id(frame.f_code))
+        append(frame.f_lasti)
+        frame = frame.f_back
+    return hash(tuple(found))
+
+
+@dataclass
+class Cuts:
+    """What is known of the program that is being recorded and cut.
+
+    Attributes:
+        anchor: the position of the last cut, None where none is known to come again.
+        spacing: how many values are recorded from one cut to the next, 0 if memory decides.
+        last: the number of the value at which the last cut was.
+        ran: how many programs had run after it: as long as that stays, all is recorded since.
+        seen: position → the numbers of the values that were recorded there, while positions are watched.
+        watched_from: the number of the first of them, 0 if none are watched.
+        measured: (number, nodes, programs that had run) when the pending nodes were counted last.
+        overdue: the count of fresh bytes at which memory is cut wherever the program is, 0 while it is not due.
+        blocked: how many programs had run when a cut had to wait for the step that follows a backward.
+        cutting: the program that runs is a cut.
+        in_op: the cut is in the middle of an op, which may hold contents that are about to be overwritten.
+        usage: what the last cut kept for a backward.
+    """
+
+    anchor: int | None = None
+    spacing: int = 0
+    last: int = 0
+    ran: int = -1
+    seen: dict[int, list[int]] = field(default_factory=dict)
+    watched_from: int = 0
+    measured: tuple[int, int, int] = (0, 0, -1)
+    overdue: int = 0
+    blocked: int = -1
+    cutting: bool = False
+    in_op: bool = False
+    usage: Usage | None = None
+
+    def watch(self, place: int, number: int) -> None:
+        """Note that a value with this number was recorded at this position."""
+        if not self.watched_from:
+            self.watched_from = number
+        self.seen.setdefault(place, []).append(number)
+
+    def rarest(self) -> tuple[set[int], int] | None:
+        """The positions that came again, and did so least often, and how many values lie between two of their turns;
+        None if none came again.
+
+        >>> cuts = Cuts()
+        >>> for number, place in enumerate("abbabbabb"):
+        ...     cuts.watch(ord(place), number)
+        >>> cuts.rarest() == ({ord("a")}, 3)
+        True
+        """
+        again = {place: numbers for place, numbers in self.seen.items() if len(numbers) > 1}
+        if not again:
+            return None
+        fewest = min(map(len, again.values()))
+        found = {place for place, numbers in again.items() if len(numbers) == fewest}
+        numbers = again[next(iter(found))]
+        return found, (numbers[-1] - numbers[0]) // (len(numbers) - 1)
+
+    def forget_watched(self) -> None:
+        """What was watched is over."""
+        self.seen, self.watched_from = {}, 0

@@ -1,0 +1,213 @@
+"""Limits of what is pending: a program that nobody reads is computed when it is long, or holds much memory.
+
+Recording counts (`frontend/storage.py`): a value's number, and the bytes of new memories. When one of them passes a
+mark, what is pending is looked at, and the next mark set. At the limit it is cut: all that is alive is computed, as
+eager torch would have done already. Cuts are where the recorded code repeats (`cuts.py`), so that an endless loop
+takes one plan for what leads to it, one for its turns, and one for the rest.
+
+Nothing is cut between a backward and its step. A value that gradients flow through, recorded after a backward, belongs
+to the next forward (gradients accumulate): there a cut may be.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sized
+from types import FrameType
+from typing import Final
+
+from genesis.config import config
+from genesis.engine.cuts import position
+from genesis.engine.interruption import left_behind
+from genesis.engine.state import engine_state
+from genesis.frontend import session
+from genesis.frontend.engine_protocol import connect, engine
+from genesis.frontend.state import lock, state
+from genesis.frontend.storage import NEVER, Storage, live_pending
+from genesis.ir.node import Node
+from genesis.ir.ops import control
+from genesis.ir.walk import computed, walk
+
+_HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_WHOLE: Final = (_HOME + "optim" + os.sep, _HOME + "autograd" + os.sep)
+"""Where what is recorded belongs together: the writes of a step, the gradients of a backward."""
+
+_ENDING: Final = frozenset({"wrap", "pointwise_op", "record", "write", "replace", "assign", "update", "write_back"})
+"""Names of functions that hold no content once they have recorded it, as special methods and `add_` and the like."""
+
+_CALLING: Final = frozenset({"forward", "inside", "steps"})
+"""Names of functions that call the user's, and hold tensors but no contents."""
+
+OFTEN: Final = 128
+"""Turns of a loop from which on it is an endless one, rather than the layers of a model, where gradients flow: a model's
+step is one plan, up to `DEEP` times the limit."""
+
+DEEP: Final = 4
+"""Times `config.pending_nodes` that a program with gradients and no such loop may have."""
+
+
+def look(storage: Storage, number: int) -> None:
+    """A storage got content, the `number`-th that was recorded, and a mark is passed: cut, or set the next mark."""
+    if not lock.acquire(blocking=False):  # another thread computes: later
+        state.look_at = number + _every()
+        return
+    state.look_at, again = NEVER, number + _every()
+    try:
+        again = _look(storage, number, sys._getframe(1))
+    finally:
+        state.look_at = again
+        lock.release()
+
+
+def _every() -> int:
+    """How many values are recorded from one look to the next, where nothing is due: a look takes time for each pending
+    node, so that each is looked at a few times."""
+    return max(config.pending_nodes // 8, 1) if config.pending_nodes else 1 << 16
+
+
+def _look(storage: Storage, number: int, frame: FrameType) -> int:
+    """Look, and return the number to look at next."""
+    cuts = engine_state.cuts
+    if state.session is not None or state.volatile or state.regions or session.rewriting.calls or (
+            engine_state.record is not None and not left_behind(engine_state.record)):
+        return number + _every()  # what is recorded now is no program of its own
+    if cuts.ran != engine_state.ran:
+        cuts.overdue = 0
+    if cuts.overdue or 0 < config.pending_bytes and state.fresh_bytes >= state.bytes_mark:
+        return _full(storage, number, frame)
+    if cuts.anchor is not None and cuts.ran == engine_state.ran and cuts.spacing:
+        if number >= cuts.last + 3 * cuts.spacing:
+            cuts.anchor = None  # the loop is over
+        elif position(frame) != cuts.anchor or not _cut(storage, number, frame):
+            return number + 1
+        else:
+            return number + cuts.spacing
+    if cuts.watched_from and cuts.measured[2] == engine_state.ran:
+        return _watch(storage, number, frame)
+    cuts.forget_watched()
+    return _long(storage, number, frame, walk([s.node for s in _live()]))
+
+
+def _full(storage: Storage, number: int, frame: FrameType) -> int:
+    """There is much new memory: cut if only pending work holds it, at the position of the last cut if that comes."""
+    cuts, limit = engine_state.cuts, config.pending_bytes
+    if not cuts.overdue:
+        order = walk([s.node for s in _live()])
+        held = held_bytes(order)
+        if held < limit:
+            state.bytes_mark = state.fresh_bytes + max(limit - held, limit // 4)
+            return _long(storage, number, frame, order)
+        cuts.overdue, cuts.ran = state.fresh_bytes + limit // 2, engine_state.ran
+    if cuts.anchor is not None and state.fresh_bytes < cuts.overdue and position(frame) != cuts.anchor:
+        return number + 1
+    if not _cut(storage, number, frame):
+        return number + 1
+    cuts.anchor, cuts.spacing, cuts.overdue = position(frame), 0, 0
+    return number + _every()
+
+
+def _long(storage: Storage, number: int, frame: FrameType, order: Sized) -> int:
+    """Begin to watch positions if what is pending is half as long as it may be."""
+    cuts, nodes = engine_state.cuts, len(order)
+    before, cuts.measured = cuts.measured, (number, nodes, engine_state.ran)
+    if not config.pending_nodes or nodes < config.pending_nodes // 2:
+        return number + _every()
+    if before[2] == engine_state.ran and number > before[0]:
+        cuts.spacing = config.pending_nodes // 2 * (number - before[0]) // max(nodes - before[1], 1)
+    else:
+        cuts.spacing = config.pending_nodes // 4
+    return _watch(storage, number, frame)
+
+
+def _watch(storage: Storage, number: int, frame: FrameType) -> int:
+    """Note the position; when enough are noted, cut at one that comes again."""
+    cuts, place = engine_state.cuts, position(frame)
+    enough = max(config.pending_nodes // 8, 8)
+    if not cuts.watched_from or number < cuts.watched_from + enough:
+        cuts.watch(place, number)
+        return number + 1
+    found = cuts.rarest()
+    if found is None and number < cuts.watched_from + 4 * enough:
+        cuts.watch(place, number)
+        return number + 1
+    if found is not None and place not in found[0]:
+        return number + 1
+    if _one_step(number, found[1] if found is not None else number):
+        cuts.forget_watched()
+        return number + _every()
+    if not _cut(storage, number, frame):
+        return number + 1
+    cuts.anchor = place
+    return number + cuts.spacing
+
+
+def _one_step(number: int, period: int) -> bool:
+    """Whether the program may be a single step of a deep model, which is one plan."""
+    cuts = engine_state.cuts
+    _, nodes, _ = cuts.measured
+    recorded = nodes * cuts.spacing // max(config.pending_nodes // 2, 1)
+    return nodes < DEEP * config.pending_nodes and recorded < OFTEN * period and any(
+        s.needs_grad for s in _live())
+
+
+def _cut(storage: Storage, number: int, frame: FrameType) -> bool:
+    """Compute all that is alive, the value that is being recorded too. False, and nothing done, between a backward
+    and its step."""
+    cuts = engine_state.cuts
+    ending = _is_ending(frame)
+    if ending is None:
+        return False
+    if cuts.blocked == engine_state.ran and not storage.needs_grad:
+        return False
+    live = _live()
+    if not storage.needs_grad and any(map(_is_gradient, live)):
+        cuts.blocked = engine_state.ran
+        return False
+    if cuts.ran == engine_state.ran and cuts.spacing and cuts.last:
+        cuts.spacing = number - cuts.last
+    cuts.cutting, cuts.in_op = True, not ending
+    try:
+        engine.flush(live)
+    finally:
+        cuts.cutting = cuts.in_op = False
+        cuts.forget_watched()
+    cuts.last, cuts.ran = number, engine_state.ran
+    state.bytes_mark = state.fresh_bytes + config.pending_bytes
+    return True
+
+
+def _is_ending(frame: FrameType | None) -> bool | None:
+    """Whether the ops that are being recorded hold no contents any more; None where no cut may be."""
+    ending = True
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(_HOME):
+            name = code.co_name
+            if name == "assign_all" or code.co_filename.startswith(_WHOLE):
+                return None
+            ending = ending and (name in _ENDING or name.endswith("_") or name in _CALLING)
+        frame = frame.f_back
+    return ending
+
+
+def _live() -> list[Storage]:
+    return [s for s in live_pending() if not s.settled]
+
+
+def _is_gradient(storage: Storage) -> bool:
+    node = storage.node
+    return storage.persistent or (node.op is control.item and node.inputs[0].op is control.grad)
+
+
+def held_bytes(order: Iterable[Node]) -> int:
+    """Bytes of the memories that these nodes read and that no tensor shows any more."""
+    held: dict[int, int] = {}
+    for node in order:
+        cell = node.buffer
+        if cell is not None and computed(node) and (cell.owner is None or cell.owner() is None):
+            held[id(cell.memory)] = cell.memory.nbytes
+    return sum(held.values())
+
+
+connect(look=look)

@@ -1,0 +1,323 @@
+"""What is pending is bounded: an endless loop is cut where its code repeats, and takes three plans at most."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+from genesis import engine
+from genesis.engine import limits
+from genesis.engine.state import engine_state
+from genesis.frontend.state import state
+from genesis.frontend.storage import live_pending
+from genesis.ir.walk import walk
+from genesis.models.gpt import GPT, GPTConfig
+
+NODES, BYTES, TURNS = 128, 1 << 16, 300
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Limits that short loops reach, and an engine that knows nothing of what ran before."""
+    monkeypatch.setattr(genesis.config, "pending_nodes", NODES)
+    monkeypatch.setattr(genesis.config, "pending_bytes", BYTES)
+    monkeypatch.setattr(limits, "OFTEN", 16)
+    genesis.eval()
+    engine.reset()
+    state.look_at = 0
+    yield
+    state.look_at = 0
+
+
+class Cuts:
+    """The cuts that are made, the most nodes that were pending at one, and the plans."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.made = self.longest = 0
+        self.plans: list[Any] = []
+        cut = limits._cut
+
+        def counted(*args: Any) -> bool:
+            nodes = pending_nodes()
+            done = cut(*args)
+            self.made += done
+            self.longest = max(self.longest, nodes if done else 0)
+            return done
+        monkeypatch.setattr(limits, "_cut", counted)
+
+
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuts]:
+    found = Cuts(monkeypatch)
+    with engine.observe(found.plans.append):
+        yield found
+
+
+def pending_nodes() -> int:
+    return len(walk([s.node for s in live_pending() if not s.settled]))
+
+
+def batch(lib: Any, i: int) -> Any:
+    return lib.tensor(np.full((64, 64), i % 7, np.float32))
+
+
+def evaluation(lib: Any, n: int) -> Any:
+    weight, right = lib.ones(64, 10), lib.zeros(())
+    with lib.no_grad():
+        for i in range(n):
+            x, y = batch(lib, i), lib.tensor(np.arange(64) % 10)
+            right = right + ((x @ weight).argmax(1) == y).sum()
+    return right
+
+
+def evaluation_with_gradients(lib: Any, n: int) -> Any:
+    weight, losses = lib.ones(64, 10, requires_grad=True), []
+    for i in range(n):
+        losses.append((batch(lib, i) @ weight).mean().detach())
+    return sum(losses)
+
+
+def running_total(lib: Any, n: int) -> Any:
+    w, total = lib.ones(4, requires_grad=True), lib.zeros(())
+    for i in range(n):
+        total += (w * (i % 3)).sum().detach()
+    return total
+
+
+def moving_average(lib: Any, n: int) -> Any:
+    x, average = lib.ones(4), lib.zeros(4)
+    for _ in range(n):
+        average = 0.99 * average + 0.01 * x
+    return average
+
+
+def moving_average_in_place(lib: Any, n: int) -> Any:
+    x, average = lib.ones(4), lib.zeros(4)
+    for _ in range(n):
+        average.mul_(0.99).add_(x, alpha=0.01)
+    return average
+
+
+def chain_of_views(lib: Any, n: int) -> Any:
+    x = lib.ones(2)
+    for _ in range(n):
+        x = x.view(2, 1).t().t().reshape(2)
+    return x
+
+
+def readers_of_one_weight(lib: Any, n: int) -> Any:
+    w = lib.ones(4)
+    return sum([w * i for i in range(n)])
+
+
+def long_chain(lib: Any, n: int) -> Any:
+    x = lib.ones(4)
+    for _ in range(4 * n):
+        x = x + 1.0
+    return x
+
+
+def running_maximum(lib: Any, n: int) -> Any:
+    x, best = lib.ones(8), lib.zeros(8)
+    for i in range(n):
+        best = lib.maximum(best, x * (i + 1) + 0.5)
+    return best
+
+
+def layers_in_a_loop(lib: Any, n: int) -> Any:
+    """The same lines run for each of three layers, and the layers for each batch."""
+    weights, total = [lib.ones(4) for _ in range(3)], lib.zeros(4)
+    for i in range(n):
+        x = total * 0 + i
+        for w in weights:
+            x = lib.relu(x * w)
+        total = total + x
+    return total
+
+
+def unrolled(lib: Any, n: int) -> Any:
+    w, h = lib.full((4, 4), 0.1, requires_grad=True), lib.zeros(2, 4)
+    for _ in range(n):
+        h = lib.tanh(1 + h @ w)
+    h.sum().backward()
+    return w.grad
+
+
+def accumulated(lib: Any, n: int) -> Any:
+    w = lib.ones(64, 10, requires_grad=True)
+    w.tolist()
+    for i in range(n):
+        (batch(lib, i) @ w).square().mean().backward()
+    return w.grad
+
+
+LOOPS = [evaluation, evaluation_with_gradients, running_total, moving_average, moving_average_in_place, chain_of_views,
+         readers_of_one_weight, long_chain, running_maximum, layers_in_a_loop, unrolled, accumulated]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_loop_takes_three_plans_and_gives_the_values_of_eager_torch(loop: Callable[[Any, int], Any],
+                                                                      cuts: Cuts) -> None:
+    cuts.plans.clear()
+    found = loop(genesis, TURNS)
+    assert len(cuts.plans) + (pending_nodes() > 0) <= 3 + (loop is accumulated)  # its first line is read
+    assert cuts.made >= 3 or loop in (chain_of_views, readers_of_one_weight)
+    assert cuts.longest <= (limits.DEEP if loop in (unrolled, accumulated) else 2) * NODES
+    np.testing.assert_allclose(found.tolist(), loop(torch, TURNS).tolist(), rtol=1e-4)  # sums of 300 in another order
+
+
+def test_batches_that_only_pending_work_holds_are_let_go(cuts: Cuts) -> None:
+    weight, total, batches = genesis.ones(64), genesis.zeros(()), []
+    for i in range(100):
+        x = batch(genesis, i)
+        batches.append(weakref.ref(x.storage.cell.memory))
+        total = total + (x @ weight).sum()
+    gc.collect()
+    alive = sum(memory() is not None for memory in batches)
+    assert alive * 64 * 64 * 4 <= 2 * BYTES
+    assert len(cuts.plans) <= 2 and total.item() == sum(64 * 64 * (i % 7) for i in range(100))
+
+
+def test_memories_that_tensors_show_are_not_held_by_pending_work(cuts: Cuts) -> None:
+    weights = [batch(genesis, i) for i in range(40)]
+    total = genesis.zeros(())
+    for w in weights:
+        total = total + w.sum()
+    assert cuts.made == 0 and total.item() == sum(64 * 64 * (i % 7) for i in range(40))
+
+
+def test_a_result_that_only_pending_work_holds_counts(cuts: Cuts) -> None:
+    x, total = batch(genesis, 1), genesis.zeros(())
+    for i in range(60):
+        y = x * i
+        genesis.eval(y)
+        total = total + y.sum()
+    assert cuts.made >= 3 and total.item() == sum(64 * 64 * i for i in range(60))
+
+
+def test_nothing_is_cut_between_a_backward_and_its_step(cuts: Cuts) -> None:
+    parameters = [genesis.ones(2, requires_grad=True) for _ in range(4)]
+    optimizer = genesis.optim.SGD(parameters, lr=0.1)
+    genesis.eval(parameters)
+    sum((p * p).sum() for p in parameters).backward()
+    scaled = []
+    for _ in range(3 * NODES):
+        with genesis.no_grad():
+            scaled.append(batch(genesis, 1)[0, :2] * parameters[0].grad)
+    assert cuts.made == 0
+    optimizer.step()
+    assert [p.tolist() for p in parameters] == [pytest.approx([0.8, 0.8])] * 4
+
+
+def test_a_forward_after_a_backward_is_a_place_to_cut(cuts: Cuts) -> None:
+    w = genesis.ones(64, 10, requires_grad=True)
+    ran = engine_state.ran
+    for i in range(40):
+        (batch(genesis, i) @ w).square().mean().backward()
+    assert cuts.made >= 3 and engine_state.ran - ran == cuts.made and len(cuts.plans) <= 3
+
+
+def test_a_step_of_a_deep_model_is_one_plan_up_to_four_times_the_limit(cuts: Cuts,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [genesis.nn.Linear(4, 4) for _ in range(80)]
+    optimizer = genesis.optim.SGD([p for layer in layers for p in layer.parameters()], lr=0.1)
+    genesis.eval([p for layer in layers for p in layer.parameters()])
+    before, cuts.made = len(cuts.plans), 0
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = genesis.ones(2, 4)
+        for layer in layers:  # one position each, but not an endless loop: it turns 80 times a step
+            x = genesis.relu(layer(x))
+        assert NODES < pending_nodes() < 4 * NODES
+        x.sum().backward()
+        optimizer.step()
+    monkeypatch.setattr(limits, "OFTEN", 100)
+    step()
+    step()
+    assert cuts.made == 0 and len(cuts.plans) - before == 1
+
+
+def test_no_limit_is_zero(cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(genesis.config, "pending_nodes", 0)
+    monkeypatch.setattr(genesis.config, "pending_bytes", 0)
+    state.look_at = 0
+    total = evaluation(genesis, 40)
+    x = genesis.ones(4)
+    for _ in range(4 * NODES):
+        x = x + 1.0
+    assert cuts.made == 0
+    assert x.tolist() == [4 * NODES + 1] * 4 and total.item() >= 0
+
+
+def test_what_a_function_is_captured_for_is_not_cut(cuts: Cuts) -> None:
+    @genesis.compile
+    def chain(x: Any) -> Any:
+        for _ in range(3 * NODES):
+            x = x + 1.0
+        return x
+    for _ in range(3):
+        assert chain(genesis.zeros(2)).tolist() == [3 * NODES] * 2
+
+
+def test_an_op_that_a_cut_interrupts_keeps_what_it_has_read(cuts: Cuts) -> None:
+    """`lerp` is several ops: it has read x when one of them is cut, and x is overwritten."""
+    x, y = genesis.zeros(4), genesis.ones(4)
+    for i in range(TURNS):
+        x.add_(1)
+        y = genesis.lerp(x, y, 0.5)
+    assert cuts.made >= 3
+    expected = 1.0
+    for i in range(TURNS):
+        expected = (i + 1) + 0.5 * (expected - (i + 1))
+    assert y.tolist() == pytest.approx([expected] * 4) and x.tolist() == [TURNS] * 4
+
+
+def test_the_writes_of_a_step_stay_together(cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = [genesis.ones(2, requires_grad=True) for _ in range(4)]
+    optimizer = genesis.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    sum((p * p).sum() for p in parameters).backward()
+    genesis.eval([p.grad for p in parameters])
+    monkeypatch.setattr(genesis.config, "pending_nodes", 1)
+    state.look_at = 0
+    ran = engine_state.ran
+    optimizer.step()
+    assert cuts.made == 0 and engine_state.ran == ran + 1
+
+
+def test_a_failure_at_a_cut_is_raised_there() -> None:
+    index, x = genesis.tensor([7]), genesis.zeros(3)
+    bad = x[index]
+    with pytest.raises(IndexError):
+        for _ in range(2 * NODES):
+            x = x + 1.0
+    with pytest.raises(IndexError):
+        bad.tolist()
+
+
+@pytest.mark.parametrize("layers", [12, 48])
+def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps in benchmarks/ are GPT's of up to 12 layers with AdamW; their widths change no program."""
+    default = type(genesis.config)()
+    monkeypatch.setattr(genesis.config, "pending_nodes", default.pending_nodes)
+    monkeypatch.setattr(genesis.config, "pending_bytes", default.pending_bytes)
+    monkeypatch.setattr(limits, "OFTEN", 128)
+    model = GPT(GPTConfig(vocab_size=16, context=8, layers=layers, heads=2, dim=4))
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-3)
+    ids = np.arange(16).reshape(2, 8) % 16
+    genesis.eval(list(model.parameters()))
+    before, cuts.made = len(cuts.plans), 0
+    for _ in range(2):
+        optimizer.zero_grad()
+        _, loss = model(genesis.tensor(ids), genesis.tensor(ids))
+        loss.backward()
+        genesis.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    assert cuts.made == 0 and len(cuts.plans) - before == 1
