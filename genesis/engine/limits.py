@@ -86,7 +86,18 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
     if cuts.watched_from and cuts.measured[2] == engine_state.ran:
         return _watch(storage, number, frame)
     cuts.forget_watched()
+    oldest = _oldest(number)
+    if number - oldest < _every():  # steps that are flushed one after the other are never counted
+        return oldest + _every()
     return _long(storage, number, frame, walk([s.node for s in _live()]))
+
+
+def _oldest(number: int) -> int:
+    """The number of the first value that may be pending."""
+    try:
+        return next(iter(state.pending), number)
+    except RuntimeError:  # another thread records
+        return 0
 
 
 def _full(storage: Storage, number: int, frame: FrameType) -> int:

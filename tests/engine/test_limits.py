@@ -77,13 +77,6 @@ def evaluation(lib: Any, n: int) -> Any:
     return right
 
 
-def evaluation_with_gradients(lib: Any, n: int) -> Any:
-    weight, losses = lib.ones(64, 10, requires_grad=True), []
-    for i in range(n):
-        losses.append((batch(lib, i) @ weight).mean().detach())
-    return sum(losses)
-
-
 def running_total(lib: Any, n: int) -> Any:
     w, total = lib.ones(4, requires_grad=True), lib.zeros(())
     for i in range(n):
@@ -113,6 +106,14 @@ def chain_of_views(lib: Any, n: int) -> Any:
 
 
 def readers_of_one_weight(lib: Any, n: int) -> Any:
+    w, total = lib.ones(4), lib.zeros(4)
+    for i in range(n):
+        total = total + w * i
+    return total
+
+
+def readers_kept(lib: Any, n: int) -> Any:
+    """Two loops, so there are plans for the turns of both, and one where they meet."""
     w = lib.ones(4)
     return sum([w * i for i in range(n)])
 
@@ -158,8 +159,12 @@ def accumulated(lib: Any, n: int) -> Any:
     return w.grad
 
 
-LOOPS = [evaluation, evaluation_with_gradients, running_total, moving_average, moving_average_in_place, chain_of_views,
-         readers_of_one_weight, long_chain, running_maximum, layers_in_a_loop, unrolled, accumulated]
+LOOPS = [evaluation, running_total, moving_average, moving_average_in_place, chain_of_views,
+         readers_of_one_weight, readers_kept, long_chain, running_maximum, layers_in_a_loop, unrolled, accumulated]
+
+
+MOST_PLANS = {readers_kept: 5, accumulated: 4}
+"""Of loops with more than one place that repeats: `accumulated` reads its weight first."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -167,8 +172,8 @@ def test_a_loop_takes_three_plans_and_gives_the_values_of_eager_torch(loop: Call
                                                                       cuts: Cuts) -> None:
     cuts.plans.clear()
     found = loop(genesis, TURNS)
-    assert len(cuts.plans) + (pending_nodes() > 0) <= 3 + (loop is accumulated)  # its first line is read
-    assert cuts.made >= 3 or loop in (chain_of_views, readers_of_one_weight)
+    assert len(cuts.plans) + (pending_nodes() > 0) <= MOST_PLANS.get(loop, 3)
+    assert cuts.made >= 3 or loop is chain_of_views  # which records nothing
     assert cuts.longest <= (limits.DEEP if loop in (unrolled, accumulated) else 2) * NODES
     np.testing.assert_allclose(found.tolist(), loop(torch, TURNS).tolist(), rtol=1e-4)  # sums of 300 in another order
 
@@ -186,11 +191,11 @@ def test_batches_that_only_pending_work_holds_are_let_go(cuts: Cuts) -> None:
 
 
 def test_memories_that_tensors_show_are_not_held_by_pending_work(cuts: Cuts) -> None:
-    weights = [batch(genesis, i) for i in range(40)]
+    weights = [batch(genesis, i) for i in range(15)]
     total = genesis.zeros(())
     for w in weights:
         total = total + w.sum()
-    assert cuts.made == 0 and total.item() == sum(64 * 64 * (i % 7) for i in range(40))
+    assert cuts.made == 0 and total.item() == sum(64 * 64 * (i % 7) for i in range(15))
 
 
 def test_a_result_that_only_pending_work_holds_counts(cuts: Cuts) -> None:
@@ -302,7 +307,7 @@ def test_a_failure_at_a_cut_is_raised_there() -> None:
         bad.tolist()
 
 
-@pytest.mark.parametrize("layers", [12, 48])
+@pytest.mark.parametrize("layers", [12, 32])
 def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps in benchmarks/ are GPT's of up to 12 layers with AdamW; their widths change no program."""
     default = type(genesis.config)()
