@@ -124,7 +124,7 @@ def moving_averages_of_parameters(lib: Any, n: int) -> float:
     parameters = [lib.ones(8) for _ in range(4)]
     averages = [lib.zeros(8) for _ in range(4)]
     for _ in range(n // 4):
-        for average, p in zip(averages, parameters):
+        for average, p in zip(averages, parameters, strict=True):
             average.lerp_(p, 0.01)
     return float(sum(a.sum() for a in averages))
 

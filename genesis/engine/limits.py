@@ -40,8 +40,8 @@ _CALLING: Final = frozenset({"forward", "inside", "steps"})
 """Names of functions that call the user's, and hold tensors but no contents."""
 
 OFTEN: Final = 128
-"""Turns of a loop from which on it is an endless one, rather than the layers of a model, where gradients flow: a model's
-step is one plan, up to `DEEP` times the limit."""
+"""Turns of a loop from which on it is an endless one, rather than the layers of a model, where gradients flow: a
+model's step is one plan, up to `DEEP` times the limit."""
 
 DEEP: Final = 4
 """Times `config.pending_nodes` that a program with gradients and no such loop may have."""
@@ -74,7 +74,7 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
         return number + _every()  # what is recorded now is no program of its own
     if cuts.ran != engine_state.ran:
         cuts.overdue = 0
-    if cuts.overdue or 0 < config.pending_bytes and state.fresh_bytes >= state.bytes_mark:
+    if cuts.overdue or (config.pending_bytes > 0 and state.fresh_bytes >= state.bytes_mark):
         return _full(storage, number, frame)
     if cuts.anchor is not None and cuts.ran == engine_state.ran and cuts.spacing:
         if number >= cuts.last + 3 * cuts.spacing:

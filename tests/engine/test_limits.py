@@ -275,7 +275,7 @@ def test_what_a_function_is_captured_for_is_not_cut(cuts: Cuts) -> None:
 def test_an_op_that_a_cut_interrupts_keeps_what_it_has_read(cuts: Cuts) -> None:
     """`lerp` is several ops: it has read x when one of them is cut, and x is overwritten."""
     x, y = genesis.zeros(4), genesis.ones(4)
-    for i in range(TURNS):
+    for _ in range(TURNS):
         x.add_(1)
         y = genesis.lerp(x, y, 0.5)
     assert cuts.made >= 3
@@ -308,7 +308,8 @@ def test_a_failure_at_a_cut_is_raised_there() -> None:
 
 
 @pytest.mark.parametrize("layers", [12, 32])
-def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps in benchmarks/ are GPT's of up to 12 layers with AdamW; their widths change no program."""
     default = type(genesis.config)()
     monkeypatch.setattr(genesis.config, "pending_nodes", default.pending_nodes)

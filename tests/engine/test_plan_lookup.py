@@ -10,7 +10,8 @@ import genesis
 from genesis import config, engine
 from genesis.config import Config
 
-SETTINGS = [field.name for field in fields(Config)]
+SETTINGS = [field.name for field in fields(Config) if field.type == "bool"]
+"""Those that say how a program is compiled; numbers say when one is computed."""
 
 
 def made_for(size: int, two_values: bool) -> int:
