@@ -19,7 +19,7 @@ from genesis.engine.short_read import first_read, short_read
 from genesis.engine.state import engine_state
 from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect
-from genesis.frontend.recording import TensorBase, wrap
+from genesis.frontend.recording import TensorBase, over
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Storage, live_pending
 from genesis.ir.ops import leaves
@@ -41,7 +41,8 @@ def materialize(*tensors: Any) -> None:
 def flush(wanted: Sequence[Storage]) -> None:
     """Compute the wanted storages and every pending write, in one plan a device."""
     if state.session is not None and (running := session.active()) is not None:
-        running.refuse("a value is read while the function runs")
+        if wanted or running.refusal is None:  # the step of a call that cannot be replayed ends without reading
+            running.refuse("a value is read while the function runs")
         held = held_at_step(running)
         if held:
             materialize(held)  # with all else that is pending
@@ -81,7 +82,7 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
 
 def end_step() -> None:
     """A training step ends: run what is pending, without waiting for the GPU."""
-    if state.session is not None and (running := session.active()) is not None:
+    if state.session is not None and (running := session.active()) is not None and running.refusal is None:
         running.ended = True
         running.at_end += [(weakref.ref(s), s.node) for s in live_pending() if s.cell is None and not s.settled]
         return
@@ -96,7 +97,7 @@ def held_at_step(running: session.Session) -> list[TensorBase]:
     """
     held = [node for storage, node in running.at_end if storage() is None]
     running.at_end = []
-    return [wrap(node) for node in held
+    return [over(Storage(node.type, node), node.type, None) for node in held  # the nodes themselves, as they were held
             if not computed(node) and all(computed(x) for x in walk([node]) if x.op is leaves.data)]
 
 

@@ -29,6 +29,7 @@ class Session:
         freed: values whose backward let go of what it had kept.
         ended: an optimizer ended a step.
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
+        refused: called when there is a refusal: nothing needs to be followed from then on.
         refusal: why the call cannot be replayed, or None.
         thread: the thread that runs it; what others do is none of its effects.
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
@@ -44,9 +45,10 @@ class Session:
         self.ended = False
         self.at_end: list[tuple[Callable[[], Any], Node]] = []
         self.refusal: str | None = None
+        self.refused: Callable[[], None] = lambda: None
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
-        self.repeating = False
+        self.repeating = self._given_up = False
 
     @property
     def writes(self) -> dict[Any, int]:
@@ -73,11 +75,18 @@ class Session:
         """A value that changes with every effect on tensors."""
         return sum(self._writes.values()), len(self.numbers), len(self.grads), self.ended
 
+    def give_up(self, reason: str) -> None:
+        """The call may do such a thing, in code that says no more; if it does, `refuse` tells what."""
+        self.refuse(reason)
+        self._given_up = True
+
     def refuse(self, reason: str) -> None:
         """The call does something that a replay could not do again."""
-        if self.refusal is None:
-            place = here()
+        if self.refusal is None or self._given_up:
+            self._given_up = False
+            place = None if " at " in reason else here()
             self.refusal = reason if place is None else f"{reason} at {place}"
+            self.refused()
 
 
 class _Rewriting(threading.local):

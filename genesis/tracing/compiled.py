@@ -53,7 +53,7 @@ from genesis.tracing.snapshot import (
 from genesis.tracing.tracer import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_VARIANTS, _SIGNATURES = 64, 512
+_VARIANTS, _SIGNATURES = 64, 64
 """Captures kept for one set of argument types and values, and such sets; beyond these numbers the oldest is dropped."""
 _RECAPTURES = 256
 """Recaptures that `explain` remembers."""
@@ -185,21 +185,26 @@ class CompiledFunction(CompiledBase):
         entered.uncomputed += [x for x in (*tensors, *there) if x.storage.error is not None or not x.storage.settled]
         engine.end_step()
         entered.note_contents(there)
-        effects, tracer, values = Session(), Tracer(entered.enter), LastValues(_entrance)
+        effects, values = Session(), LastValues(_entrance)
+        tracer = Tracer(entered.enter, effects.give_up)
+        effects.refused = tracer.stop
         effects.last_values = values.stand_in
-        before = session.enter(effects)
+        before, failed = session.enter(effects), True
         try:
             with tracer:
                 result = self.function(*args, **kwargs)
+            failed = False
         except BaseException:
             effects.refusal = effects.refusal or "it raised"
             raise
         finally:
             session.enter(before)
+            tracer.forget()  # no cycle: what the call held is freed when it ends
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)
-            if sys.exc_info()[0] is not None:
-                values.settle(None)
+            if failed:
+                with suppress(Exception):  # what the function raised says what went wrong
+                    values.settle(None)
         self._ran = tracer.globals
         try:
             if effects.refusal or tracer.refusal:

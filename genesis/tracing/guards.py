@@ -25,7 +25,7 @@ from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
-from genesis.tracing.snapshot import MISSING, SIMPLE, CompiledBase, Entered, NotReplayable
+from genesis.tracing.snapshot import MISSING, NATIVE, SIMPLE, CompiledBase, Entered, NotReplayable, why_unknown
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
@@ -36,10 +36,6 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forwar
 _RATES = frozenset({"get_lr", "get_last_lr", "state_dict", "load_state_dict", "rate"})
 """Methods by which a program looks at a schedule."""
 _DATA = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__slots__", "__hash__")
-_NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
-_FIXED_MODULES = frozenset({"typing", "types", "re", "abc", "dataclasses", "__future__"})
-_FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
 
 
 class Guards:
@@ -170,7 +166,7 @@ class Guards:
             self._scheduler(value, what)
         elif isinstance(value, CompiledBase):
             self._stack.append((value.function, what))
-        elif isinstance(value, _NATIVE):
+        elif isinstance(value, NATIVE):
             if isinstance(value, types.BuiltinFunctionType) and not is_pure(value):
                 self._impure(value, what)
         elif not isinstance(value, Generator):
@@ -190,11 +186,9 @@ class Guards:
             if (id(value), APPENDED) not in self._given:
                 self._stack.extend((x, f"an element of {what}") for x in (*keys, *items))
         elif copy is MISSING:
-            kind = type(value)
-            if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
-                raise NotReplayable(f"{what} is an iterator, which a call uses up")
-            if kind.__module__ not in _FIXED_MODULES and (kind.__module__, kind.__name__) not in _FIXED:
-                raise NotReplayable(f"{what} is a {kind.__module__}.{kind.__name__}, whose content cannot be compared")
+            refusal = why_unknown(value)
+            if refusal is not None:
+                raise NotReplayable(f"{what} {refusal}")
         elif isinstance(copy, tuple):  # a method, partial or property consists of these
             self._stack.extend((x, what) for x in copy)
             if isinstance(value, functools.partial):

@@ -60,8 +60,13 @@ class StepReplay:
         wanted = list(shape.fresh)
         if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
             raise NotReplayable("its step is on several devices")
-        flush = engine.prepare(wanted, live, devices.pop())
+        device = devices.pop()
+        flush = engine.prepare(wanted, live, device)
         assert flush is not None
+        missing = [x._grad.storage for x in graded if x._grad.storage not in flush.outputs]
+        if missing:  # gradients of what no optimizer updates would be computed when somebody reads them
+            flush = engine.prepare([*wanted, *missing], live, device)
+            assert flush is not None
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
         if any(s.needs_grad for s in leaked):  # a backward may read what only the function held

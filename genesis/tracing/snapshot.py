@@ -18,7 +18,7 @@ from genesis.frontend import session
 from genesis.frontend.recording import TensorBase
 from genesis.ir.node import Node
 from genesis.ir.types import Device, DType
-from genesis.tracing.code_reads import Reads, imported, reads
+from genesis.tracing.code_reads import Reads, imported, place_of, reads
 from genesis.tracing.tracer import is_library_module
 
 SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), type(NotImplemented), range, slice,
@@ -28,6 +28,10 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _WRAPPERS = (staticmethod, classmethod)
 _OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
+NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+           types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
+_FIXED_MODULES = frozenset({"typing", "types", "re", "abc", "dataclasses", "__future__"})
+_FIXED = frozenset({("numpy", "ufunc"), ("builtins", "object")})
 _LIMIT = 200_000
 """Objects beyond which a snapshot is given up: comparing so many would take longer than the call."""
 
@@ -117,8 +121,8 @@ class Entered:
         self.computed: set[Any] = set()
         self._looked_at = 0
 
-    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
-        """Note the globals that the code names."""
+    def enter(self, code: types.CodeType, namespace: dict[str, Any]) -> str | None:
+        """Note the globals that the code names. Returns why the call cannot be guarded, if that shows in them."""
         self._globals(reads(code), namespace)
         running = session.active()
         written = () if running is None else running.writes
@@ -126,6 +130,23 @@ class Entered:
         new = [x for x in new if x.storage not in written]
         self.uncomputed += [x for x in with_gradients(new) if not x.storage.settled]
         self.note_contents(new)
+        for chain in reads(code).chains:
+            value = self._end(chain, namespace)
+            for part in (value.__self__, value.__func__) if isinstance(value, types.MethodType) else (value,):
+                if not isinstance(part, (type, types.ModuleType, *NATIVE, *SIMPLE)) and part is not MISSING and (
+                        content(part) is MISSING) and (refusal := why_unknown(part)) is not None:
+                    return f"{'.'.join(chain)} {refusal}{place_of(chain[-1], (code,))}"
+        return None
+
+    def _end(self, chain: Sequence[str], namespace: Mapping[str, Any]) -> Any:
+        """The first value in a chain of attributes that is no module."""
+        value: Any = MISSING
+        for name in chain:
+            value = self.found.get((id(namespace), name), (namespace, name, MISSING))[2]
+            if not isinstance(value, types.ModuleType):
+                return value
+            namespace = vars(value)
+        return value
 
     def look_up(self, codes: Mapping[types.CodeType, dict[str, Any]]) -> None:
         """Look up the globals of code that ran in an earlier call, so that tensors there can be computed first."""
@@ -196,6 +217,16 @@ def content(value: Any) -> Any:
     if is_library_module(type(value).__module__) and not isinstance(value, types.SimpleNamespace):
         return MISSING
     return dict(attributes(value))
+
+
+def why_unknown(value: Any) -> str | None:
+    """What keeps an object that is no container from being guarded, None for nothing."""
+    kind = type(value)
+    if isinstance(value, (types.GeneratorType, map, filter, zip, enumerate)) or hasattr(value, "__next__"):
+        return "is an iterator, which a call uses up"
+    if kind.__module__ in _FIXED_MODULES or (kind.__module__, kind.__name__) in _FIXED:
+        return None
+    return f"is a {kind.__module__}.{kind.__name__}, whose content cannot be compared"
 
 
 def attributes(value: Any) -> Iterator[tuple[str, Any]]:

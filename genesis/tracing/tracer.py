@@ -52,10 +52,14 @@ class Tracer:
         refusal: the first call that rules out a replay, or None.
 
     Args:
-        entered: told each of the user's code objects before its first line runs.
+        entered: told each of the user's code objects before its first line runs; gives what rules out a replay, if
+            anything does.
+        refused: told the refusal as soon as it is known; nothing is followed from there on.
     """
 
-    def __init__(self, entered: Callable[[types.CodeType, dict[str, Any]], None]):
+    def __init__(self, entered: Callable[[types.CodeType, dict[str, Any]], str | None],
+                 refused: Callable[[str], None]):
+        self._refused = refused
         self.globals: dict[types.CodeType, dict[str, Any]] = {}
         self.refusal: str | None = None
         self.looked = self.reads_states = False
@@ -70,7 +74,7 @@ class Tracer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        sys.setprofile(self._before)
+        self.stop()
         if self._collecting:
             gc.enable()
 
@@ -86,7 +90,9 @@ class Tracer:
                 self.reads_states = self.reads_states or _reads_a_state(frame)
                 if code not in self.globals:
                     self.globals[code] = frame.f_globals
-                    self._entered(code, frame.f_globals)
+                    reason = self._entered(code, frame.f_globals)
+                    if reason is not None:
+                        self._refuse(reason, frame)
             elif frame.f_back is not None and is_user_code(frame.f_back.f_code):
                 self._called(code, frame, frame.f_back)
         elif event == "c_call" and is_user_code(code) and not is_pure(arg):
@@ -101,7 +107,19 @@ class Tracer:
 
     def _refuse(self, reason: str, frame: types.FrameType) -> None:
         if self.refusal is None:
-            self.refusal = f"{reason} at {Source(frame.f_code, frame.f_lasti)}"
+            self.refusal = reason if " at " in reason else f"{reason} at {Source(frame.f_code, frame.f_lasti)}"
+            self._refused(self.refusal)
+            self.stop()
+
+    def forget(self) -> None:
+        """Let go of whom to tell: the call is over."""
+        self._refused = lambda reason: None
+        self._entered = lambda code, namespace: None
+
+    def stop(self) -> None:
+        """Follow the call no further."""
+        if sys.getprofile() == self._event:
+            sys.setprofile(self._before)
 
 
 _STATES = frozenset({"state", "defaults", "__dict__"})
@@ -143,7 +161,8 @@ def _is_generated(code: types.CodeType) -> bool:
 def is_library_module(name: str) -> bool:
     """True for a module of the standard library, or numpy, torch: nothing in it is a user's setting."""
     top = name.partition(".")[0] if isinstance(name, str) else "builtins"
-    return (top in sys.stdlib_module_names and top != "__main__") or top in ("numpy", "torch")
+    return (top in sys.stdlib_module_names and top != "__main__") or top in ("numpy", "torch") or (
+        top.startswith("_cython"))  # the types of compiled functions
 
 
 def _is_known_function(frame: types.FrameType) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 import genesis
 from genesis.frontend.default_dtypes import get_default_dtype, set_default_dtype
 from tests.tracing.programs.draw import Program
-from tests.tracing.programs.tables import WATCHED
+from tests.tracing.programs.tables import KEPT, WATCHED
 
 
 @dataclasses.dataclass
@@ -158,7 +158,9 @@ def shown(value: Any) -> Any:
 def _whole(value: Any) -> Any:
     """What is left of a name at the end, gradients included."""
     if isinstance(value, genesis.nn.Module):
-        return [value.training, *([name, _whole(x)] for name, x in (*value.named_parameters(), *value.named_buffers()))]
+        kept = {name: shown(x) for name, x in vars(value).items() if name in KEPT}
+        tensors = (*value.named_parameters(), *value.named_buffers())
+        return [value.training, kept, *([name, _whole(x)] for name, x in tensors)]
     if isinstance(value, genesis.Tensor):
         return [shown(value), shown(value.grad) if value.is_leaf else "", getattr(value, "tag", None)]
     return shown(value)

@@ -102,6 +102,17 @@ class Options(Base):
     "scale": "scale = Scale()",
     "sgd": "sgd = genesis.optim.SGD([w, v], lr=0.125)",
     "adam": "adam = genesis.optim.AdamW([w, v], lr=0.125, weight_decay=0.5)",
+    "schedule": "schedule = genesis.optim.lr_scheduler.ExponentialLR(sgd, 0.5)",
+    "Keeper": """class Keeper(genesis.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('mean', genesis.zeros(3))
+        self.calls, self.seen, self.first, self.hidden, self.cache = 0, 0, True, ramp(3), None
+        self.other, self.losses, self.values, self.last, self.pair = self.hidden, [], [], None, (ramp(3), 1)
+        self.table = {'calls': 0, 'h': ramp(3, start=2.0)}""",
+    "keeper": "keeper = Keeper()",
+    "hidden": "hidden = ramp(3, start=0.5)",
+    "calls": "calls = 0",
     "double": "def double(g):\n    return g * 2",
     "Point": "@dataclasses.dataclass\nclass Point:\n    x: object\n    n: int = 3",
     "Both": "class Both(typing.NamedTuple):\n    first: object\n    second: object",
@@ -238,6 +249,43 @@ EFFECTS = {
     "adam.zero_grad()\nloss = ({a} * w * v).sum()\nloss.backward()\nadam.step()\n{t} = loss": 2,
     "genesis.nn.utils.clip_grad_norm_([w], 1.0)": 1,
     "w.grad = None": 1,
+    # in-place ops on what the function makes
+    "{t} = {a} * w\ngenesis.nn.functional.relu({t}, inplace=True)": 2,
+    "{t} = {a} + v\n{t}.masked_fill_({t} > 2, 0.5)": 1,
+    "{t} = {a} * v\n{t} *= 2\n{t}.add_(w)": 2,
+    "{t} = ({a} * v).clone()\n{t}[..., 1] = {t}[..., 0] * w[0]": 1,
+    # counters
+    "keeper.calls += 1": 3,
+    "keeper.calls = keeper.calls - 2": 1,
+    "global calls\ncalls += 1": 2,
+    "keeper.table['calls'] += 1": 2,
+    "keeper.seen += 1\n{t} = {a} * (2 if keeper.seen % 2 else 3)": 1,
+    "keeper.seen += 1\n{t} = {a} * keeper.seen": 1,
+    "if keeper.first:\n    keeper.first = False\n    {a} = {a} * 2": 1,
+    "for i in range(2):\n    keeper.calls += 3": 1,
+    # hidden states and caches
+    "keeper.hidden = keeper.hidden * 0.5 + {a}.reshape(-1)[:3]\n{t} = keeper.hidden + {b}": 3,
+    "keeper.hidden = (keeper.hidden + w).detach()\n{t} = keeper.hidden * {a}": 2,
+    "keeper.mean = keeper.mean * 0.5 + {a}.detach().reshape(-1)[:3]\n{t} = keeper.mean * {b}": 2,
+    "keeper.hidden, keeper.other = keeper.other, keeper.hidden\n{t} = {a} + keeper.hidden": 1,
+    "keeper.pair = (keeper.pair[0] + {a}.reshape(-1)[:3].detach(), keeper.pair[1])\n{t} = {b} * keeper.pair[0]": 1,
+    "keeper.table['h'] = keeper.table['h'] - {a}.detach().reshape(-1)[:3]\n{t} = {b} + keeper.table['h']": 1,
+    "keeper.cache = {a} if keeper.cache is None else genesis.cat([keeper.cache.reshape(-1)[:9], {a}.reshape(-1)[:3]])\n"
+    "{t} = {b} * keeper.cache.sum()": 2,
+    "keeper.other = keeper.hidden.view(-1)\nkeeper.hidden.add_(1)": 1,
+    "global hidden\nhidden = hidden * 0.5 + {a}.detach().reshape(-1)[:3]\n{t} = hidden * {b}": 2,
+    "keeper.last = {a} * 2": 2,
+    "keeper.last = keeper.hidden\n{t} = {a} + keeper.hidden": 1,
+    # lists, and values that are read last
+    "keeper.losses.append({a}.detach())": 2,
+    "keeper.losses.extend([{a}.detach().sum(), 3])": 1,
+    "keeper.losses.append({a}.detach())\n{t} = {b} * len(keeper.losses)": 1,
+    "keeper.values.append(({a} * w).sum().item())": 2,
+    "keeper.last = ({a} * 2).sum().item()": 1,
+    "keeper.values.append(({a} * w).sum().item())\n{t} = {b} * keeper.values[-1]": 1,
+    # schedules
+    "schedule.step()": 2,
+    "schedule.step()\n{t} = {a} * schedule.get_last_lr()[0]": 1,
     # what cannot be captured
     "{t} = {a} * 2 if {a}.sum() > 3 else {a}": 1,
     "{t} = {a} * float(w.sum())": 1,
@@ -272,6 +320,20 @@ RESULTS = {
     "adam.zero_grad()\nloss = ({a} * v).mean()\nloss.backward()\nadam.step()\nreturn loss.detach(), {b}": 2,
     "loss = ({a} * w * v).sum()\nsgd.zero_grad()\nloss.backward()\nsgd.step()\nreturn loss": 2,
     "return TABLE, {a}": 1,
+    "return ({a} * w).sum().item()": 2,
+    "return {{'loss': ({a} * 2).mean().item(), 'x': {b}}}": 2,
+    "value = ({a} * w).sum().item()\nreturn value, {b}": 1,
+    "value = ({a} * w).sum().item()\nreturn value * 2, {b}": 1,
+    "return ({a} * 2).tolist(), float({b}.sum())": 1,
+    "loss = ({a} * w * v).sum()\nsgd.zero_grad()\nloss.backward()\nsgd.step()\nschedule.step()\nreturn loss.item()": 3,
+    "loss = ({a} * w * v).square().mean()\nadam.zero_grad()\nloss.backward()\nadam.step()\nkeeper.calls += 1\n"
+    "keeper.values.append(loss.item())": 2,
+    "losses = []\nfor i in range(2):\n    sgd.zero_grad()\n    loss = ({a}.detach() * w * v).sum()\n"
+    "    loss.backward()\n    sgd.step()\n    losses.append(loss)\nreturn losses": 2,
+    "keeper.hidden = (keeper.hidden * w).detach() / 4\nloss = ({a} * v * keeper.hidden).sum()\nadam.zero_grad()\n"
+    "loss.backward()\nadam.step()\nreturn loss, keeper.hidden": 2,
+    "return keeper.hidden, {a}": 1,
+    "return keeper.losses, {a}": 1,
 }
 
 ARGUMENTS = {
@@ -347,6 +409,11 @@ READS = {
     "note(genesis.rand(2))": 1,
     "note(genesis.get_rng_state())": 1,
     "del {r}": 2,
+    "note([keeper.calls, keeper.table, keeper.hidden, keeper.last])": 2,
+    "note([keeper.losses, keeper.values, keeper.mean, keeper.cache])": 2,
+    "note([keeper.hidden is keeper.other, keeper.pair, hidden, calls])": 1,
+    "keeper.hidden.sum().backward()": 1,
+    "note(sgd.param_groups[0]['lr'])": 1,
     "note(same_objects({r}))": 2,
     "sgd.step()": 2,
     "adam.step()": 3,
@@ -455,6 +522,29 @@ CHANGES = {
     "patch(genesis.nn.Linear, 'forward', lambda self, x: x * 5)": 1,
     "patch(genesis.nn.Module, '__call__', lambda self, x: x * 6)": 1,
     "layer.zero_grad()": 1,
+    # what the function keeps
+    "keeper.calls = 10": 1,
+    "keeper.calls = 0.5": 1,
+    "keeper.hidden = ramp(3)": 1,
+    "keeper.hidden = ramp(3).requires_grad_()": 1,
+    "keeper.hidden = w": 1,
+    "keeper.hidden = keeper.other": 1,
+    "keeper.hidden.mul_(0.5)": 1,
+    "keeper.hidden = None": 1,
+    "keeper.cache = None": 2,
+    "keeper.first = True": 1,
+    "keeper.seen = 0": 2,
+    "keeper.losses.clear()": 1,
+    "keeper.losses = []": 1,
+    "keeper.values = keeper.losses": 1,
+    "keeper.last = 3": 1,
+    "keeper.table = dict(keeper.table)": 1,
+    "keeper.table['calls'] = 7": 1,
+    "keeper.mean = ramp(3)": 1,
+    "hidden = ramp(3)": 1,
+    "calls = 100": 1,
+    "schedule.step()": 1,
+    "schedule.gamma = 0.25": 1,
     # modes, seeds, optimizers
     "genesis.manual_seed(7)": 2,
     "genesis.rand(1)": 1,
@@ -476,5 +566,8 @@ FORMS = {
 """What is compiled, around a body."""
 
 WATCHED = ("w", "v", "m", "k", "x0", "x1", "x2", "ema", "FACTOR", "LEVEL", "TABLE", "SETTINGS", "NAMES", "WEIGHTS",
-           "count", "log", "layer", "block", "norm", "scale")
+           "count", "log", "layer", "block", "norm", "scale", "hidden", "calls", "keeper")
 """Names whose state must be the same at the program's end."""
+
+KEPT = ("calls", "seen", "first", "hidden", "cache", "other", "losses", "values", "last", "pair", "table")
+"""Attributes of a module in which functions keep something, whose values must be the same at the program's end."""
