@@ -65,6 +65,8 @@ class Tracer:
         self.looked = self.reads_states = False
         self._entered = entered
         self._inside: types.FrameType | None = None
+        self._users: dict[int, bool] = {}
+        self._kept: list[types.CodeType] = []
 
     def __enter__(self) -> Tracer:
         self._collecting = gc.isenabled()
@@ -79,24 +81,39 @@ class Tracer:
             gc.enable()
 
     def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
-        code = frame.f_code
-        if self._inside is not None:  # of a function that the user answers for
-            if event == "return" and frame is self._inside:
-                self._inside = None
-        elif event == "call":
-            if code in untraced:
-                self._inside = frame
-            elif is_user_code(code):
-                self.reads_states = self.reads_states or _reads_a_state(frame)
-                if code not in self.globals:
-                    self.globals[code] = frame.f_globals
-                    reason = self._entered(code, frame.f_globals)
-                    if reason is not None:
-                        self._refuse(reason, frame)
-            elif frame.f_back is not None and is_user_code(frame.f_back.f_code):
-                self._called(code, frame, frame.f_back)
-        elif event == "c_call" and is_user_code(code) and not is_pure(arg):
-            self._refuse(f"it calls {getattr(arg, '__qualname__', arg)}", frame)
+        """What the interpreter calls at each call and return: few statements, as a step has tens of thousands."""
+        if event == "call":
+            code = frame.f_code
+            users = self._users.get(id(code))
+            if users is None:
+                users = self._learn(code)
+            if self._inside is None and (users or self._users.get(id(frame.f_back and frame.f_back.f_code))):
+                self._begins(frame, code, users)
+        elif event == "c_call":
+            if self._users.get(id(frame.f_code)) and self._inside is None and not is_pure(arg):
+                self._refuse(f"it calls {getattr(arg, '__qualname__', arg)}", frame)
+        elif self._inside is frame and event == "return":  # of a function that the user answers for
+            self._inside = None
+
+    def _learn(self, code: types.CodeType) -> bool:
+        """Whether the code is the user's. A code object's own hash is slow, so it is remembered by its id."""
+        self._kept.append(code)
+        found = self._users[id(code)] = is_user_code(code)
+        return found
+
+    def _begins(self, frame: types.FrameType, code: types.CodeType, users: bool) -> None:
+        """The user's code begins, or calls other code."""
+        if code in untraced:
+            self._inside = frame
+        elif not users:
+            self._called(code, frame, frame.f_back)  # type: ignore[arg-type]
+        else:
+            self.reads_states = self.reads_states or _reads_a_state(frame)
+            if code not in self.globals:
+                self.globals[code] = frame.f_globals
+                reason = self._entered(code, frame.f_globals)
+                if reason is not None:
+                    self._refuse(reason, frame)
 
     def _called(self, code: types.CodeType, frame: types.FrameType, caller: types.FrameType) -> None:
         """The user's code calls other code."""
