@@ -10,11 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from genesis.passes.groups import Group, Late, Schedule
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from genesis.codegen.cuda.source import KernelSource
     from genesis.ir.graph import Graph
     from genesis.ir.node import Node
@@ -29,28 +31,32 @@ class Memory(Protocol):
 
     nbytes: int
 
-    def copy_from_host(self, buffer: Any) -> None:
+    def copy_from_host(self, buffer: np.ndarray) -> None:
         """Overwrite all of it with a numpy array of the same size in bytes."""
 
-    def copy_to_host(self, buffer: Any) -> None:
+    def copy_to_host(self, buffer: np.ndarray) -> None:
         """Write all of it into a numpy array of the same size in bytes, when it is computed."""
 
     def clone(self) -> Memory:
         """Other memory with the same content."""
 
 
-class Executor(Protocol):
+M = TypeVar("M")
+"""The memory of one backend: a `Memory`, with what its own executors ask of it."""
+
+
+class Executor(Protocol[M]):
     """What runs a plan."""
 
-    def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
+    def run(self, memories: Sequence[M], numbers: Sequence[bool | int | float], /) -> list[M]:
         """Run over these memories and numbers; returns the outputs' memories."""
 
 
-class InterruptibleExecutor(Executor, Protocol):
+class InterruptibleExecutor(Executor[M], Protocol[M]):
     """What runs a plan so that an exception finds memory that is all old, or all new."""
 
-    def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[
-            list[Any], Sequence[Callable[[], Any]]]:
+    def start(self, memories: Sequence[M], numbers: Sequence[bool | int | float], /) -> tuple[
+            list[M], Sequence[Callable[[], object]]]:
         """Run all of it but what overwrites these memories.
 
         Returns the outputs' memories, and what is left: calls into C, which are made in order, each once, when nothing
@@ -117,7 +123,7 @@ class Backend(ABC):
     # Running
 
     @abstractmethod
-    def executor(self, plan: Plan) -> Executor:
+    def executor(self, plan: Plan) -> Executor[Any]:
         """What runs a plan of its steps."""
 
     def aside(self) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from genesis.ir.opaque import Opaque
+from genesis.ir.source import Source, TextSource
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import (
     TensorType,
@@ -28,6 +29,7 @@ from genesis.ir.types import (
 
 Types = TensorType | tuple[TensorType, ...]
 Autocast = Literal["low", "float32"]
+Number = bool | int | float
 
 
 class Op:
@@ -82,7 +84,7 @@ class Op:
             raise ValueError(f"op {name!r} is registered twice")
         OPS[name] = self
 
-    def __call__(self, *inputs: Node | bool | int | float, **attributes: Any) -> Node:
+    def __call__(self, *inputs: Node | Number, **attributes: Any) -> Node:
         """Record the op. Attributes by name; Python numbers among the operands become literals."""
         defaults = self.defaults
         values = tuple(attributes.pop(name) if name in attributes else defaults[name] for name in self.attrs)
@@ -124,7 +126,7 @@ class Node:
     inputs: tuple[Node, ...]
     attrs: tuple[Any, ...]
     type: Any  # TensorType, or a tuple of them for an op with several results
-    source: Any
+    source: Source | TextSource | None
     needs_grad: bool
     shown: bool
     buffer: Any
@@ -153,28 +155,28 @@ class Node:
         return f"<{self.op.name}: {self.type}>"
 
     # Arithmetic, for derivatives and decompositions: broadcasts, and takes Python numbers.
-    def __add__(self, other: Any) -> Node:
+    def __add__(self, other: Node | Number) -> Node:
         return _arithmetic("add", self, other)
 
-    def __radd__(self, other: Any) -> Node:
+    def __radd__(self, other: Node | Number) -> Node:
         return _arithmetic("add", other, self)
 
-    def __sub__(self, other: Any) -> Node:
+    def __sub__(self, other: Node | Number) -> Node:
         return _arithmetic("sub", self, other)
 
-    def __rsub__(self, other: Any) -> Node:
+    def __rsub__(self, other: Node | Number) -> Node:
         return _arithmetic("sub", other, self)
 
-    def __mul__(self, other: Any) -> Node:
+    def __mul__(self, other: Node | Number) -> Node:
         return _arithmetic("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Node:
+    def __rmul__(self, other: Node | Number) -> Node:
         return _arithmetic("mul", other, self)
 
-    def __truediv__(self, other: Any) -> Node:
+    def __truediv__(self, other: Node | Number) -> Node:
         return _arithmetic("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> Node:
+    def __rtruediv__(self, other: Node | Number) -> Node:
         return _arithmetic("div", other, self)
 
     def __neg__(self) -> Node:
@@ -183,7 +185,7 @@ class Node:
 
 _table: dict[tuple, weakref.ref[Node]] = {}
 _result_types: dict[tuple, Types] = {}
-_source: Any = None
+_source: Source | TextSource | None = None
 
 
 class _Entry(weakref.ref):
@@ -219,7 +221,7 @@ def forget_symbolic() -> None:
 _new_node = Node.__new__
 
 
-def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None) -> Node:
+def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | TextSource | None = None) -> Node:
     """The node `op(inputs)` with these attributes: the existing one, unless it is a tensor's own, or a new one."""
     key = (op, inputs, attrs)
     entry = _table.get(key)
@@ -259,7 +261,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Any = None
     return node
 
 
-def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types, source: Any = None) -> Node:
+def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
+           source: Source | TextSource | None = None) -> Node:
     """A node that is equal to no other, such as the leaf for a tensor's memory."""
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
@@ -270,7 +273,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types, source
 
 
 @contextmanager
-def located(source: Any) -> Iterator[None]:
+def located(source: Source | TextSource | None) -> Iterator[None]:
     """Nodes made inside that give no source of their own get this one."""
     global _source
     before, _source = _source, source
@@ -321,7 +324,7 @@ def _plain(value: Any) -> bool | int | float:
     return found
 
 
-def _arithmetic(name: str, a: Any, b: Any) -> Node:
+def _arithmetic(name: str, a: Node | Number, b: Node | Number) -> Node:
     left = a if isinstance(a, Node) else literal(a)
     right = b if isinstance(b, Node) else literal(b)
     left, right = broadcast(left, right)

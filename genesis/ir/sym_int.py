@@ -25,10 +25,16 @@ import operator
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeGuard
 
-Terms = tuple[tuple[tuple[int, ...], Any], ...]
+Terms = tuple[tuple[tuple[int, ...], int], ...]
 """A polynomial: (numbers of the atoms that are multiplied, coefficient), sorted. () is the constant's."""
+
+Quantity: TypeAlias = "int | float | SymInt"
+"""A size, a number, or what is computed of them."""
+
+Atom = tuple[str, Any, Any]
+"""("symbol", its name, None), or (operator, left, right)."""
 
 WORD: Final = re.compile(r"\bsize_(\d+)_")
 """How a `SymInt` is written in a kernel's text; the group is its number in `Trace.sizes`."""
@@ -55,8 +61,8 @@ class Trace:
     """
 
     def __init__(self, **values: int):
-        self.atoms: list[tuple[str, Any, Any]] = []
-        self.atom_values: list[Any] = []
+        self.atoms: list[Atom] = []
+        self.atom_values: list[int] = []
         self.atom_least: list[int | None] = []  # None: it may be negative
         self.sizes: list[SymInt] = []
         self.guards: dict[tuple[str, SymInt], None] = {}
@@ -65,7 +71,8 @@ class Trace:
         self._made: list[SymInt | int] = []  # sizes and atoms, each after what it is made of
         self._known: dict[Terms, SymInt] = {}
         self._atom_of: dict[tuple, int] = {}
-        self._memo: dict[tuple, Any] = {}
+        self._memo: dict[tuple, Quantity] = {}
+        self._answers: dict[tuple, bool] = {}
         self._symbols = {name: self._atom(("symbol", name, None), value, LEAST) for name, value in values.items()}
         for name, value in values.items():
             if value < LEAST:
@@ -78,6 +85,7 @@ class Trace:
     def __exit__(self, *error: object) -> None:
         _active.pop()
         self._memo.clear()
+        self._answers.clear()
 
     @property
     def values(self) -> dict[str, int]:
@@ -91,6 +99,7 @@ class Trace:
     def set_values(self, **values: int) -> None:
         """Change the symbols' values: later answers are about these."""
         self._memo.clear()
+        self._answers.clear()
         for made in self._made:
             if isinstance(made, SymInt):
                 made.value = self._value(made.terms)
@@ -98,20 +107,23 @@ class Trace:
                 kind, a, b = self.atoms[made]
                 self.atom_values[made] = values[a] if kind == "symbol" else DIVISIONS[kind](value_of(a), value_of(b))
 
-    def _value(self, terms: Terms) -> Any:
-        total: Any = 0
+    def _value(self, terms: Terms) -> int:
+        total = 0
         for atoms, k in terms:
             for atom in atoms:
                 k = k * self.atom_values[atom]
             total = total + k
         return total
 
-    def make(self, terms: Terms) -> Any:
+    def make(self, terms: Terms) -> Quantity:
         """The size with these terms; a number when it is constant."""
         if not terms:
             return 0
         if len(terms) == 1 and terms[0][0] == ():
             return terms[0][1]
+        return self._size(terms)
+
+    def _size(self, terms: Terms) -> SymInt:
         found = self._known.get(terms)
         if found is None:
             found = self._known[terms] = SymInt(self, terms, self._value(terms), len(self.sizes))
@@ -119,7 +131,7 @@ class Trace:
             self._made.append(found)
         return found
 
-    def _atom(self, key: tuple[str, Any, Any], value: Any, least: int | None = 0) -> Any:
+    def _atom(self, key: Atom, value: int, least: int | None = 0) -> SymInt:
         number = self._atom_of.get(key)
         if number is None:
             number = self._atom_of[key] = len(self.atoms)
@@ -127,11 +139,11 @@ class Trace:
             self.atom_values.append(value)
             self.atom_least.append(least)
             self._made.append(number)
-        return self.make((((number,), 1),))
+        return self._size((((number,), 1),))
 
     # Arithmetic: memoized, because passes ask the same again and again.
 
-    def compute(self, name: str, a: Any, b: Any) -> Any:
+    def compute(self, name: str, a: Quantity, b: Quantity) -> Quantity:
         """a + b, a * b, a // b, a % b or a / b, where at least one is a size."""
         key = (name, a, b, a.__class__, b.__class__)
         found = self._memo.get(key)
@@ -139,29 +151,29 @@ class Trace:
             found = self._memo[key] = _RULES[name](self, a, b)
         return found
 
-    def add(self, a: Any, b: Any) -> Any:
+    def add(self, a: Quantity, b: Quantity) -> Quantity:
         sums = dict(_terms(a))
         for atoms, k in _terms(b):
             sums[atoms] = sums.get(atoms, 0) + k
         return self.make(_sorted(sums))
 
-    def multiply(self, a: Any, b: Any) -> Any:
-        sums: dict[tuple[int, ...], Any] = {}
+    def multiply(self, a: Quantity, b: Quantity) -> Quantity:
+        sums: dict[tuple[int, ...], int] = {}
         for x, k in _terms(a):
             for y, m in _terms(b):
                 atoms = tuple(sorted(x + y))
                 sums[atoms] = sums.get(atoms, 0) + k * m
         return self.make(_sorted(sums))
 
-    def divide(self, a: Any, b: Any) -> tuple[Any, Any]:
+    def divide(self, a: Quantity, b: Quantity) -> tuple[Quantity, Quantity]:
         """(q, r) with a = q·b + r, as much of a as possible in q; both by their terms."""
         if b == 0:
             raise ZeroDivisionError("a size is divided by 0")
         if isinstance(b, SymInt) and len(b.terms) > 1:
             return self._divide_by_sum(a, b)
         ((below, n),) = _terms(b)
-        whole: dict[tuple[int, ...], Any] = {}
-        rest: dict[tuple[int, ...], Any] = {}
+        whole: dict[tuple[int, ...], int] = {}
+        rest: dict[tuple[int, ...], int] = {}
         for atoms, k in _terms(a):
             left = _without(atoms, below)
             if left is None or k % n:
@@ -170,7 +182,7 @@ class Trace:
                 whole[left] = k // n
         return self.make(_sorted(whole)), self.make(_sorted(rest))
 
-    def _divide_by_sum(self, a: Any, b: SymInt) -> tuple[Any, Any]:
+    def _divide_by_sum(self, a: Quantity, b: SymInt) -> tuple[Quantity, Quantity]:
         if isinstance(a, SymInt):
             lead, k = b.terms[-1]
             for atoms, m in a.terms:
@@ -181,7 +193,7 @@ class Trace:
                         return factor, 0
         return 0, a
 
-    def floordiv(self, a: Any, b: Any) -> Any:
+    def floordiv(self, a: Quantity, b: Quantity) -> Quantity:
         q, r = self.divide(a, b)
         if r.__class__ is int and b.__class__ is int:
             return q + r // b
@@ -190,7 +202,7 @@ class Trace:
             return q + turns
         return q + self._divided("//", r, b)
 
-    def modulo(self, a: Any, b: Any) -> Any:
+    def modulo(self, a: Quantity, b: Quantity) -> Quantity:
         _, r = self.divide(a, b)
         if r.__class__ is int and b.__class__ is int:
             return r % b
@@ -199,11 +211,11 @@ class Trace:
             return r - turns * b
         return self._divided("%", r, b)
 
-    def _divided(self, kind: str, a: Any, b: Any) -> Any:
+    def _divided(self, kind: str, a: Quantity, b: Quantity) -> Quantity:
         known = kind == "%" or (self._sign(a) == 1 if isinstance(a, SymInt) else a >= 0)
         return self._atom((kind, a, b), DIVISIONS[kind](value_of(a), value_of(b)), 0 if known else None)
 
-    def _turns(self, r: Any, b: Any) -> int | None:
+    def _turns(self, r: Quantity, b: Quantity) -> int | None:
         """r // b of a constant r where that is 0 or -1, which is noted; None elsewhere."""
         if isinstance(r, SymInt):
             return None
@@ -212,7 +224,7 @@ class Trace:
             return None
         return turns if bool(r >= turns * b) and bool(r < (turns + 1) * b) else None
 
-    def truediv(self, a: Any, b: Any) -> Any:
+    def truediv(self, a: Quantity, b: Quantity) -> Quantity:
         q, r = self.divide(a, b)
         if r.__class__ is int and r == 0:
             return q
@@ -223,20 +235,20 @@ class Trace:
 
     # Questions
 
-    def divides(self, number: int, size: Any) -> bool:
+    def divides(self, number: int, size: Quantity) -> bool:
         """Is the size a multiple? Asked of the remainder as it is: `size % number` would first say how small it is."""
         _, rest = self.divide(size, number)
         return rest % number == 0 if rest.__class__ is int else self.compare("==", self._divided("%", rest, number), 0)
 
-    def compare(self, name: str, a: Any, b: Any) -> bool:
+    def compare(self, name: str, a: Quantity, b: Quantity) -> bool:
         """The answer for the values at hand, noted unless it is the same for all."""
         key = (name, a, b, a.__class__, b.__class__)
-        found = self._memo.get(key)
+        found = self._answers.get(key)
         if found is None:
-            found = self._memo[key] = self._compare(name, a, b)
+            found = self._answers[key] = self._compare(name, a, b)
         return found
 
-    def _compare(self, name: str, a: Any, b: Any) -> bool:
+    def _compare(self, name: str, a: Quantity, b: Quantity) -> bool:
         difference = a - b
         if not isinstance(difference, SymInt):
             return bool(COMPARISONS[name](difference, 0))
@@ -259,6 +271,7 @@ class Trace:
                 if atoms and (part < 0 or None in least_of):
                     break
                 for atom_least in least_of:
+                    assert atom_least is not None
                     part = part * atom_least
                 least += part
             else:
@@ -266,10 +279,12 @@ class Trace:
                     return sign
         return None
 
-    def specialize(self, size: SymInt) -> Any:
+    def specialize(self, size: SymInt) -> int:
         """The size's value, which a guard demands from now on."""
         if self.noting:
-            self.guards["==", size - size.value] = None
+            difference = size - size.value
+            assert isinstance(difference, SymInt)
+            self.guards["==", difference] = None
         frame = sys._getframe(2)
         self.specializations.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         return size.value
@@ -280,55 +295,55 @@ class SymInt:
 
     __slots__ = ("number", "terms", "trace", "value")
 
-    def __init__(self, trace: Trace, terms: Terms, value: Any, number: int):
+    def __init__(self, trace: Trace, terms: Terms, value: int, number: int):
         self.trace, self.terms, self.value, self.number = trace, terms, value, number
 
     __hash__ = object.__hash__
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Quantity) -> Quantity:
         return self.trace.compute("+", self, other) if _fits(other) else NotImplemented
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: Quantity) -> Quantity:
         return self.trace.compute("+", self, other) if _fits(other) else NotImplemented
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Quantity) -> Quantity:
         return self.trace.compute("*", self, other) if _fits(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Quantity) -> Quantity:
         return self.trace.compute("*", self, other) if _fits(other) else NotImplemented
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Quantity:
         return self.trace.compute("*", self, -1)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> Quantity:
         return self
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Quantity) -> Quantity:
         return self.trace.compute("+", self, -other) if _fits(other) else NotImplemented
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Quantity) -> Quantity:
         return self.trace.compute("+", -self, other) if _fits(other) else NotImplemented
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Quantity) -> Quantity:
         return self.trace.compute("//", self, other) if _fits(other) else NotImplemented
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Quantity) -> Quantity:
         return self.trace.compute("//", other, self) if _fits(other) else NotImplemented
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Quantity) -> Quantity:
         return self.trace.compute("%", self, other) if _fits(other) else NotImplemented
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Quantity) -> Quantity:
         return self.trace.compute("%", other, self) if _fits(other) else NotImplemented
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Quantity) -> Quantity:
         return self.trace.compute("/", self, other) if _fits(other) else NotImplemented
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Quantity) -> Quantity:
         return self.trace.compute("/", other, self) if _fits(other) else NotImplemented
 
-    def __pow__(self, power: int) -> Any:
-        result: Any = 1
+    def __pow__(self, power: int) -> Quantity:
+        result: Quantity = 1
         for _ in range(power):
             result = result * self
         return result
@@ -339,22 +354,22 @@ class SymInt:
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Quantity) -> bool:
         return self.trace.compare("<", self, other) if _fits(other) else NotImplemented
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Quantity) -> bool:
         return self.trace.compare("<=", self, other) if _fits(other) else NotImplemented
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Quantity) -> bool:
         return self.trace.compare(">", self, other) if _fits(other) else NotImplemented
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Quantity) -> bool:
         return self.trace.compare(">=", self, other) if _fits(other) else NotImplemented
 
     def __bool__(self) -> bool:
         return self.trace.compare("!=", self, 0)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Quantity:
         return self if self >= 0 else -self
 
     def __index__(self) -> int:
@@ -380,7 +395,7 @@ class SymInt:
         return f"<{formula(self)} = {self.value}>"
 
 
-def guarded_hint(size: Any) -> Any:
+def guarded_hint(size: Quantity) -> Any:
     """A size as a plain number for a choice of block sizes; guards say that it is right to a factor of `HINT_RANGE`."""
     if isinstance(size, SymInt):
         value = size.value
@@ -390,12 +405,12 @@ def guarded_hint(size: Any) -> Any:
     return size
 
 
-def real(count: Any) -> Any:
+def real(count: Quantity) -> Any:
     """A count in a formula of floats: a float, or a `SymInt`, which the kernel converts."""
     return count if isinstance(count, SymInt) else float(count)
 
 
-def is_multiple(size: Any, number: int) -> bool:
+def is_multiple(size: Quantity, number: int) -> bool:
     """Does the number divide the size?"""
     if not isinstance(size, SymInt):
         return size % number == 0
@@ -407,7 +422,7 @@ def is_int_or_sym(value: object) -> bool:
     return value.__class__ is int or value.__class__ is SymInt
 
 
-def value_of(size: Any) -> Any:
+def value_of(size: Quantity) -> Any:
     """The number that a size is in the run at hand."""
     return size.value if size.__class__ is SymInt else size
 
@@ -416,7 +431,7 @@ hint: Final = value_of
 """A size as a plain number for weighing costs, without a guard: what it decides must be correct for every size."""
 
 
-def gcd(a: Any, b: Any) -> Any:
+def gcd(a: Quantity, b: Quantity) -> Any:
     """A common divisor of two sizes, whatever the symbols are: the greatest that their terms show.
 
     >>> with Trace(B=8) as trace:
@@ -437,7 +452,7 @@ def tracing() -> Trace | None:
     return _active[-1] if _active else None
 
 
-def formula(size: Any) -> str:
+def formula(size: Quantity) -> str:
     """The size as text, for people.
 
     >>> with Trace(B=8) as trace:
@@ -453,14 +468,14 @@ def formula(size: Any) -> str:
     return " + ".join(parts)
 
 
-def _atom_text(atom: tuple[str, Any, Any]) -> str:
+def _atom_text(atom: Atom) -> str:
     kind, a, b = atom
     return a if kind == "symbol" else f"{formula(a)}{kind}{formula(b)}"
 
 
 _active: list[Trace] = []
 
-_RULES: Final[dict[str, Callable[[Trace, Any, Any], Any]]] = {
+_RULES: Final[dict[str, Callable[[Trace, Quantity, Quantity], Quantity]]] = {
     "+": Trace.add, "*": Trace.multiply, "//": Trace.floordiv, "%": Trace.modulo, "/": Trace.truediv}
 
 DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -473,22 +488,24 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _OPPOSITE: Final = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
 
 
-def _fits(x: object) -> bool:
+def _fits(x: object) -> TypeGuard[Quantity]:
     kind = x.__class__
     return kind is int or kind is SymInt or kind is float or kind is bool
 
 
-def _trace_of(a: Any, b: Any) -> Trace:
-    return a.trace if a.__class__ is SymInt else b.trace
+def _trace_of(a: Quantity, b: Quantity) -> Trace:
+    sized = a if isinstance(a, SymInt) else b
+    assert isinstance(sized, SymInt)
+    return sized.trace
 
 
-def _terms(x: Any) -> Terms:
-    if x.__class__ is SymInt:
+def _terms(x: Quantity) -> Terms:
+    if isinstance(x, SymInt):
         return x.terms
-    return (((), x),) if x else ()
+    return (((), x),) if x else ()  # type: ignore[return-value]  # a float, where one is a factor
 
 
-def _sorted(sums: dict[tuple[int, ...], Any]) -> Terms:
+def _sorted(sums: dict[tuple[int, ...], int]) -> Terms:
     return tuple(sorted([(atoms, k) for atoms, k in sums.items() if k]))
 
 
