@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
 from genesis.frontend.host_values import from_host
@@ -53,6 +53,11 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     >>> load(path)
     {'step': 3, 'weights': [tensor([1., 1.])]}
     """
+    replace_file(path, prepared(obj))
+
+
+def prepared(obj: Any) -> Callable[[BinaryIO], None]:
+    """What writes an object to a file; see `save`. The tensors' values are those of now."""
     entries: dict[str, Tensor] = {}
     described = _describe(obj, "", entries, {}, 0)
     try:
@@ -60,7 +65,7 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     except ValueError as error:  # a number of thousands of digits
         raise failure("save", str(error), error=ValueError) from None
     arrays = {name: (tensor.dtype, tensor.detach().cpu().contiguous().numpy()) for name, tensor in entries.items()}
-    replace_file(path, lambda file: write(file, arrays, {STRUCTURE: structure}))
+    return lambda file: write(file, arrays, {STRUCTURE: structure})
 
 
 def load(path: str | os.PathLike[str], map_location: DeviceLike = None) -> Any:

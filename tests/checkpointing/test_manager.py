@@ -1,0 +1,189 @@
+"""Runs that are saved and go on: bit by bit as if nothing had stopped them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import nn, optim
+from genesis.checkpointing import CheckpointManager
+
+
+def fresh() -> dict[str, Any]:
+    """A model with everything that has a state: dropout, batch statistics, moments, a schedule."""
+    genesis.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
+    return {"model": model, "optimizer": optimizer,
+            "scheduler": optim.lr_scheduler.CosineAnnealingLR(optimizer, 50)}
+
+
+def train(parts: dict[str, Any], start: int, end: int, manager: CheckpointManager | None = None) -> list[float]:
+    """Steps of training on drawn data; the losses."""
+    losses = []
+    for step in range(start + 1, end + 1):
+        parts["optimizer"].zero_grad()
+        loss = (parts["model"](genesis.randn(16, 8)) - 1).pow(2).mean()
+        loss.backward()
+        parts["optimizer"].step()
+        parts["scheduler"].step()
+        losses.append(loss.item())
+        if manager is not None and manager.due(step):
+            manager.save(step, **parts, tokens=step * 16)
+    return losses
+
+
+@pytest.mark.parametrize("async_", [True, False])
+def test_a_resumed_run_is_the_uninterrupted_one(async_: bool, tmp_path: Path) -> None:
+    whole = train(fresh(), 0, 20)
+    manager = CheckpointManager(tmp_path, keep=2, every=4, async_=async_)
+    assert train(fresh(), 0, 14, manager) == whole[:14], "saving changes nothing"
+    manager.wait()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000008", "step-00000012"]
+    parts = fresh()
+    found = CheckpointManager(tmp_path).resume(**parts)
+    assert (found.step, found.values, found.skipped) == (12, {"tokens": 192}, ())
+    assert train(parts, 12, 20) == whole[12:]
+
+
+def test_the_newest_that_is_whole(tmp_path: Path) -> None:
+    parts, manager = fresh(), CheckpointManager(tmp_path, every=1, async_=False)
+    train(parts, 0, 3, manager)
+    (tmp_path / "step-00000003" / "optimizer.safetensors").write_bytes(b"")
+    (tmp_path / "step-00000002" / "manifest.json").unlink()
+    found = manager.resume(**fresh())
+    assert found.step == 1
+    assert [name for name, _ in found.skipped] == ["step-00000003", "step-00000002"]
+    assert "0 bytes" in found.skipped[0][1] and "no manifest" in found.skipped[1][1]
+
+
+def test_values_are_those_of_the_call(tmp_path: Path) -> None:
+    """Writing goes on in the background while the program trains."""
+    parts, manager = fresh(), CheckpointManager(tmp_path)
+    train(parts, 0, 2)
+    before = {k: v.tolist() for k, v in parts["model"].state_dict().items()}
+    manager.save(2, **parts)
+    train(parts, 2, 5)
+    again = fresh()
+    manager.resume(**again)
+    assert {k: v.tolist() for k, v in again["model"].state_dict().items()} == before
+
+
+def test_an_older_one_goes_after_the_newer_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, manager = fresh(), CheckpointManager(tmp_path, keep=1, every=1, async_=False)
+    train(parts, 0, 1, manager)
+    from genesis.checkpointing import directory
+
+    def damaged(stored: Any) -> None:
+        raise directory.Unusable("the disk lies")
+    monkeypatch.setattr(directory, "verify", damaged)
+    with pytest.raises(OSError, match="read back otherwise: the disk lies"):
+        manager.save(2, **parts)
+    assert (tmp_path / "step-00000001").is_dir()
+
+
+def test_an_error_in_the_background_is_raised_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, manager = fresh(), CheckpointManager(tmp_path)
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "write", full)
+    manager.save(1, **parts)
+    with pytest.raises(OSError, match="No space"):
+        manager.wait()
+    monkeypatch.undo()
+    manager.save(2, **parts)
+    assert manager.resume(**parts).step == 2 and [p.name for p in tmp_path.iterdir()] == ["step-00000002"]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ({"step": -1}, ValueError, "negative"),
+    ({"step": 1, "rng": 3}, ValueError, "taken"),
+    ({"step": 1, "a/b": 3}, ValueError, "no name for a file"),
+    ({"step": 1, "x": object()}, TypeError, "cannot be saved"),
+])
+def test_what_cannot_be_saved(arguments: dict[str, Any], error: type[Exception], message: str, tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path)
+    with pytest.raises(error, match=message):
+        manager.save(**arguments)
+    manager.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_objects_that_were_not_saved(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path)
+    assert manager.resume(model=nn.Linear(2, 2)).step == 0
+    manager.save(1, model=nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="has no 'optimizer'; it has model"):
+        manager.resume(optimizer=3)
+    with pytest.raises((ValueError, RuntimeError), match="weight"):
+        manager.resume(model=nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize("options", [{"keep": 0}, {"every": 0}])
+def test_numbers_that_make_no_sense(options: dict[str, int], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        CheckpointManager(tmp_path, **options)
+
+
+RUN = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.checkpointing.test_manager import fresh, train
+from genesis.checkpointing import CheckpointManager
+parts, manager = fresh(), CheckpointManager({folder!r}, keep=2, every=2)
+found = manager.resume(**parts)
+print("resumed", found.step, flush=True)
+for step in range(found.step, {end}):
+    print(step, train(parts, step, step + 1, manager), flush=True)
+manager.wait()
+print("done", flush=True)
+"""
+
+
+def killed_runs(folder: Path, kills: int, seed: int, end: int = 60) -> int:
+    """Runs that are killed at random moments until one comes to the end; every loss is that of the uninterrupted run.
+    Returns how many were killed."""
+    whole, draw, done = train(fresh(), 0, end), random.Random(seed), 0
+    root = str(Path(__file__).parents[2])
+    program = RUN.format(root=root, folder=str(folder), end=end)
+    while True:
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": root}) as run:
+            assert run.stdout is not None
+            first = run.stdout.readline()
+            assert first.startswith("resumed"), first
+            if done < kills:
+                time.sleep(draw.random() * 0.3)
+                run.send_signal(signal.SIGKILL)
+            lines = run.stdout.read().splitlines()
+        for line in lines:
+            step, _, losses = line.partition(" ")
+            if losses.endswith("]"):
+                assert eval(losses) == [whole[int(step)]], f"step {step} after {done} kills"
+        if lines and lines[-1] == "done":
+            return done
+        done += 1
+
+
+def test_random_kills_of_real_runs(tmp_path: Path) -> None:
+    assert killed_runs(tmp_path, kills=1, seed=0, end=20) <= 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(10))
+def test_two_hundred_random_kills(seed: int, tmp_path: Path) -> None:
+    """Twenty a seed, unless a run comes to its end before."""
+    total = 0
+    while total < 20:
+        folder = tmp_path / str(total)
+        total += max(1, killed_runs(folder, kills=20 - total, seed=seed * 100 + total))
