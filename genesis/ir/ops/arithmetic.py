@@ -6,7 +6,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -53,6 +53,9 @@ from genesis.ir.ops.samples import (
     reals,
 )
 from genesis.ir.types import TensorType, bool_, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _INTS = ("int",)
 
@@ -167,7 +170,7 @@ def _xlogy_vjp(g: Node, a: Node, b: Node, y: Node) -> tuple[Node, Node]:
     return where_(flat, 0.0, g * log(b)), g * a / b
 
 
-def _xlogy_value(a: Any, b: Any) -> Any:
+def _xlogy_value(a: ndarray, b: ndarray) -> ndarray:
     return np.where((np.asarray(a) == 0) & ~np.isnan(b), 0.0, a * np.log(b))
 
 

@@ -7,7 +7,7 @@ follow each other (Ainslie et al. 2023).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -20,6 +20,9 @@ from genesis.ir.ops.reduction import max, sum
 from genesis.ir.ops.samples import FLOAT, Samples, booleans, case, cases, np, reals
 from genesis.ir.ops.softmax import softmax, softmax_value
 from genesis.ir.types import TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def check_operands(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> None:
@@ -134,7 +137,7 @@ def _attended() -> Samples:
     return cases(*found, scale=1)
 
 
-def _sdpa_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
+def _sdpa_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool, scale: float) -> ndarray:
     if q.ndim > 2:
         k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * scale

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.leaves import iota
@@ -31,6 +31,9 @@ from genesis.ir.ops.windows import (
     strided_axes,
 )
 from genesis.ir.types import Device, TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _counts(axes: Sequence[Strided], include_pad: bool, device: Device) -> Node | int:
@@ -113,7 +116,7 @@ def _back_type(g: TensorType, shape: Ints, **how: Any) -> TensorType:
     return g.with_shape((*g.shape[:2], *shape))
 
 
-def _value(x: Any, include_pad: bool, divisor: int, **how: Any) -> Any:
+def _value(x: ndarray, include_pad: bool, divisor: int, **how: Any) -> ndarray:
     axes = strided_axes(x.shape[2:], **how)
     counts = np.ones((), "int64")
     for a in axes:
@@ -126,7 +129,7 @@ def _value(x: Any, include_pad: bool, divisor: int, **how: Any) -> Any:
     return np.trunc(y) if x.dtype.kind == "i" else y
 
 
-def _adaptive_value(x: Any, sizes: Ints) -> Any:
+def _adaptive_value(x: ndarray, sizes: Ints) -> ndarray:
     return each_window(x, adaptive_axes(x.shape[2:], sizes), lambda v, at: v.mean()).astype(float)
 
 

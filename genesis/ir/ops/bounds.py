@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -25,6 +25,9 @@ from genesis.ir.ops.pointwise import (
 )
 from genesis.ir.ops.samples import ANY, NUMERIC, Array, Literal, case, cases, each, np, reals
 from genesis.ir.types import TensorType, bool_
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _NAN, _INF = float("nan"), float("inf")
 
@@ -90,7 +93,7 @@ def _heaviside(x: Node, at_zero: Node) -> Node:
     return where_(eq(x, literal(0)), at_zero, cast(gt(x, literal(0)), dtype=x.type.dtype))
 
 
-def _step(x: Any, at_zero: Any) -> Any:
+def _step(x: ndarray, at_zero: ndarray) -> ndarray:
     return np.where(x == 0, at_zero, x > 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -13,6 +13,9 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import mean, spread, sum
 from genesis.ir.ops.samples import FLOAT, case, cases, np, positives, reals
 from genesis.ir.types import TensorType, float32
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Ints = tuple[int, ...]
 
@@ -156,22 +159,22 @@ def _column(value: Any, x: Any) -> Any:
     return value.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def _affine_value(y: Any, affine: tuple[Any, ...]) -> Any:
+def _affine_value(y: ndarray, affine: tuple[Any, ...]) -> ndarray:
     y = y * _column(affine[0], y) if affine else y
     return y + _column(affine[1], y) if len(affine) == 2 else y
 
 
-def _batch_value(x: Any, *affine: Any, eps: float) -> Any:
+def _batch_value(x: ndarray, *affine: ndarray, eps: float) -> tuple[ndarray, ...]:
     axes = (0, *range(2, x.ndim))
     middle, variance = np.mean(x, axes), np.var(x, axes)
     return _affine_value((x - _column(middle, x)) / np.sqrt(_column(variance, x) + eps), affine), middle, variance
 
 
-def _eval_value(x: Any, middle: Any, variance: Any, *affine: Any, eps: float) -> Any:
+def _eval_value(x: ndarray, middle: ndarray, variance: ndarray, *affine: ndarray, eps: float) -> ndarray:
     return _affine_value((x - _column(middle, x)) / np.sqrt(_column(variance, x) + eps), affine)
 
 
-def _group_value(x: Any, *affine: Any, groups: int, eps: float) -> Any:
+def _group_value(x: ndarray, *affine: ndarray, groups: int, eps: float) -> ndarray:
     rows = x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
     y = (rows - np.mean(rows, -1, keepdims=True)) / np.sqrt(np.var(rows, -1, keepdims=True) + eps)
     return _affine_value(y.reshape(x.shape), affine)

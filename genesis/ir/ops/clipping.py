@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.norm_parts import chunk_for, norm_parts, reduction_for, term
@@ -12,6 +12,9 @@ from genesis.ir.ops.pointwise import cast, maximum, minimum, pow, sqrt
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import Samples, case, cases, np, number, reals
 from genesis.ir.types import DType, TensorType, float32, float64, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _in_dtype(x: Node, dtype: DType) -> Node:
@@ -64,7 +67,7 @@ def _reduced(tensors: list[Node], norm_type: float) -> Node:
     return reduce(parts, axes=(0,))
 
 
-def _norm_value(*tensors: Any, norm_type: float) -> Any:
+def _norm_value(*tensors: ndarray, norm_type: float) -> ndarray:
     sizes = [np.abs(x) for x in tensors]
     if math.isinf(norm_type):
         return functools.reduce(np.maximum, [np.max(size) for size in sizes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
@@ -12,6 +12,9 @@ from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, case, cases, np, reals
 from genesis.ir.ops.splits import accumulated, split_length
 from genesis.ir.types import TensorType, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def swap_last(x: Node) -> Node:
@@ -57,7 +60,7 @@ def _matmul_split_k(a: Node, b: Node, splits: int, multiple: int) -> Node:
     return matmul(permute(left, axes=(1, 0, 2)), right)
 
 
-def _split_k_reference(a: Any, b: Any, splits: int, multiple: int) -> Any:
+def _split_k_reference(a: ndarray, b: ndarray, splits: int, multiple: int) -> ndarray:
     length = split_length(a.shape[1], splits, multiple)
     at = [slice(split * length, (split + 1) * length) for split in range(splits)]
     return np.stack([a[:, part] @ b[part] for part in at])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -22,6 +22,9 @@ from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import patches
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Ints = tuple[int, ...]
 
@@ -242,7 +245,7 @@ def _taps(x: Ints, window: Ints, out: Ints, stride: Ints, padding: Ints, dilatio
                          for k, d, n, s in zip(tap, dilation, out, stride, strict=True))
 
 
-def _padded(x: Any, padding: Ints) -> Any:
+def _padded(x: ndarray, padding: Ints) -> ndarray:
     return np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
 
 
@@ -251,7 +254,7 @@ def _grouped(x: Any, axis: int, groups: int) -> Any:
     return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1:])
 
 
-def _value(x: Any, w: Any, *bias: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+def _value(x: ndarray, w: ndarray, *bias: ndarray, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> ndarray:
     out = result_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
     padded, weights = _grouped(_padded(x, padding), 1, groups), _grouped(w, 0, groups)
     y = np.zeros((x.shape[0], groups, w.shape[0] // groups, *out), x.dtype)
@@ -261,8 +264,8 @@ def _value(x: Any, w: Any, *bias: Any, stride: Ints, padding: Ints, dilation: In
     return y + bias[0].reshape(-1, *[1] * len(out)) if bias else y
 
 
-def _input_value(g: Any, w: Any, *bias: Any, sizes: Ints, stride: Ints, padding: Ints, dilation: Ints,
-                 groups: int) -> Any:
+def _input_value(g: ndarray, w: ndarray, *bias: ndarray, sizes: Ints, stride: Ints, padding: Ints, dilation: Ints,
+                 groups: int) -> ndarray:
     gradients, weights = _grouped(g, 1, groups), _grouped(w, 0, groups)
     x = np.zeros((g.shape[0], groups, w.shape[1], *(n + 2 * p for n, p in zip(sizes, padding, strict=True))), g.dtype)
     for tap, seen in _taps(x.shape, w.shape[2:], g.shape[2:], stride, padding, dilation):
@@ -272,7 +275,8 @@ def _input_value(g: Any, w: Any, *bias: Any, sizes: Ints, stride: Ints, padding:
     return y + bias[0].reshape(-1, *[1] * len(sizes)) if bias else y
 
 
-def _weight_value(g: Any, x: Any, window: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
+def _weight_value(g: ndarray, x: ndarray, window: Ints, stride: Ints, padding: Ints, dilation: Ints,
+                  groups: int) -> ndarray:
     gradients, padded = _grouped(g, 1, groups), _grouped(_padded(x, padding), 1, groups)
     w = np.zeros((groups, g.shape[1] // groups, x.shape[1] // groups, *window), g.dtype)
     flat = gradients.reshape(*gradients.shape[:3], prod(g.shape[2:]))

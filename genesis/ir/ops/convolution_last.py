@@ -7,7 +7,7 @@ backend that has kernels for them asks for them with a pattern.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
@@ -16,6 +16,9 @@ from genesis.ir.ops.movement import inverse, pad, permute, reshape
 from genesis.ir.ops.precision import upcast
 from genesis.ir.ops.samples import Samples, case, cases, np
 from genesis.ir.types import TensorType, float32
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def last_axes(rank: int) -> Ints:
@@ -84,7 +87,7 @@ def _samples(op: Op, **more: Any) -> Samples:
 
 
 def _value(op: Op) -> Callable[..., Any]:
-    def reference(a: Any, b: Any, *bias: Any, **how: Any) -> Any:
+    def reference(a: ndarray, b: ndarray, *bias: ndarray, **how: Any) -> ndarray:
         assert op.reference is not None
         return np.moveaxis(op.reference(np.moveaxis(a, -1, 1), np.moveaxis(b, -1, 1), *bias, **how), 1, -1)
     return reference

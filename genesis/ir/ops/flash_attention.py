@@ -10,7 +10,7 @@ Recording never makes these ops; a backend that has kernels for them asks for th
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
@@ -23,6 +23,9 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
 from genesis.ir.ops.samples import Operand, Samples, Values, booleans, case, cases, forward_only, np, reals
 from genesis.ir.types import TensorType, float32, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def row_type(q: TensorType) -> TensorType:
@@ -150,7 +153,7 @@ def _backward_samples() -> Samples:
     return cases(*found, scale=1)
 
 
-def _scores_value(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, scale: float) -> Any:
+def _scores_value(q: ndarray, k: ndarray, mask: tuple[Any, ...], causal: bool, scale: float) -> ndarray:
     scores = q @ k.swapaxes(-1, -2) * scale
     scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf) if causal else scores
     if not mask:
@@ -158,11 +161,11 @@ def _scores_value(q: Any, k: Any, mask: tuple[Any, ...], causal: bool, scale: fl
     return np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
 
 
-def _for_each_head(q: Any, *shared: Any) -> list[Any]:
+def _for_each_head(q: ndarray, *shared: ndarray) -> list[Any]:
     return [np.repeat(x, q.shape[-3] // x.shape[-3], -3) if q.ndim > 2 else x for x in shared]
 
 
-def _forward_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+def _forward_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool, scale: float) -> tuple[Any, Any]:
     k, v = _for_each_head(q, k, v)
     scores = _scores_value(q, k, mask, causal, scale)
     lse = np.log(np.sum(np.exp(scores), -1))
@@ -170,8 +173,8 @@ def _forward_value(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: floa
     return np.exp(scores - lse[..., None]) @ v, lse
 
 
-def _gradient_values(g: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, *mask: Any, causal: bool,
-                     scale: float) -> tuple:
+def _gradient_values(g: ndarray, q: ndarray, k: ndarray, v: ndarray, lse: ndarray, delta: ndarray, *mask: ndarray,
+                     causal: bool, scale: float) -> tuple:
     heads, (every_k, every_v) = k.shape, _for_each_head(q, k, v)
     p = np.exp(_scores_value(q, every_k, mask, causal, scale) - lse[..., None])
     to_scores = p * (g @ every_v.swapaxes(-1, -2) - delta[..., None]) * scale

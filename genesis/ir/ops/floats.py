@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
@@ -28,6 +28,9 @@ from genesis.ir.ops.pointwise import (
 )
 from genesis.ir.ops.samples import ANY, FLOAT, Array, Literal, Values, case, cases, each, np, reals
 from genesis.ir.types import DType, TensorType, bool_, float16, float32, float64, int16, int32, int64, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _BITS: Final = {2: int16, 4: int32, 8: int64}
 """Size in bytes → the integer dtype that holds a float's bits."""
@@ -115,7 +118,7 @@ def _nextafter(a: Node, b: Node) -> Node:
     return where_(bitwise_or(isnan(a), isnan(b)), a + b, where_(eq(a, b), b, moved))
 
 
-def _next_float(a: Any, b: Any) -> Any:
+def _next_float(a: ndarray, b: ndarray) -> ndarray:
     return np.nextafter(a.astype(float32.numpy), b.astype(float32.numpy))
 
 
@@ -164,7 +167,7 @@ def _isclose(a: Node, b: Node, rtol: Node, atol: Node, equal_nan: bool) -> Node:
     return bitwise_or(found, bitwise_and(isnan(a), isnan(b))) if equal_nan else found
 
 
-def _close(a: Any, b: Any, rtol: Any, atol: Any, equal_nan: bool) -> Any:
+def _close(a: ndarray, b: ndarray, rtol: ndarray, atol: ndarray, equal_nan: bool) -> ndarray:
     return np.isclose(a.astype(float), b.astype(float), rtol, atol, equal_nan=equal_nan)
 
 

@@ -6,7 +6,7 @@ Both are linear, and each is the gradient of the other.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.convolution import result_sizes
@@ -17,6 +17,9 @@ from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import ANY, FLOAT, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import Ints, Strided, gathered, last_axes, patches
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _HOW = ("window", "stride", "padding", "dilation")
 
@@ -62,14 +65,14 @@ def _col2im(columns: Node, sizes: Ints, window: Ints, stride: Ints, padding: Int
     return downcast(sum(found if valid is None else where_(valid, found, 0), axes=last_axes(found, n)), columns)
 
 
-def _im2col_value(x: Any, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
+def _im2col_value(x: ndarray, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> ndarray:
     sizes = result_sizes(x.shape[2:], window, stride, padding, dilation)
     padded = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
     columns = [padded[(..., *seen)] for seen in _seen(window, sizes, stride, dilation)]
     return np.stack(columns, 2).reshape(x.shape[0], x.shape[1] * prod(window), prod(sizes))
 
 
-def _col2im_value(columns: Any, sizes: Ints, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
+def _col2im_value(columns: ndarray, sizes: Ints, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> ndarray:
     made = result_sizes(sizes, window, stride, padding, dilation)
     parts = columns.reshape(columns.shape[0], columns.shape[1] // prod(window), prod(window), *made)
     x = np.zeros((*parts.shape[:2], *(n + 2 * p for n, p in zip(sizes, padding, strict=True))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
@@ -22,6 +22,9 @@ from genesis.ir.ops.samples import (
     reals,
 )
 from genesis.ir.types import TensorType, int32
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _check_index(x: TensorType, index: TensorType) -> None:
@@ -67,7 +70,7 @@ def _scattered(kinds: Kinds) -> Samples:
                  case(reals().of(4, 3), integers(0, 4).of(0, 3), reals().of(0, 3), axis=0), kinds=kinds, scale=1)
 
 
-def _at(base: Any, positions: Any, source: Any, add: bool) -> Any:
+def _at(base: ndarray, positions: tuple[ndarray, ...], source: ndarray, add: bool) -> ndarray:
     """base with the source's elements put or added at the positions, one after another."""
     result, places, values = base.copy(), np.broadcast_arrays(*positions), source.reshape(-1)
     for *place, value in zip(*(p.reshape(-1) for p in places), values, strict=True):
@@ -75,12 +78,12 @@ def _at(base: Any, positions: Any, source: Any, add: bool) -> Any:
     return result
 
 
-def _positions(index: Any, axis: int) -> tuple[Any, ...]:
+def _positions(index: ndarray, axis: int) -> tuple[Any, ...]:
     """The element that each entry of a gather's index names, a coordinate a dimension."""
     return tuple(index if d == axis else grid for d, grid in enumerate(np.indices(index.shape)))
 
 
-def _in_rows(base: Any, index: Any, source: Any, axis: int, add: bool) -> Any:
+def _in_rows(base: ndarray, index: ndarray, source: ndarray, axis: int, add: bool) -> ndarray:
     moved = np.moveaxis(base, axis, 0).copy()
     rows = np.moveaxis(source, range(axis, axis + index.ndim), range(index.ndim)).reshape(-1, *moved.shape[1:])
     for i, row in zip(index.reshape(-1), rows, strict=True):

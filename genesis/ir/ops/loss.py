@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.indexing import gather
@@ -14,6 +14,9 @@ from genesis.ir.ops.reduction import mean
 from genesis.ir.ops.samples import FLOAT, Operand, Samples, case, cases, integers, np, reals
 from genesis.ir.ops.softmax import log_softmax, softmax, softmax_value
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _cross_entropy_type(logits: TensorType, target: TensorType, ignore_index: int,
@@ -68,12 +71,12 @@ def _classified(*operands: Operand) -> Samples:
                    for i in (-100, 3) for s in (0.0, 0.25)), scale=1)
 
 
-def _nll_loss_value(logs: Any, target: Any, ignore_index: int) -> Any:
+def _nll_loss_value(logs: ndarray, target: ndarray, ignore_index: int) -> ndarray:
     chosen = np.take_along_axis(logs, target[:, None], 1)[:, 0]
     return np.where(target == ignore_index, 0.0, -chosen)
 
 
-def _cross_entropy_value(logits: Any, target: Any, ignore_index: int, label_smoothing: float) -> Any:
+def _cross_entropy_value(logits: ndarray, target: ndarray, ignore_index: int, label_smoothing: float) -> ndarray:
     logs = np.log(softmax_value(logits, 1))
     chosen = np.take_along_axis(logs, target[:, None], 1)[:, 0]
     loss = -(1 - label_smoothing) * chosen - label_smoothing * np.mean(logs, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -33,6 +33,9 @@ from genesis.ir.ops.windows import (
     strided_axes,
 )
 from genesis.ir.types import TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _type(x: TensorType, **how: Any) -> tuple[TensorType, TensorType]:
@@ -102,7 +105,7 @@ def _adaptive_vjp(g: tuple, x: Node, y: Node, sizes: Ints) -> Node | None:
     return None if g[0] is None else adaptive_max_pool_backward(g[0], item(y, index=1), shape=x.type.shape[2:])
 
 
-def _value(x: Any, axes: Axes) -> tuple[Any, Any]:
+def _value(x: ndarray, axes: Axes) -> tuple[Any, Any]:
     return (each_window(x, axes, lambda v, at: v[np.argmax(v)]).astype(x.dtype),
             each_window(x, axes, lambda v, at: at[np.argmax(v)]).astype("int64"))
 

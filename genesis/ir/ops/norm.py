@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -12,6 +12,9 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import mean, spread, sum
 from genesis.ir.ops.samples import FLOAT, Samples, Values, case, cases, np, reals
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _last_axes(x: Node, ndim: int) -> tuple[int, ...]:
@@ -77,13 +80,13 @@ def _normed(*values: Values, affine: int) -> Samples:
                    for s, n in shapes for count in range(affine + 1)), scale=1)
 
 
-def _layer_norm_value(x: Any, *affine: Any, ndim: int, eps: float) -> Any:
+def _layer_norm_value(x: ndarray, *affine: ndarray, ndim: int, eps: float) -> ndarray:
     axes = tuple(range(-ndim, 0))
     y = (x - np.mean(x, axes, keepdims=True)) / np.sqrt(np.var(x, axes, keepdims=True) + eps)
     return y * (affine[0] if affine else 1) + (affine[1] if len(affine) > 1 else 0)
 
 
-def _rms_norm_value(x: Any, *weight: Any, ndim: int, eps: float) -> Any:
+def _rms_norm_value(x: ndarray, *weight: ndarray, ndim: int, eps: float) -> ndarray:
     scale = np.sqrt(np.mean(x * x, tuple(range(-ndim, 0)), keepdims=True) + eps)
     return x / scale * (weight[0] if weight else 1)
 

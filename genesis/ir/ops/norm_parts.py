@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
@@ -12,6 +12,9 @@ from genesis.ir.ops.movement import concat, pad, reshape
 from genesis.ir.ops.pointwise import abs, cast, pow
 from genesis.ir.ops.samples import case, cases, np, reals
 from genesis.ir.types import DType, TensorType, float32, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 CHUNK = 8192
 """Elements per part: few enough that a GPU has a program for each of a million elements' parts."""
@@ -64,7 +67,7 @@ def _decompose(*tensors: Node, norm_type: float, chunk: int) -> Node:
     return concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _value(*tensors: Any, norm_type: float, chunk: int) -> Any:
+def _value(*tensors: ndarray, norm_type: float, chunk: int) -> ndarray:
     found = []
     for x in tensors:
         sizes = np.abs(x).reshape(-1)

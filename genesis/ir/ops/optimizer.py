@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import sqrt
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import Samples, case, cases, np, number, positives, reals
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _split(operands: tuple, numbers: int, count: int) -> tuple[tuple, list[tuple]]:
@@ -49,7 +52,7 @@ def _steps(*flags: str) -> Samples:
 
 
 def _adamw_value(lr: float, beta1: float, beta2: float, eps: float, decay: float, correction1: float,
-                 correction2: float, *tensors: Any, count: int, decoupled: bool) -> tuple[Any, ...]:
+                 correction2: float, *tensors: ndarray, count: int, decoupled: bool) -> tuple[Any, ...]:
     found = []
     for p, g, m, v in zip(*_split(tensors, 0, count)[1], strict=True):
         g = g if decoupled else g + decay * p
@@ -96,7 +99,7 @@ def _momenta() -> Samples:
                  case(*none, *family * 3, count=2, momentum=True, nesterov=False), scale=1)
 
 
-def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors: Any, count: int, momentum: bool,
+def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors: ndarray, count: int, momentum: bool,
                nesterov: bool) -> tuple[Any, ...]:
     families = _split(tensors, 0, count)[1]
     steps = [g + decay * p for p, g in zip(*families[:2], strict=True)]

@@ -10,7 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -31,6 +31,9 @@ from genesis.ir.ops.samples import (
     vectorized,
 )
 from genesis.ir.types import DTYPES, DType, TensorType, bool_, float64, int64, promote_types, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def common(types: tuple[TensorType, ...], kinds: Kinds = ANY) -> TensorType:
@@ -340,7 +343,7 @@ def _cast_type(x: TensorType, dtype: DType) -> TensorType:
     return tensor_type(x.shape, dtype, x.device)
 
 
-def _cast_value(x: Any, dtype: DType) -> Any:
+def _cast_value(x: ndarray, dtype: DType) -> ndarray:
     return x != 0 if dtype.kind == "bool" else np.trunc(x) if dtype.kind == "int" else x
 
 
@@ -384,7 +387,7 @@ def _gelu_backward(g: Node, x: Node, approximate: str) -> Node:
     return g * (ndtr(x) + x * pdf)
 
 
-def _gelu_value(x: Any, approximate: str) -> Any:
+def _gelu_value(x: ndarray, approximate: str) -> ndarray:
     if approximate == "tanh":
         return x * 0.5 * (1 + np.tanh((x + 0.044715 * x**3) * math.sqrt(2 / math.pi)))
     return x * 0.5 * vectorized(math.erfc)(-x * math.sqrt(0.5))
@@ -401,7 +404,7 @@ gelu = pointwise("gelu", lambda x, approximate: common((x,), FLOAT), attrs=("app
                  weight=12, number=numbers.gelu, rounds=False, autocast=None, in_place=False)
 
 
-def _gelu_slope(g: Any, x: Any, approximate: str) -> Any:
+def _gelu_slope(g: ndarray, x: ndarray, approximate: str) -> ndarray:
     if approximate == "tanh":
         c = math.sqrt(2 / math.pi)
         t = np.tanh(c * (x + 0.044715 * x**3))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import common, log, log1p, maximum
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, case, cases, np, reals
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 LEAST = -100.0
 """Logarithms are taken no lower than this, so that a certain mistake costs 100 and not infinity."""
@@ -36,7 +39,7 @@ def _back(g: Node, x: Node, target: Node) -> Node:
     return downcast(upcast(g) * (w - upcast(target)) / maximum((1 - w) * w, literal(1e-12)), x)
 
 
-def _value(x: Any, target: Any) -> Any:
+def _value(x: ndarray, target: ndarray) -> ndarray:
     return (target - 1) * np.maximum(np.log1p(-x), LEAST) - target * np.maximum(np.log(x), LEAST)
 
 

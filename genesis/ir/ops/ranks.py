@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.bounds import clamp_min
@@ -17,6 +17,9 @@ from genesis.ir.ops.reduction import any, argmax, spread, sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Array, case, cases, integers, np, shuffled
 from genesis.ir.ops.sorting import sort, topk
 from genesis.ir.types import TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _kth_type(x: TensorType, k: int, axis: int) -> tuple[TensorType, TensorType]:
@@ -42,7 +45,7 @@ def _kth(x: Node, k: int, axis: int) -> tuple[Node, ...]:
     return tuple(reshape(take_range(item(found, index=i), axis, few - 1, few), shape=shape) for i in (0, 1))
 
 
-def _reference_kth(x: Any, k: int, axis: int) -> Any:
+def _reference_kth(x: ndarray, k: int, axis: int) -> tuple[ndarray, ndarray]:
     order = np.argsort(x, axis, kind="stable")
     places = np.take(order, [k - 1], axis)
     return np.take_along_axis(x, places, axis).squeeze(axis), places.squeeze(axis)
@@ -68,7 +71,7 @@ def _middle(x: Node, axis: int) -> Node:
     return reshape(gather(order, clamp_min(before, literal(0)), axis=axis), shape=_middle_type(x.type, axis).shape)
 
 
-def _reference_middle(x: Any, axis: int) -> Any:
+def _reference_middle(x: ndarray, axis: int) -> ndarray:
     order = np.argsort(x, axis, kind="stable")
     before = np.maximum((~np.isnan(x)).sum(axis, keepdims=True) - 1, 0) // 2
     return np.take_along_axis(order, before, axis).squeeze(axis)
@@ -131,7 +134,7 @@ median: Op = Op("median", "sort", _median_type, attrs=("skip_nan",), decompose=_
                 reference=lambda x, skip_nan: _reference_median(x, skip_nan))
 
 
-def _reference_median(x: Any, skip_nan: bool) -> Any:
+def _reference_median(x: ndarray, skip_nan: bool) -> ndarray:
     present = np.sort(x[~np.isnan(x)] if skip_nan else x, axis=None)
     return np.asarray(math.nan if np.isnan(present).any() else present[(present.size - 1) // 2])
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import abs, common, le, lt, maximum, minimum, where_
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, Samples, case, cases, np, reals
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _huber(x: Node, target: Node, delta: float) -> Node:
@@ -43,7 +46,7 @@ def _samples(name: str, operands: int) -> Samples:
                    for bound in (1.0, 0.3, 2.5)), scale=2)
 
 
-def _huber_value(x: Any, target: Any, delta: float) -> Any:
+def _huber_value(x: ndarray, target: ndarray, delta: float) -> ndarray:
     d = np.abs(x - target)
     return np.where(d <= delta, d * d / 2, delta * (d - delta / 2))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul
@@ -21,6 +21,9 @@ from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import Ints, Reads, gathered, last_axes
 from genesis.ir.types import Device, DType, TensorType, float32, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 CUBIC: Final = -0.75
 """Slope of the cubic at distance 1 (Keys 1981 has -0.5)."""
@@ -154,7 +157,7 @@ def _back_type(g: TensorType, shape: Ints, **how: Any) -> TensorType:
 
 # The reference: a matrix for each axis
 
-def _matrix(axis: Taps) -> Any:
+def _matrix(axis: Taps) -> ndarray:
     found = np.zeros((axis.out, axis.size))
     for o in range(axis.out):
         if axis.mode.startswith("nearest"):
@@ -180,13 +183,13 @@ def _cubic_weight(x: float) -> float:
     return ((CUBIC * x - 5 * CUBIC) * x + 8 * CUBIC) * x - 4 * CUBIC
 
 
-def _value(x: Any, **how: Any) -> Any:
+def _value(x: ndarray, **how: Any) -> ndarray:
     for number, axis in enumerate(taps_of(x.shape[2:], **how), 2):
         x = np.moveaxis(np.tensordot(x, _matrix(axis), (number, 1)), -1, number)
     return x
 
 
-def _back_value(g: Any, shape: Ints, **how: Any) -> Any:
+def _back_value(g: ndarray, shape: Ints, **how: Any) -> ndarray:
     for number, axis in enumerate(taps_of(shape, g.shape[2:], **how), 2):
         g = np.moveaxis(np.tensordot(g, _matrix(axis), (number, 0)), -1, number)
     return g

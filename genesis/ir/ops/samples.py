@@ -14,9 +14,12 @@ import importlib
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from genesis.ir.types import DType, bool_, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Shape = tuple[int, ...]
 Kinds = tuple[str, ...]
@@ -54,7 +57,7 @@ class Values(NamedTuple):
         """An operand of this shape."""
         return Operand(self, shape)
 
-    def draw(self, random: Any, shape: Shape, dtype: DType) -> Any:
+    def draw(self, random: Any, shape: Shape, dtype: DType) -> ndarray:
         """An array of the fixed dtype, or else of `dtype`."""
         dtype = self.dtype or dtype
         if self.way is not None:
@@ -166,7 +169,7 @@ def permutations(axis: int) -> Values:
 
 def ascending(low: float, high: float, dtype: DType | None = None, run: int = 0) -> Values:
     """Values that do not decrease along the last axis (along each `run` of it)."""
-    def draw(values: Values, random: Any, shape: Shape, dtype: DType) -> Any:
+    def draw(values: Values, random: Any, shape: Shape, dtype: DType) -> ndarray:
         found = values._replace(distinct=False, way=None).draw(random, shape, dtype)
         step = run or shape[-1] or 1
         parts = [np.sort(found[..., start:start + step], -1) for start in range(0, shape[-1], step)]

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
@@ -30,6 +31,9 @@ from genesis.ir.ops.samples import (
     shuffled,
 )
 from genesis.ir.types import TensorType, float32, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 _SCAN: dict[str, Any] = {"attrs": ("axis", "reverse"), "defaults": {"reverse": False}}
 _CHUNKED: dict[str, Any] = {"attrs": ("axis", "reverse", "chunk"), "defaults": {"reverse": False, "chunk": 0}}
@@ -60,14 +64,15 @@ def shifted(x: Node, axis: int, by: int, value: float) -> Node:
     return pad(take_range(x, axis, 1, size), low=none, high=here, value=value)
 
 
-def _turned(function: Any, x: Any, axis: int, reverse: bool) -> Any:
+def _turned(function: Any, x: ndarray, axis: int, reverse: bool) -> ndarray:
     """A numpy scan, from the end if asked."""
     return np.flip(function(np.flip(x, axis), axis), axis) if reverse else function(x, axis)
 
 
-def _in_chunks(function: Any, combine: Any) -> Any:
+def _in_chunks(function: Callable[[ndarray, int], ndarray], combine: Callable[[ndarray, ndarray], ndarray],
+               ) -> Callable[..., ndarray]:
     """A numpy scan chunk by chunk, each combined with the end of the one before."""
-    def run(x: Any, *ends: Any, axis: int, reverse: bool, chunk: int) -> Any:
+    def run(x: ndarray, *ends: ndarray, axis: int, reverse: bool, chunk: int) -> ndarray:
         if not ends:
             return _turned(function, x, axis, reverse)
         parts = []
@@ -131,7 +136,7 @@ def _recurrence_vjp(g: Node, a: Node, b: Node, y: Node, axis: int, reverse: bool
     return later * shifted(y, axis, step, 0), later
 
 
-def _recurred(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+def _recurred(a: ndarray, b: ndarray, axis: int, reverse: bool) -> ndarray:
     a, b = (np.moveaxis(np.flip(v, axis) if reverse else v, axis, 0) for v in (a, b))
     y = b.copy()
     for i in range(1, len(y)):
@@ -161,9 +166,9 @@ def _extremes_vjp(g: tuple[Node | None, ...], x: Node, y: Node, axis: int) -> No
     return None if g[0] is None else scatter_add(zeros_like(x), item(y, index=1), g[0], axis=axis)
 
 
-def _extremes(better: Any) -> Any:
+def _extremes(better: Callable[[Any, Any], Any]) -> Callable[..., tuple[ndarray, ndarray]]:
     """The last of equal ones counts, and the last NaN, as in torch."""
-    def run(x: Any, axis: int) -> Any:
+    def run(x: ndarray, axis: int) -> tuple[ndarray, ndarray]:
         lines = np.moveaxis(x, axis, 0)
         values, indices = lines.copy(), np.zeros(lines.shape, "int64")
         for i in range(1, len(lines)):
@@ -209,7 +214,7 @@ def _logcumsumexp_vjp(g: Node, x: Node, y: Node, axis: int, reverse: bool) -> No
     return downcast(parts[0] - parts[1], x)
 
 
-def _log_sums(x: Any, axis: int) -> Any:
+def _log_sums(x: ndarray, axis: int) -> ndarray:
     lines = np.moveaxis(x, axis, 0).copy()
     for i in range(1, len(lines)):
         lines[i] = np.logaddexp(lines[i - 1], lines[i])

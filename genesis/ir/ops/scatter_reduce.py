@@ -6,7 +6,7 @@ last to stay is the largest; a product runs through elements that are sorted by 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -18,6 +18,9 @@ from genesis.ir.ops.samples import NUMERIC, case, cases, integers, np, reals
 from genesis.ir.ops.scan import recurrence, shifted
 from genesis.ir.ops.sorting import sort
 from genesis.ir.types import TensorType, bool_, float32, float64, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -164,7 +167,7 @@ _GRADIENTS = {"sum": _sum_gradient, "mean": _mean_gradient, "prod": _product_gra
               "amin": _extreme_gradient}
 
 
-def _value(base: Any, index: Any, source: Any, axis: int, reduce: str, include_self: bool) -> Any:
+def _value(base: ndarray, index: ndarray, source: ndarray, axis: int, reduce: str, include_self: bool) -> ndarray:
     met: dict[tuple[int, ...], list[Any]] = {}
     for at in np.ndindex(index.shape):
         place = (*at[:axis], int(index[at]), *at[axis + 1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.indexing import gather, take
@@ -14,6 +14,9 @@ from genesis.ir.ops.scan import cumsum
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
 
+if TYPE_CHECKING:
+    from numpy import ndarray
+
 
 def _places_type(rows: TensorType, values: TensorType, right: bool, dtype: DType) -> TensorType:
     if rows.ndim != 1 and rows.shape[:-1] != values.shape[:-1]:
@@ -24,7 +27,7 @@ def _places_type(rows: TensorType, values: TensorType, right: bool, dtype: DType
     return values.with_dtype(dtype)
 
 
-def _places(rows: Any, values: Any, right: bool, dtype: DType) -> Any:
+def _places(rows: ndarray, values: ndarray, right: bool, dtype: DType) -> ndarray:
     side = "right" if right else "left"
     if rows.ndim == 1:
         return np.searchsorted(rows, values, side)

@@ -11,7 +11,7 @@ Everything is in rows: base is (outer, rows, inner), source (outer, positions, i
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.config import config
 from genesis.ir.node import Node, Op
@@ -39,6 +39,9 @@ from genesis.ir.ops.samples import (
 from genesis.ir.ops.searching import searchsorted
 from genesis.ir.sym_int import guarded_hint
 from genesis.ir.types import DType, TensorType, float32, float64, int32, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 FINE: Final = 8
 """Positions of a long segment that are added up for themselves."""
@@ -78,7 +81,7 @@ def _parts(source: Node, ids: Node, order: Node, chunk: int) -> tuple[Node, Node
     return _sums_of(rows, ids, FINE), _sums_of(rows, ids, chunk)
 
 
-def _reference_parts(source: Any, ids: Any, order: Any, chunk: int) -> Any:
+def _reference_parts(source: ndarray, ids: ndarray, order: ndarray, chunk: int) -> tuple[ndarray, ...]:
     found = []
     for size in (FINE, chunk):
         result = np.zeros((source.shape[0], source.shape[1] // size, source.shape[2]), source.dtype)

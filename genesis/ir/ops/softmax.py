@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import common, exp, log
@@ -11,6 +11,9 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import max, spread, sum
 from genesis.ir.ops.samples import FLOAT, Samples, Values, case, cases, np, positives, reals
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _float_type(x: TensorType, axis: int) -> TensorType:
@@ -41,7 +44,7 @@ def _rows(*values: Values) -> Samples:
     return cases(*(case(*(v.of(*s) for v in values), axis=a) for s, a in shapes))
 
 
-def softmax_value(x: Any, axis: int) -> Any:
+def softmax_value(x: ndarray, axis: int) -> ndarray:
     """softmax in numpy."""
     e = np.exp(x - np.max(x, axis, keepdims=True, initial=-math.inf))
     return e / np.sum(e, axis, keepdims=True)

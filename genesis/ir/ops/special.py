@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -30,6 +30,9 @@ from genesis.ir.ops.pointwise import (
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import FLOAT, Array, Literal, Samples, case, each, np, positives, precise, reals
 from genesis.ir.types import TensorType, float64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 
 def _floats(*types: TensorType) -> TensorType:
@@ -84,7 +87,7 @@ def _logit_vjp(g: Node, x: Node, *rest: Node) -> tuple[Node, ...]:
     return (where_(outside, 0.0 if len(rest) > 1 else math.nan, g / (x * (1 - x))),)
 
 
-def _logit_value(x: Any, eps: Any = None) -> Any:
+def _logit_value(x: ndarray, eps: Any = None) -> ndarray:
     if eps is not None:
         x = np.clip(x, eps, 1 - eps)
     return np.log(x / (1 - x))
@@ -98,7 +101,7 @@ logit: Op = _op("logit", "log(x / (1 - x)), of x kept within [eps, 1 - eps] wher
                 weight=8, number=None, rounds=False, autocast=None, in_place=True)
 
 
-def _erfinv_value(x: Any) -> Any:
+def _erfinv_value(x: ndarray) -> ndarray:
     inside = precise("erfinv")(np.where(np.abs(x) < 1, x, 0.0))
     return np.where(np.abs(x) < 1, inside, np.where(np.abs(x) == 1, x * math.inf, math.nan))
 
@@ -111,7 +114,7 @@ def _entr(x: Node) -> Node:
     return where_(eq(x, literal(0)), 0.0, where_(lt(x, literal(0)), -math.inf, x * log(x) * -1.0))
 
 
-def _entr_value(x: Any) -> Any:
+def _entr_value(x: ndarray) -> ndarray:
     inside = -x * np.log(np.where(x > 0, x, 1.0))
     return np.where(x > 0, inside, np.where(x == 0, 0.0, np.where(x < 0, -math.inf, x)))
 
@@ -202,7 +205,7 @@ digamma: Op = _op("digamma", "The derivative of log|Γ(x)|.", each(positives(9),
                   weight=108, number=None, rounds=False, autocast=None, in_place=True)
 
 
-def _digamma_value(x: Any) -> Any:
+def _digamma_value(x: ndarray) -> ndarray:
     inside = np.isfinite(x) & (x != 0)
     values = precise("digamma")(np.where(inside, x, 1.0))
     return np.where(inside, values, np.where(x == 0, -np.copysign(math.inf, x), np.where(x == math.inf, x, math.nan)))
@@ -214,7 +217,7 @@ lgamma: Op = _op("lgamma", "log|Γ(x)|.", each(positives(9), scale=1, special=Fa
                  weight=20, number=None, rounds=False, autocast=None, in_place=True)
 
 
-def _lgamma_value(x: Any) -> Any:
+def _lgamma_value(x: ndarray) -> ndarray:
     pole = np.isinf(x) | (x == 0)
     return np.where(pole, math.inf, np.vectorize(math.lgamma, otypes=[float])(np.where(pole, 1.0, x)))
 
@@ -227,7 +230,7 @@ def _i1_vjp(g: Node, x: Node, y: Node) -> Node:
 
 
 def _bessel(order: int) -> Callable[[Any], Any]:
-    def value(x: Any) -> Any:
+    def value(x: ndarray) -> ndarray:
         inside = np.isfinite(x)
         found = precise("besseli", order)(np.where(inside, x, 1.0))
         return np.where(inside, found, np.abs(x) if order == 0 else x)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops import reduction
@@ -14,6 +14,9 @@ from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.ops.samples import Samples, case, cases, np, reals
 from genesis.ir.types import DType, TensorType, bool_, float32, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
 """The number that leaves a reduction as it is. A maximum has the smallest number of its dtype."""
@@ -69,7 +72,7 @@ def _decompose(x: Node, how: str, axes: tuple[int, ...], splits: int, multiple: 
     return reduction_of[how](upcast, axes=(1,))
 
 
-def _value(x: Any, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> Any:
+def _value(x: ndarray, how: str, axes: tuple[int, ...], splits: int, multiple: int) -> ndarray:
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
     flat = np.moveaxis(x, sorted(axes), range(len(axes))).reshape(-1, *kept)
     length = split_length(len(flat), splits, multiple)

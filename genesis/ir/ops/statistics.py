@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.movement import reshape
@@ -27,6 +27,9 @@ from genesis.ir.ops.reduction import REDUCE, max, min, over, reduced, reduced_sh
 from genesis.ir.ops.samples import ANY, FLOAT, Array, Samples, case, cases, forward_only, np, reals
 from genesis.ir.sym_int import real
 from genesis.ir.types import TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Axes = tuple[int, ...]
 
@@ -133,7 +136,7 @@ def _norm_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, p: float) -
     return where_(at_zero, 0.0, part * slope * pow(safe, literal(1.0 - p)))
 
 
-def _norm_value(x: Any, axes: Axes, keepdims: bool, p: float) -> Any:
+def _norm_value(x: ndarray, axes: Axes, keepdims: bool, p: float) -> ndarray:
     size = np.abs(x)
     if math.isinf(p):
         return (np.max if p > 0 else np.min)(size, axes, keepdims=keepdims)

@@ -9,13 +9,16 @@ gradient gets of the parameter, or, `decoupled`, what is kept of the parameter.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import abs, gt, lt, maximum, minimum, sign, sqrt, where
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import Samples, Values, case, cases, np, number, positives, reals
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Rule = Callable[..., tuple[Any, ...]]
 """(numbers, parameter, gradient, *states, **attributes) → the new parameter and states, of nodes or of arrays."""
@@ -70,7 +73,7 @@ def _adagrad(numbers: tuple, p: Node, g: Node, total: Node) -> tuple[Node, ...]:
     return p - g / (sqrt(new) + eps) * lr, new
 
 
-def _adagrad_value(numbers: tuple, p: Any, g: Any, total: Any) -> tuple[Any, ...]:
+def _adagrad_value(numbers: tuple, p: ndarray, g: ndarray, total: ndarray) -> tuple[Any, ...]:
     lr, eps = numbers
     new = total + np.square(g)
     return p - lr * g / (np.sqrt(new) + eps), new
@@ -89,7 +92,7 @@ def _adadelta(numbers: tuple, p: Node, g: Node, squares: Node, steps: Node) -> t
     return p - delta * lr, squares, steps * rho + delta * delta * rest
 
 
-def _adadelta_value(numbers: tuple, p: Any, g: Any, squares: Any, steps: Any) -> tuple[Any, ...]:
+def _adadelta_value(numbers: tuple, p: ndarray, g: ndarray, squares: ndarray, steps: ndarray) -> tuple[Any, ...]:
     lr, rho, rest, eps = numbers
     squares = rho * squares + rest * np.square(g)
     delta = np.sqrt((steps + eps) / (squares + eps)) * g
@@ -118,7 +121,7 @@ def _rmsprop(numbers: tuple, p: Node, g: Node, squares: Node, *more: Node, momen
     return p - step * lr, *new, *([mean] if centered else [])
 
 
-def _rmsprop_value(numbers: tuple, p: Any, g: Any, squares: Any, *more: Any, momentum: bool,
+def _rmsprop_value(numbers: tuple, p: ndarray, g: ndarray, squares: ndarray, *more: ndarray, momentum: bool,
                    centered: bool) -> tuple[Any, ...]:
     lr, alpha, rest, eps, rate = numbers
     squares = alpha * squares + rest * np.square(g)
@@ -148,7 +151,7 @@ def _rprop(numbers: tuple, p: Node, g: Node, before: Node, size: Node) -> tuple[
     return p - sign(taken) * size, taken, size
 
 
-def _rprop_value(numbers: tuple, p: Any, g: Any, before: Any, size: Any) -> tuple[Any, ...]:
+def _rprop_value(numbers: tuple, p: ndarray, g: ndarray, before: ndarray, size: ndarray) -> tuple[Any, ...]:
     shorter, longer, least, most = numbers
     size = np.clip(size * np.choose(1 + np.sign(g * before).astype(int), (shorter, 1.0, longer)), least, most)
     taken = np.where(g * before < 0, 0.0, g)
@@ -169,7 +172,7 @@ def _adamax(numbers: tuple, p: Node, g: Node, mean: Node, largest: Node) -> tupl
     return p - mean / largest * lr, mean, largest
 
 
-def _adamax_value(numbers: tuple, p: Any, g: Any, mean: Any, largest: Any) -> tuple[Any, ...]:
+def _adamax_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, largest: ndarray) -> tuple[Any, ...]:
     lr, rest, second, eps = numbers
     mean, largest = (1 - rest) * mean + rest * g, np.maximum(second * largest, np.abs(g) + eps)
     return p - lr * mean / largest, mean, largest
@@ -187,7 +190,7 @@ def _nadam(numbers: tuple, p: Node, g: Node, mean: Node, squares: Node) -> tuple
     return p - (g * now + mean * then) / (sqrt(squares / correction) + eps), mean, squares
 
 
-def _nadam_value(numbers: tuple, p: Any, g: Any, mean: Any, squares: Any) -> tuple[Any, ...]:
+def _nadam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[Any, ...]:
     rest, second, left, eps, correction, now, then = numbers
     mean, squares = (1 - rest) * mean + rest * g, second * squares + left * np.square(g)
     return p - (now * g + then * mean) / (np.sqrt(squares / correction) + eps), mean, squares
@@ -204,7 +207,7 @@ def _radam(numbers: tuple, p: Node, g: Node, mean: Node, squares: Node) -> tuple
     return p - mean * (1 / (sqrt(squares) + eps) * scaled + plain) * lr, mean, squares
 
 
-def _radam_value(numbers: tuple, p: Any, g: Any, mean: Any, squares: Any) -> tuple[Any, ...]:
+def _radam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[Any, ...]:
     lr, rest, second, left, eps, scaled, plain = numbers
     mean, squares = (1 - rest) * mean + rest * g, second * squares + left * np.square(g)
     return p - lr * mean * (scaled / (np.sqrt(squares) + eps) + plain), mean, squares

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.node import Node, broadcast, literal
 from genesis.ir.ops.indexing import take
@@ -18,6 +18,9 @@ from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import bitwise_and, common, eq, floor_divide, ge, le, lt, maximum, minimum, mul, remainder
 from genesis.ir.ops.samples import NUMERIC, np
 from genesis.ir.types import Device, TensorType, int64
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 Ints = tuple[int, ...]
 
@@ -216,7 +219,7 @@ def last_axes(x: Node, count: int) -> Ints:
     return tuple(range(x.type.ndim - count, x.type.ndim))
 
 
-def each_window(x: Any, axes: Axes, take: Callable[[Any, Any], Any]) -> Any:
+def each_window(x: ndarray, axes: Axes, take: Callable[[Any, Any], Any]) -> ndarray:
     """For references: take(values, flat positions) of what each window sees, both one-dimensional."""
     flat = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:])
     found = np.empty((*x.shape[:2], *(a.out for a in axes)), object)
