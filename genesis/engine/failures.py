@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from copy import copy
 from typing import Any
 
@@ -17,8 +17,8 @@ from genesis.ir.ops import leaves
 from genesis.ir.walk import computed, walk
 
 
-def give_up(flush: Flush, error: BaseException) -> BaseException:
-    """A program failed: drop its writes. Returns the error that says why.
+def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None = None) -> BaseException:
+    """A program failed: drop its writes, or those to some storages. Returns the error that says why.
 
     Its nodes may outlive it (whoever caught the error holds them by its traceback), and carry its lines: the same ops
     on another line, which may fail as well, are told as what they are.
@@ -29,22 +29,50 @@ def give_up(flush: Flush, error: BaseException) -> BaseException:
         return error
     misplaced = None if backend_of(flush.device).checks_indices else misplaced_in(error, flush.captured.order)
     if misplaced is None:
-        _fail(error, flush, flush.outputs)
+        _fail(error, flush, flush.outputs, part)
         return error
     node, error = misplaced  # values that do not need that op stay pending
-    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])])
+    _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])], part)
     return error
 
 
-def _fail(error: BaseException, flush: Flush, outputs: list[Storage]) -> None:
+def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage] | None:
+    """The pending storages that what is asked for has to do with, if the program computes others.
+
+    Contents that are computed of one another, or of a value that is not there yet, or of memory that is overwritten,
+    have to do with each other. Where nothing is asked for, it is the newest of them: what the step that ends wrote.
+    """
+    storages = list(dict.fromkeys((*flush.outputs, *flush.live)))
+    wanted = {s for s in asked if s in flush.content} or {max(storages, key=lambda s: s._queued)}
+    first_with: dict[Any, Storage] = {storage.cell: storage for storage in flush.updates}
+    near: dict[Storage, set[Storage]] = {storage: set() for storage in storages}
+    for storage in storages:
+        for node in walk([flush.content[storage]]):
+            if computed(node):
+                other = first_with.get(node.buffer)
+            else:
+                other = first_with.setdefault(node, storage) if node.inputs else None
+            if other is not None and other is not storage:
+                near[storage].add(other)
+                near[other].add(storage)
+    part, stack = set(wanted), list(wanted)
+    while stack:
+        new = near[stack.pop()] - part
+        part |= new
+        stack += new
+    return None if part.issuperset(flush.outputs) and part.issuperset(flush.updates) else part
+
+
+def _fail(error: BaseException, flush: Flush, outputs: Iterable[Storage], part: Container[Storage] | None) -> None:
     """A plan did not run: its writes are dropped, what depends on them raises this error when read."""
     error = without_frames(error)
-    lost = {flush.content[storage] for storage in (*outputs, *flush.updates)}
+    storages = [s for s in (*outputs, *flush.updates) if part is None or s in part]
+    lost = {flush.content[storage] for storage in storages}
     for storage in flush.live:
         node = storage._node
         if node is not None and not storage.settled and not lost.isdisjoint(walk([node])):
             storage.fail(error, node)
-    for storage in (*outputs, *flush.updates):
+    for storage in storages:
         if not storage.settled:
             storage.fail(error, flush.content[storage])
 

@@ -14,7 +14,7 @@ from typing import Any
 from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
 from genesis.engine.preparation import prepare
-from genesis.engine.running import run
+from genesis.engine.running import Divisible, run
 from genesis.engine.short_read import first_read, short_read
 from genesis.engine.state import engine_state
 from genesis.frontend import session
@@ -71,12 +71,29 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
     devices = dict.fromkeys([s.type.device for s in (*unsettled, *live)])
     for device in devices:
         here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
-        flush = prepare([s for s in unsettled if s.type.device is device], here, device)
-        if flush is not None:
-            try:
-                run(flush)
-            except Superseded:
+        asked = [s for s in unsettled if s.type.device is device]
+        flush = prepare(asked, here, device)
+        if flush is None:
+            continue
+        try:
+            run(flush, asked)
+        except Superseded:
+            return False
+        except Divisible as failure:
+            if not _part_flushed([s for s in asked if s in failure.part], [s for s in here if s in failure.part]):
                 return False
+    return True
+
+
+def _part_flushed(asked: list[Storage], live: list[Storage]) -> bool:
+    """Compute the part of a program that failed which has to do with what was asked for. All else stays pending, and
+    tells its error when it is asked for itself."""
+    flush = prepare(asked, live, live[0].type.device)
+    try:
+        if flush is not None:
+            run(flush)
+    except Superseded:
+        return False
     return True
 
 

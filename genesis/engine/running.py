@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from genesis.engine.failures import give_up
+from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
 from genesis.engine.preparation import Flush
 from genesis.engine.state import Record, engine_state
@@ -25,10 +25,27 @@ if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
 
 
-def run(flush: Flush) -> Compiled:
+class Divisible(Exception):
+    """A program failed, and not all of it has to do with what was asked for: nothing has been done.
+
+    Attributes:
+        part: the storages that have.
+    """
+
+    def __init__(self, part: set[Storage]):
+        super().__init__(part)
+        self.part = part
+
+
+def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
     """Run the program and settle the storages; on failure drop its writes and raise.
 
-    Raises Superseded, and has done nothing, if another program has run since it was prepared.
+    Args:
+        asked: the storages that the program is run for, where the others may stay as they are if it fails.
+
+    Raises:
+        Superseded: another program has run since it was prepared; nothing has been done.
+        Divisible: it failed, and not all of it has to do with what is asked for.
     """
     before = engine_state.record
     record = Record(run.__code__, flush.device, flush)
@@ -50,7 +67,10 @@ def run(flush: Flush) -> Compiled:
             raise
         if flush.ran != engine_state.ran:  # it was captured while another program ran, or used what that changed
             raise Superseded from None
-        reason = give_up(flush, error)
+        part = None if asked is None else independent_part(flush, asked)
+        if part is not None and not isinstance(error, MemoryError):  # the other part may be what failed
+            raise Divisible(part) from None
+        reason = give_up(flush, error, part)
         try:
             if reason is not error:
                 raise reason from None

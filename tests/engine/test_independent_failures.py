@@ -1,0 +1,56 @@
+"""What fails is what was asked for: other pending work stays, and tells its own errors when it is read itself."""
+
+from __future__ import annotations
+
+import pytest
+
+import genesis
+from genesis import nn, optim
+
+
+@pytest.fixture
+def table() -> genesis.Tensor:
+    table = genesis.ones(3, 2)
+    genesis.eval(table)
+    return table
+
+
+def test_a_wrong_index_in_one_value_fails_no_read_of_another(table: genesis.Tensor) -> None:
+    wrong = table[genesis.tensor([7])] * 2
+    wrong.add_(1)
+    other = genesis.ones(2)
+    other.add_(1)
+    assert other.tolist() == [2, 2]
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        wrong.tolist()
+
+
+def test_a_wrong_write_fails_when_what_it_writes_to_is_read(table: genesis.Tensor) -> None:
+    table[genesis.tensor([9])] = 5.0
+    net = nn.Linear(2, 2)
+    optimizer = optim.AdamW(net.parameters())
+    before = net.weight.tolist()
+    net(genesis.ones(2)).sum().backward()
+    optimizer.step()
+    assert net.weight.tolist() != before and optimizer.state[net.weight]["step"] == 1
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        table.tolist()
+    assert table.tolist() == [[1, 1]] * 3
+
+
+def test_what_is_computed_of_one_overwritten_memory_fails_together(table: genesis.Tensor) -> None:
+    seen = table * 1.0
+    table.mul_(2)
+    table[genesis.tensor([9])] = 5.0
+    with pytest.raises(IndexError):
+        table.tolist()
+    assert table.tolist() == [[1, 1]] * 3 and seen.tolist() == [[1, 1]] * 3
+
+
+def test_a_step_that_fails_is_told_by_the_step(table: genesis.Tensor) -> None:
+    weight = nn.Parameter(genesis.ones(3, 2))
+    optimizer = optim.SGD([weight], lr=0.1)
+    weight[genesis.tensor([4])].sum().backward()
+    with pytest.raises(IndexError, match="index 4 is out of bounds"):
+        optimizer.step()
+    assert weight.tolist() == [[1, 1]] * 3
