@@ -54,6 +54,11 @@ class Compiled:
         start = getattr(self.executor, "start", None)
         return (self.executor.run(memories, numbers), ()) if start is None else start(memories, numbers)
 
+    def explained(self, error: Exception) -> Exception:
+        """The error of one of these calls, with what the executor knows of it."""
+        explained = getattr(self.executor, "explained", None)
+        return error if explained is None else explained(error)  # type: ignore[no-any-return]
+
     def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
         """Run over these memories and numbers; returns the outputs' memories."""
         return self.executor.run(memories, numbers)

@@ -8,6 +8,7 @@ its end, by whoever enters the engine next (`interruption.py`).
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,7 +48,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         Superseded: another program has run since it was prepared; nothing has been done.
         Divisible: it failed, and not all of it has to do with what is asked for.
     """
-    before = engine_state.record
+    before, collects = engine_state.record, gc.isenabled()
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
@@ -60,6 +61,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
     except Superseded:
         raise
     except BaseException as error:
+        if collects:  # a change that failed has left the collector out
+            gc.enable()
         if flush.committed:  # interrupted while the storages were told
             finish(flush)
             raise
@@ -70,7 +73,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         part = None if asked is None else independent_part(flush, asked)
         if part is not None and not isinstance(error, MemoryError):  # the other part may be what failed
             raise Divisible(part) from None
-        reason = give_up(flush, error, part)
+        reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error), part)
         try:
             if reason is not error:
                 raise reason from None
@@ -126,7 +129,7 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numb
     Raises:
         Superseded: nothing has been done, as something else ran or was recorded meanwhile.
     """
-    before, ran = engine_state.record, engine_state.ran
+    before, ran, collects = engine_state.record, engine_state.ran, gc.isenabled()
     try:
         engine_state.record = Record(replay.__code__, compiled.plan.device, None, replayed.complete,
                                      not compiled.backend.interruptible)
@@ -144,9 +147,16 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numb
             if replayed.done:
                 raise
             raise Superseded from None
-    except Exception:
+    except BaseException as error:
+        if collects:  # a change that failed has left the collector out
+            gc.enable()
+        if not isinstance(error, Exception):
+            raise
         if ran != engine_state.ran and not replayed.done:  # it used what another program has changed
             raise Superseded from None
+        known = compiled.explained(error)
+        if known is not error:
+            raise known from error
         raise
     finally:
         engine_state.record = before

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 from genesis.ir.place import MemoryRef
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
@@ -61,6 +62,15 @@ class LoadedSteps:
         return self.plan.edges if len(self.steps) == len(self.plan.steps) else edges_of(self.steps)
 
     @cached_property
+    def first_overwriting(self) -> int:
+        """The number of the first step that may write to an input."""
+        for number, step in enumerate(self.steps):
+            writes = step.writes if isinstance(step, Launch) else (step.destination,)
+            if writes is None or any(place.where == "input" for place in writes):
+                return number
+        return len(self.steps)
+
+    @cached_property
     def early(self) -> list[bool]:
         """For each step whether it may start while the kernels before it still run."""
         return [isinstance(step, Launch) and step.kernel.waits and bool(after)
@@ -84,6 +94,7 @@ class BoundPlan:
         self.uses = 0
         self.bases = dict(bases)
         self.graph: GraphHandle = None
+        self._started: list[int] = []
         self._gpu = driver()
         self._steps = steps
         self._retire = _retired().append
@@ -115,11 +126,35 @@ class BoundPlan:
         Raises:
             RuntimeError: a step failed; the message says which, and what of the user's program it computes.
         """
-        gpu, works = self._gpu, self._works
-        for number, (step, label) in enumerate(zip(self._steps.steps, self._steps.labels, strict=True)):
-            work = works[number]
-            if work is None:  # packed only now: meanwhile the GPU runs the steps before it
-                work = works[number] = self._bind(number)
+        self._launch_some(range(len(self._works)), stream, blocking)
+
+    def launched_last(self, stream: StreamHandle) -> list[Callable[[], Any]]:
+        """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
+        of the driver: who makes them may ask `explained` for the step that failed.
+
+        Raises:
+            RuntimeError: as `launch_each`.
+        """
+        first = self._steps.first_overwriting
+        self._launch_some(range(first), stream, False)
+        started: list[int] = []
+        self._started = started
+        found: list[Callable[[], Any]] = []
+        for number in range(first, len(self._works)):
+            work = self._work(number)
+            found.append(partial(started.append, number))
+            found.append(partial(self._gpu.copy, *work, stream) if isinstance(work, DeviceCopy)
+                         else partial(self._gpu.launch, work, stream))
+        return found
+
+    def explained(self, error: DriverError) -> Exception:
+        """The error of the last start that `launched_last` returned and that was made, with its step."""
+        return error if not self._started else self._of_step(self._started[-1], error)
+
+    def _launch_some(self, numbers: Iterable[int], stream: StreamHandle, blocking: bool) -> None:
+        gpu = self._gpu
+        for number in numbers:
+            work = self._work(number)  # packed only now: meanwhile the GPU runs the steps before it
             try:
                 if isinstance(work, DeviceCopy):
                     gpu.copy(*work, stream)
@@ -128,8 +163,18 @@ class BoundPlan:
                 if blocking:
                     gpu.synchronize()
             except DriverError as error:
-                origin = f" ({step.origin})" if isinstance(step, Launch) and step.origin else ""
-                raise RuntimeError(f"{label}{origin}: {error}") from error
+                raise self._of_step(number, error) from error
+
+    def _of_step(self, number: int, error: DriverError) -> RuntimeError:
+        step, label = self._steps.steps[number], self._steps.labels[number]
+        origin = f" ({step.origin})" if isinstance(step, Launch) and step.origin else ""
+        return RuntimeError(f"{label}{origin}: {error}")
+
+    def _work(self, number: int) -> PreparedLaunch | DeviceCopy:
+        work = self._works[number]
+        if work is None:
+            work = self._works[number] = self._bind(number)
+        return work
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """Each step's label, and a function that starts it alone on a stream."""
@@ -138,13 +183,14 @@ class BoundPlan:
                   for work in self._bound()]
         return list(zip(self._steps.labels, starts, strict=True))
 
-    def launch_graph(self, stream: StreamHandle) -> None:
-        """Start the steps as one graph, built the first time: those that do not need each other may overlap."""
+    def graph_launch(self, stream: StreamHandle) -> list[Callable[[], Any]]:
+        """The start of the steps as one graph, built the first time: those that do not need each other may overlap."""
+        self._started = []
         if self.graph is None:
             _destroy_retired(self._gpu)
             nodes = list(map(GraphNode, self._bound(), self._steps.after, self._steps.early))
             self.graph = pool_of(self._steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
-        self._gpu.launch_graph(self.graph, stream)
+        return [partial(self._gpu.launch_graph, self.graph, stream)]
 
     def _bound(self) -> list[PreparedLaunch | DeviceCopy]:
         """All steps as the driver takes them."""

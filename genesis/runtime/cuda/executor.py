@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Final
+from typing import Any, Final
 
 from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
@@ -26,7 +26,7 @@ from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.bound_plan import BoundPlan, LoadedSteps
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_checks import word_of
-from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.cuda.driver import DriverError, StreamHandle
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
@@ -82,6 +82,25 @@ class CudaExecutor:
             ValueError: inputs or numbers are not what the plan takes.
             RuntimeError: a launch failed.
         """
+        outputs, writes = self.start(inputs, numbers)
+        try:
+            for write in writes:
+                write()
+        except DriverError as error:
+            raise self.explained(error) from error
+        return outputs
+
+    def explained(self, error: Exception) -> Exception:
+        """The error of one of the calls that `start` returned, with what it computes for whom."""
+        found = self._on.get(current_stream(self.plan.device.index).handle)
+        return error if found is None or not isinstance(error, DriverError) else found.explained(error)
+
+    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
+            list[CUDAStorage], list[Callable[[], Any]]]:
+        """Do all of a run but the launches from the first on that overwrites an input, which are returned as calls.
+
+        A graph is one launch. Where several streams' work on memory is noted, all of the run is done here.
+        """
         try:
             packed = self._pack(*numbers)
         except struct.error as error:
@@ -92,7 +111,7 @@ class CudaExecutor:
             found = self._on[stream.handle] = _PlanOnStream(self.plan, self._steps, stream)
         if self._invalidates and shadow_weights.copies:
             shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
-        return found.run(inputs, packed)
+        return found.start(inputs, packed)
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """Each step's label, and a function that starts it on a stream over the last run's memory; for profilers."""
@@ -119,7 +138,7 @@ class _PlanOnStream:
         self._arena = arena_of(stream)
         self._packed = bytearray(8 * len(plan.numbers))  # the host memory from which the driver reads the numbers
         self._packed_ptr = address_of(as_bytes(self._packed, len(self._packed)))
-        self._written = b""  # the numbers on the device now
+        self._written: bytes | None = b""  # the numbers on the device now; None: not known
         self._numbers = CUDAStorage(0, plan.device)
         self._outputs: list[CUDAStorage] = []
         self._output_ids: frozenset[int] = frozenset()
@@ -132,8 +151,8 @@ class _PlanOnStream:
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
 
-    def run(self, inputs: Sequence[CUDAStorage], packed: bytes) -> list[CUDAStorage]:
-        """See `CudaExecutor.run`; `packed` are the numbers."""
+    def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> tuple[list[CUDAStorage], list[Callable[[], Any]]]:
+        """See `CudaExecutor.start`; `packed` are the numbers."""
         with self._arena.lock:
             self._gpu.use(self._device.index)
             if (self._moved(inputs) or list(map(getrefcount, self._outputs)) != self._unheld
@@ -144,23 +163,31 @@ class _PlanOnStream:
             if self._order.noted:
                 reads, writes = [inputs[at] for at in self._read], [inputs[at] for at in self._plan.updates]
                 with ordered(self._stream, reads, [*writes, *self._outputs]):
-                    self._launch(packed)
-            else:
-                self._launch(packed)
-            return self._outputs.copy()
+                    for launch in self._launches(packed):
+                        launch()
+                return self._outputs.copy(), []
+            return self._outputs.copy(), self._launches(packed)
 
-    def _launch(self, packed: bytes) -> None:
+    def _launches(self, packed: bytes) -> list[Callable[[], Any]]:
+        """Give the stream what overwrites no input; returns the launches that are left."""
         gpu, stream, bound = self._gpu, self._handle, self._bound
         assert bound is not None
         if packed != self._written:
+            self._written = None  # first: an exception may come before or after the copy
             self._packed[:] = packed
             gpu.copy_to_device(self._numbers.ptr, self._packed_ptr, len(packed), stream)
             self._written = packed
         bound.uses += 1
-        if bound.uses == 1 or self._blocking or self._without_graph:
+        if self._blocking:
             bound.launch_each(stream, self._blocking)
-        else:
-            bound.launch_graph(stream)
+            return []
+        if bound.uses == 1 or self._without_graph:
+            return bound.launched_last(stream)
+        return bound.graph_launch(stream)
+
+    def explained(self, error: DriverError) -> Exception:
+        """See `CudaExecutor.explained`."""
+        return error if self._bound is None else self._bound.explained(error)
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """See `CudaExecutor.launches`."""
@@ -195,7 +222,9 @@ class _PlanOnStream:
             moved["errors", 0] = word_of(self._device.index)
             self._bound = BoundPlan(self._steps, moved, self._handle)
         else:
-            self._bound.move(moved, self._handle)
+            bound, self._bound = self._bound, None  # until the end: half moved it is of no use
+            bound.move(moved, self._handle)
+            self._bound = bound
         self._inputs = addresses
         self._stamp = inputs.stamp if isinstance(inputs, Memories) else None
 

@@ -12,11 +12,12 @@ source's content (the first run; somebody else wrote to the source) is made anew
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
-from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.cuda.driver import DriverError, StreamHandle
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.plan import Memories, Plan
@@ -64,23 +65,34 @@ class ShadowWeightsExecutor:
 
     def run(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> list[CUDAStorage]:
         """See `CudaExecutor.run`. A run that fails leaves copies that the next run makes anew."""
+        outputs, writes = self.start(inputs, numbers)
+        try:
+            for write in writes:
+                write()
+        except DriverError as error:
+            raise self.explained(error) from error
+        return outputs
+
+    def explained(self, error: Exception) -> Exception:
+        """See `CudaExecutor.explained`."""
+        return self._body.explained(error)
+
+    def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
+            list[CUDAStorage], list[Callable[[], Any]]]:
+        """See `CudaExecutor.start`. The copies are invalid until the last of the calls that are returned."""
         bound = self._bind(inputs)
         for copy in bound.others:
             copy.valid = False
         valid = all(copy.valid for copy in bound.copies)
-        try:
-            if not valid:
-                sources = [inputs[at] for at in self.plan.kept]
-                self._refresh.run([*sources, *(copy.memory for copy in bound.copies)])
-            found = self._body.run(bound.memories, numbers)
-        except BaseException:
-            for copy in bound.copies:
-                copy.valid = False
-            raise
+        for copy in bound.copies:
+            copy.valid = False
         if not valid:
-            for at, copy in zip(self.plan.kept, bound.copies, strict=True):
-                copy.valid = not inputs[at].pinned  # others may write to memory whose address they know
-        return found
+            sources = [inputs[at] for at in self.plan.kept]
+            self._refresh.run([*sources, *(copy.memory for copy in bound.copies)])
+        outputs, writes = self._body.start(bound.memories, numbers)
+        for at, copy in zip(self.plan.kept, bound.copies, strict=True):
+            writes.append(partial(setattr, copy, "valid", not inputs[at].pinned))  # others may write where they know it
+        return outputs, writes
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """See `CudaExecutor.launches`."""
