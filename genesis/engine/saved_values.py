@@ -40,6 +40,11 @@ class Usage:
         """Whether the last run saved nothing, or what it saved has died unused."""
         return self.skip or bool(self._saved and not self.used and all(cell() is None for cell in self._saved))
 
+    @property
+    def saves(self) -> bool:
+        """Will the next run keep values for a backward?"""
+        return not self.skip and self.positions != ()
+
     def look_back(self) -> None:
         """Judge the last run's values, and forget them."""
         self.skip = self.unused

@@ -1,14 +1,15 @@
-"""The usual read: one value of a few ops, over memories that stay as they are, that no gradient flows through.
+"""The usual read: one value of a few ops over memories that stay as they are.
 
-Capturing a program for the engine asks what else depends on it: other live tensors, pending writes, a backward. A read
-without any of that is written down in one walk, and its key finds the plan that the engine made for an equal one.
-`benchmarks/cpu_step.py` and the small reads of `benchmarks/host_time.py` are what it is for.
+Capturing a program for the engine asks what else depends on it: pending writes, what a backward needs, other live
+tensors. A read where none of that matters is written down in one walk, and its key finds the plan that the engine made
+for an equal one. Other live tensors that it computes on the way get their content, too.
+`benchmarks/cpu_step.py` and `benchmarks/small_reads.py` are what it is for.
 """
 
 from __future__ import annotations
 
 from operator import is_
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import NUMBERED
@@ -23,46 +24,56 @@ from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
 
+if TYPE_CHECKING:
+    from genesis.engine.compilation import Compiled
+    from genesis.engine.saved_values import Usage
+
 DEEPEST: Final = 12
 """Ops in a row up to which a read is short: a longer chain takes longer to compute than to capture."""
 
-_HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data})
+_HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data}
+                            - {control.watch})
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
+
+
+class Read(NamedTuple):
+    """What the first of equal reads got.
+
+    Attributes:
+        compiled: its plan.
+        usage: of the values that a backward would want: the plan keeps none of them. None without gradients.
+    """
+
+    compiled: Compiled
+    usage: Usage | None
 
 
 def short_read(storage: Storage) -> bool:
     """Compute a value that depends on nothing else that is going on, by the plan that computed an equal one before.
     False, and nothing done, where it does, or there is none.
     """
-    if not _alone(storage):
-        return False
-    node, number, ran = storage._node, storage._queued, engine_state.ran
-    reading = reading_of(storage)
+    ran, reading = engine_state.ran, reading_of(storage)
     if reading is None:
         return False
-    key = (config.key(), reading.key)
-    found = engine_state.plans.reads.get(key)
-    if found is None:
+    found = engine_state.plans.reads.get((config.key(), reading.key))
+    if found is None or (found.usage is not None and found.usage.saves):
         return False
     try:
         engine_state.record = _MAKES_MEMORY
-        memory, = found.executor.run(reading.memories, reading.numbers)
+        results = found.compiled.executor.run(reading.memories, reading.numbers)
     except Exception as error:
         if engine_state.ran == ran:
-            _fail(storage, node, error)  # type: ignore[arg-type]
+            _fail(storage, reading.contents[0], error)
         raise
     finally:
         engine_state.record = None
     if engine_state.ran != ran:  # a handler or a finalizer may have overwritten what was read
         return False
     engine_state.ran += 1
-    engine_state.last = found
-    cell = Cell(memory)
-    if reading.memories or reading.numbers:  # a constant's memory may be the plan's own
-        node.buffer = cell  # type: ignore[union-attr]
-    storage.settle(cell, content=node)
-    if storage._node is None:
-        state.pending.pop(number, None)  # so that the next read finds nothing else pending
+    engine_state.last = found.compiled
+    varies = bool(reading.memories or reading.numbers)  # a constant's memory may be the plan's own
+    for output, node, memory in zip(reading.outputs, reading.contents, results, strict=True):
+        _settle(output, node, Cell(memory), varies, found.usage)
     return True
 
 
@@ -70,28 +81,33 @@ _MAKES_MEMORY: Final = Record(short_read.__code__, cpu)
 """A short read while it runs."""
 
 
-def _alone(storage: Storage) -> bool:
-    """Whether this is the only storage with content to compute."""
-    if len(state.pending) == 1:
-        return storage._queued in state.pending
-    live = live_pending()
-    return len(live) == 1 and live[0] is storage
+def _settle(storage: Storage, node: Node, cell: Cell, varies: bool, usage: Usage | None) -> None:
+    """A storage's content, unless something else was written to it since, is in the cell's memory."""
+    number = storage._queued
+    cell.usage = usage
+    if varies:
+        node.buffer = cell
+    storage.settle(cell, node if node.needs_grad else None, node)
+    if storage._queued == 0:
+        state.pending.pop(number, None)  # so that the next read finds nothing else pending
 
 
 def first_read(storage: Storage) -> bool:
     """Compute such a value as any program, whose plan serves equal reads from then on."""
-    reading = reading_of(storage) if _alone(storage) else None
+    reading = reading_of(storage)
     if reading is None:
         return False
-    flush = prepare([storage], [storage], cpu)
+    flush = prepare([storage], live_pending(), cpu)
     assert flush is not None
+    usage = flush.saved[1]
+    alike = flush.outputs == reading.outputs and not flush.saved[0] and not flush.updates
     try:
         found = run(flush)
     except Superseded:
         return False
-    if len(reading.memories) == len(flush.captured.cells) and all(
+    if alike and len(reading.memories) == len(flush.captured.cells) and all(
             map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
-        engine_state.plans.reads.add((config.key(), reading.key), found)
+        engine_state.plans.reads.add((config.key(), reading.key), Read(found, usage))
     return True
 
 
@@ -115,11 +131,15 @@ class Reading(NamedTuple):
         key: its structure, equal for equal programs: ops, attributes, types and positions.
         memories: those that it reads, in the order of `capture`.
         numbers: values of the user's numbers, one for each use, in that order.
+        outputs: the storages that get their content: the one that is read, and others that look at its values.
+        contents: the nodes of these.
     """
 
     key: tuple[Any, ...]
     memories: list[Any]
     numbers: list[bool | int | float]
+    outputs: list[Storage]
+    contents: list[Node]
 
 
 def reading_of(storage: Storage) -> Reading | None:
@@ -132,27 +152,62 @@ def reading_of(storage: Storage) -> Reading | None:
     [1.5]
     """
     node = storage._node
-    if (node is None or node.needs_grad or node.buffer is not None or storage.cell is not None
+    if (node is None or node.buffer is not None or storage.cell is not None or storage.writes
             or storage.error is not None or storage.type.device is not cpu):
         return None
-    key: list[Any] = []
-    memories: list[Any] = []
-    numbers: list[bool | int | float] = []
-    return Reading(tuple(key), memories, numbers) if _describe(node, key, {}, memories, numbers, 0) else None
+    walk = _Walk([], {}, [], [], {})
+    if not _describe(node, walk, 0):
+        return None
+    outputs, contents = [storage], [node]
+    if len(state.pending) > 1 and not _join_others(walk.places, outputs, contents):
+        return None
+    if len(outputs) > 1:
+        walk.key.extend([walk.places[content] for content in contents])
+    return Reading(tuple(walk.key), walk.memories, walk.numbers, outputs, contents)
 
 
-def _describe(node: Node, key: list[Any], places: dict[Node, int], memories: list[Any], numbers: list[Any],
-              depth: int) -> bool:
+def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list[Node]) -> bool:
+    """Add the other live tensors that the read computes anyway. False if one wants to be written, or is computed in a
+    way that the engine knows better."""
+    for other in live_pending():
+        content = other._node
+        if other is outputs[0] or content is None:
+            continue
+        if other.cell is not None or other.writes:
+            return False
+        if content.op is control.stop_gradient:
+            content = content.inputs[0]
+        if content in places:
+            if content is not other._node or content in contents or content.buffer is not None or other.persistent:
+                return False
+            outputs.append(other)
+            contents.append(content)
+    return True
+
+
+class _Walk(NamedTuple):
+    """What one walk writes down; `places` are the positions of what is read or computed, `leaves` of leaf tensors."""
+
+    key: list[Any]
+    places: dict[Node, int]
+    memories: list[Any]
+    numbers: list[Any]
+    leaves: dict[Any, int]
+
+
+def _describe(node: Node, walk: _Walk, depth: int) -> bool:
     """Append a node that is to be computed to the key, behind its operands. False if the engine has to look further."""
-    if depth == DEEPEST or node.op in _HISTORY:
+    op = node.op
+    if depth == DEEPEST or op in _HISTORY:
         return False
+    key, places, memories, numbers, _ = walk
     number, inputs = leaves.number, node.inputs
     for x in inputs:
         if x.op is number or x in places:
             continue
         cell = x.buffer
         if cell is None or cell.memory is None:
-            if not _describe(x, key, places, memories, numbers, depth + 1):
+            if not _describe(x, walk, depth + 1):
                 return False
             continue
         places[x] = len(places)
@@ -161,8 +216,8 @@ def _describe(node: Node, key: list[Any], places: dict[Node, int], memories: lis
             memories.append(memory)
         key.append(x.type)
         key.append(memories.index(memory))
-    key.append(node.op)
-    key.append(node.attrs)
+    key.append(op)
+    key.append(node.attrs if op is not control.watch else walk.leaves.setdefault(node.attrs[0], len(walk.leaves)))
     for x in inputs:
         if x.op is number:  # no position: whether two numbers are equal, and so one node, is not structure
             key.append(x.type)

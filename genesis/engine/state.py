@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
+    from genesis.engine.short_read import Read
     from genesis.ir.types import Device
 
 Key = TypeVar("Key", bound=Hashable)
@@ -66,7 +67,7 @@ class Plans:
 
     def __init__(self) -> None:
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS)
-        self.reads: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS)
+        self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS)
         self.templates: Cache[tuple, list[Any]] = Cache(MOST_TEMPLATES)
 
 

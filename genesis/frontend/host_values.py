@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from genesis.frontend.engine_protocol import engine
@@ -20,14 +21,29 @@ def host_copy(tensor: Any) -> Any:
     Raises:
         RuntimeError: the interpreter shuts down, and what computes or copies the value can no longer be imported.
     """
+    return _reading(_host_copy, tensor)
+
+
+def host_number(tensor: Any) -> Any:
+    """The one element of a tensor as a Python number; what is raised is `host_copy`'s."""
+    return _reading(_host_number, tensor)
+
+
+def _reading(how: Callable[[Any], Any], tensor: Any) -> Any:
     try:
         with lock:
-            return _host_copy(tensor)
+            return how(tensor)
     except (ImportError, RuntimeError) as error:  # the latter of `threading`, from what torch imports
         if sys.meta_path is not None and "register atexit" not in str(error):
             raise
         raise failure("read", "the interpreter is shutting down, and nothing can be imported any more",
                       [("tensor", tensor)], hint="read it before the program ends, or in an atexit function") from None
+
+
+def _host_number(tensor: Any) -> Any:
+    if tensor.is_cpu:  # there is no copy to wait for
+        return engine.memory_of(tensor).number(tensor.storage.type, tensor.storage_offset())
+    return _host_copy(tensor).item()
 
 
 def _host_copy(tensor: Any) -> Any:

@@ -11,7 +11,7 @@ from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, attributes, changes
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode, no_grad
-from genesis.frontend.host_values import host_copy
+from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
 from genesis.frontend.recording import TensorBase, assign_all, misplaced, over, set_tensor_class, showing
 from genesis.frontend.state import state
@@ -244,7 +244,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
                           [("tensor", self)], hint="use tolist(), or index one element")
         if state.session is not None and (later := session.stand_in(self, "item")) is not None:
             return later
-        return host_copy(self).item()
+        return host_number(self)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers, for which the tensor is computed."""

@@ -15,8 +15,9 @@ from collections.abc import Container
 from typing import Any, Final
 
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "memory_of", "export_numpy", "numpy",
-                             "materialize", "__bool__", "__float__", "__int__", "__index__", "__array__"})
+_READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "host_number", "_reading", "memory_of",
+                             "export_numpy", "numpy", "materialize", "__bool__", "__float__", "__int__",
+                             "__index__", "__array__"})
 """Names of functions that wait for a value and hold no other content meanwhile."""
 
 _PROGRAMS: Final = _HOME + "cli" + os.sep

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 
+import numpy as np
 import pytest
 
 import genesis
 from genesis import engine
-from genesis.engine.short_read import DEEPEST, reading_of
+from genesis.engine.short_read import DEEPEST, reading_of, short_read
 
 
 @pytest.fixture
@@ -63,8 +64,6 @@ def test_what_a_read_needs_besides_its_operands_is_the_engines():
         deep = genesis.sin(deep)
     assert reading_of(deep.storage) is None
     assert reading_of(x.storage) is None  # it is in memory
-    with_gradient = (x.detach().requires_grad_() * 2).storage
-    assert reading_of(with_gradient) is None
     written = x + 1
     genesis.eval(written)
     written.add_(1)
@@ -118,3 +117,82 @@ def test_a_constant_s_memory_goes_with_its_tensor(name):
     assert again.tolist() == expected and engine.last_plan() is plan
     beside = CONSTANTS[name]()
     assert beside.tolist() == expected and engine.last_plan() is plan
+
+
+# What is live besides
+
+def read_twice(program):
+    """The program's result, after an equal one was computed; whether a short read computes it."""
+    genesis.eval(program())
+    result = program()
+    return result, short_read(result.storage)
+
+
+def test_a_tensor_that_waits_for_something_else_stays_as_it_is():
+    x, = given([1.0, 2.0])
+    waiting = genesis.zeros(3) + 1
+    result, short = read_twice(lambda: (x * 2).sum())
+    assert short and result.storage.settled and not waiting.storage.settled
+    assert result.item() == 6.0 and waiting.tolist() == [1.0] * 3
+
+
+def test_live_values_on_the_way_get_their_content():
+    x, = given([1.0, 2.0])
+    held = []
+
+    def program():
+        held[:] = [x * 2, x + 1]
+        return (held[0] * held[1]).sum()
+    result, short = read_twice(program)
+    assert short and all(y.storage.settled for y in held)
+    assert [y.tolist() for y in held] == [[2.0, 4.0], [2.0, 3.0]] and result.item() == 16.0
+
+
+def test_a_pending_write_is_not_left_behind():
+    x, counter = given([1.0, 2.0], [0.0])
+    genesis.eval((x * 2).sum())
+    counter.add_(1)
+    result = (x * 2).sum()
+    assert not short_read(result.storage)
+    assert result.item() == 6.0 and counter.storage.settled
+
+
+def test_a_value_that_gradients_flow_through_can_be_differentiated_after_its_read():
+    w = genesis.tensor([1.0, 2.0], requires_grad=True)
+    x, = given([3.0, 4.0])
+    for _ in range(3):
+        result, short = read_twice(lambda: (w * x).sum())
+        assert short and result.item() == 11.0
+        result.backward()
+        assert w.grad.tolist() == [3.0, 4.0]
+        w.grad = None
+
+
+def test_what_a_backward_used_is_kept_again():
+    """An unused forward keeps nothing for a backward the next time; from when one comes, it does."""
+    w = genesis.tensor([1.0, 2.0], requires_grad=True)
+
+    def program():
+        return w.exp().sin().sum()
+    for _ in range(3):
+        result, _ = read_twice(program)
+        want = w.detach().exp()
+        del result
+    result, short = read_twice(program)
+    assert short
+    result.backward()
+    np.testing.assert_allclose(w.grad.numpy(), (want.cos() * want).numpy(), rtol=1e-6)
+    assert not short_read(program().storage)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64", "uint8", "bool"])
+def test_one_element_of_memory_is_read_in_place(dtype):
+    x = genesis.tensor([0, 1, 3, 1]).to(getattr(genesis, dtype))
+    views = x.view(2, 2), x.view(2, 2).t()
+    want = np.array([0, 1, 3, 1]).astype(bool if dtype == "bool" else float)
+    for y, places in zip(views, ([0, 1, 2, 3], [0, 2, 1, 3]), strict=True):
+        found = [y[i, j].item() for i in range(2) for j in range(2)]
+        assert found == [want[at] for at in places]
+        assert all(type(v) is (bool if dtype == "bool" else float if x.is_floating_point() else int) for v in found)
+    y = x + x  # a result of torch's, not yet seen as bytes
+    assert y[2].item() == (True if dtype == "bool" else 6)

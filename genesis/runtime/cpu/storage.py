@@ -127,6 +127,13 @@ class CPUStorage:
             raise ValueError(f"{type} needs {needed} bytes, the storage has {self.nbytes}")
         return self.bytes[:needed].view(type.dtype.numpy).reshape(type.shape)
 
+    def number(self, type: TensorType, at: int) -> Any:
+        """The element at a place in row-major order, as a Python number; `type` is that of the whole memory."""
+        if self.shown is type:
+            return (self.tensor if type.numel == 1 else self.tensor.view(-1)[at]).item()
+        size = type.dtype.itemsize
+        return self.bytes[at * size:(at + 1) * size].view(type.dtype.numpy).item()
+
     def copy_from_host(self, buffer: Any) -> None:
         """Overwrite all of the memory with a buffer of the same size in bytes."""
         self.bytes[:] = as_bytes(buffer, self.nbytes)
