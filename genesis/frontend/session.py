@@ -96,6 +96,7 @@ class _Rewriting(threading.local):
 rewriting = _Rewriting()
 """How many functions run on stand-ins for values that are not there yet, as under `vmap`: nothing can be computed."""
 
+
 def rebound() -> None:
     """A tensor became another one."""
     state.rebound += 1

@@ -33,7 +33,7 @@ def supports(node: Node) -> bool:
     if node.op.name in FLASH:
         start = FLASH[node.op.name]
         q, _, v = node.inputs[start:start + 3]
-        return not flash_refusal(q.type, v.type, node["scale"]) and (
+        return flash_refusal(q.type, v.type, node["scale"]) is None and (
             not start or all(x.dtype is float32 for x in node.inputs[start + 3:start + 5]))
     limit = LIMITS.get(node.op.name)
     return limit(node) if limit is not None else node.op.name in LOWERED

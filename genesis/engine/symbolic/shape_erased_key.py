@@ -7,9 +7,10 @@ same in every process and names what is kept on disk.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from genesis.engine.state import MOST_PROGRAMS, Cache
 from genesis.ir.graph import Graph
 from genesis.ir.node import Op
 from genesis.ir.sym_int import SymInt
@@ -48,7 +49,8 @@ def shape_erased_key(key: tuple) -> ShapeErasedKey:
     return tuple(shape), numbers
 
 
-_apart: dict[tuple, tuple[Any, tuple[Any, ...]]] = {}
+_apart: Final[Cache[tuple, tuple[Any, tuple[Any, ...]]]] = Cache(MOST_PROGRAMS)
+"""Attributes → what `_taken_apart` made of them."""
 
 
 def _taken_apart(attrs: tuple) -> tuple[Any, tuple[Any, ...]]:
@@ -58,7 +60,7 @@ def _taken_apart(attrs: tuple) -> tuple[Any, tuple[Any, ...]]:
         numbers: list[Any] = []
         found = _part(attrs, numbers), tuple(numbers)
         if not any(x.__class__ is SymInt for x in numbers) and _plain(attrs):
-            _apart[attrs] = found
+            _apart.add(attrs, found)
     return found
 
 

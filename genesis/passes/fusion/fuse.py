@@ -132,7 +132,6 @@ class _Fuser:
         self.refused: dict[tuple[Node, Node], str] = {}
         self.outputs = set(graph.roots)
         self.known: dict[Node, object] = dict.fromkeys(materialized) | dict.fromkeys(graph.inputs)
-        self.other_rows = False  # what the last check found: would the merged cluster compute values of other rows?
         self._reads_at: dict[tuple[Node, Expr], tuple[tuple[Node, Expr], ...]] = {}
         self.join_results()
 
@@ -238,13 +237,13 @@ class _Fuser:
         """
         if first.updates != second.updates:
             raise Refused("updates of memory run together, in one launch for all tensors")
-        merged = self.fit(a, b, first, second, inline)
+        merged, other_rows = self.fit(a, b, first, second, inline)
         space, size = shared_space(first, second), merged_size(first, second)
         transposes = None not in (first.space, second.space) and first.space != second.space
         small, large = (b, a) if len(first.levels) >= len(second.levels) else (a, b)
         self.dag.merge(large, small, self.clusters[small].levels)
         levels = self.clusters[large].levels
-        computes_other_rows = first.computes_other_rows or second.computes_other_rows or self.other_rows
+        computes_other_rows = first.computes_other_rows or second.computes_other_rows or other_rows
         if len(set(merged.values())) > 1 or merged[a] != "own":
             self.relevel(first, merged[a])
             self.relevel(second, merged[b])
@@ -263,8 +262,9 @@ class _Fuser:
                 if cluster.levels[node] == "pointwise":
                     cluster.levels[node] = level
 
-    def fit(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool) -> dict[int, str]:
-        """The level at which each cluster's pointwise nodes go on. Raises Refused if the two do not fit."""
+    def fit(self, a: int, b: int, first: Cluster, second: Cluster, inline: bool) -> tuple[dict[int, str], bool]:
+        """The level at which each cluster's pointwise nodes go on, and whether they are computed in other rows too.
+        Raises Refused if the two do not fit."""
         shared_space(first, second)
         loose = first.space is None and second.space is None
         heavy = first.weight + second.weight > MOST_WEIGHT
@@ -275,11 +275,11 @@ class _Fuser:
             if levels[0] == "inlined" and not inline:
                 continue
             try:
-                self.check(a, b, first, second, levels)
+                other_rows = self.check(a, b, first, second, levels)
             except Refused as refusal:
                 refusals.append(str(refusal))
             else:
-                return {a: levels[0], b: levels[1]}
+                return {a: levels[0], b: levels[1]}, other_rows
         raise Refused(next(iter(refusals), "their shapes do not fit one loop"))
 
     def candidates(self, first: Cluster, second: Cluster) -> Iterable[tuple[str, str]]:
@@ -304,15 +304,16 @@ class _Fuser:
             for two in options[1]:
                 yield one, two
 
-    def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> None:
-        """Raise Refused if a read between the clusters is none that the kernel can serve, at a cost worth it."""
+    def check(self, a: int, b: int, first: Cluster, second: Cluster, chosen: tuple[str, str]) -> bool:
+        """Whether a node of the merged cluster would be computed in other rows too, for who reads it there. Raises
+        Refused if a read between the clusters is none that the kernel can serve, at a cost worth it."""
         space = shared_space(first, second) or ((merged_size(first, second), "x"),)
         at = coordinates(space)
         if chosen[0] == "inlined":
             self.require_inlinable(a, b, first)
         edges = [(p, c, first, chosen, second) for p, c in self.dag.readers[a].get(b, ())]
         edges += [(p, c, second, chosen[::-1], first) for p, c in self.dag.readers[b].get(a, ())]
-        self.other_rows = False
+        other_rows = False
         if any(reader.computes_other_rows and source.space is not None for _, _, source, _, reader in edges):
             raise Refused("it reads the reduction's result of another row")
         repeats, shared, elsewhere = 0.0, ROW_BLOCK, 0
@@ -338,7 +339,7 @@ class _Fuser:
                 if level == "row" or (source.space is not None and not _same_row(e, space, at.row)):
                     raise Refused("it reads the reduction's result of another row")
                 if level == "pointwise" and not _same_row(e, space, at.row):
-                    self.other_rows = True
+                    other_rows = True
                     elsewhere += hint(producer.type.nbytes)
                 points = prod(n for n, kind in space if kind == "x") if where == "row" else prod(n for n, _ in space)
                 repeats += points / max(producer.type.numel, 1)
@@ -350,6 +351,7 @@ class _Fuser:
         if not is_inlined(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
             raise Refused("it is stored anyway, and reading that takes less than reading what it is made of at other "
                           "places")
+        return other_rows
 
     def bytes_read(self, cluster: Cluster) -> int:
         """How much a cluster reads of what others make."""

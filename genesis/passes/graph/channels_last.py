@@ -41,25 +41,25 @@ SHARE: Final = 512
 """Minimum places that a program sums over."""
 
 
-def convolution_refusal(x: TensorType, y: TensorType, groups: int) -> str:
-    """Why no kernel takes a convolution of x (channels first) with the result y; '' if one does."""
+def convolution_refusal(x: TensorType, y: TensorType, groups: int) -> str | None:
+    """Why no kernel takes a convolution of x (channels first) with the result y; None if one does."""
     if x.dtype.name not in DOTS:
         return f"{x.dtype.name} convolutions are matrix products of windows side by side in memory"
     if groups == y.shape[1]:
         return "each output channel is a sum of its own: a loop computes it"
     if not x.numel or not y.numel:
         return "there is nothing to convolve"
-    return ""
+    return None
 
 
-def refuse_convolution(node: Node) -> str:
+def refuse_convolution(node: Node) -> str | None:
     """For `convolution` and `convolution_input`."""
     first = node.inputs[0].type
     x, y = (first, node.type) if node.op is convolution.convolution else (node.type, first)
     return convolution_refusal(x, y, node["groups"])
 
 
-def refuse_convolution_weight(node: Node) -> str:
+def refuse_convolution_weight(node: Node) -> str | None:
     """For `convolution_weight`."""
     g, x = node.inputs
     return convolution_refusal(x.type, g.type, node["groups"])

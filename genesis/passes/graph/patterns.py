@@ -37,13 +37,13 @@ class Pattern:
     Attributes:
         op: what it replaces.
         reason: what it is good for.
-        refuse: node → why it stays, '' when it is replaced.
+        refuse: node → why it stays, None when it is replaced.
         build: node and the GPU it is for → its results in the new form.
     """
 
     op: Op
     reason: str
-    refuse: Callable[[Node], str]
+    refuse: Callable[[Node], str | None]
     build: Callable[[Node, Gpu], Results]
 
 
@@ -58,7 +58,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
         return graph, ()
     assert gpu is not None, "every rule is for a kernel of a GPU"
     results: dict[Node, Results] = {}
-    refusals: list[MissedFusion] = []
+    missed: list[MissedFusion] = []
 
     def rule(node: Node) -> Node | None:
         if node.op is item:
@@ -68,8 +68,8 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
         if pattern is None:
             return None
         why = pattern.refuse(node)
-        if why:
-            refusals.append(MissedFusion(node.inputs[0], node, why))
+        if why is not None:
+            missed.append(MissedFusion(node.inputs[0], node, why))
             return None
         found = pattern.build(node, gpu)
         if type(node.type) is tuple:
@@ -77,7 +77,7 @@ def apply_patterns(graph: Graph, rules: Sequence[str], gpu: Gpu | None) -> tuple
             return None
         return found[0]
 
-    return substitute(graph, rewrite_nodes(graph.nodes, rule)), tuple(refusals)
+    return substitute(graph, rewrite_nodes(graph.nodes, rule)), tuple(missed)
 
 
 # Attention
@@ -86,8 +86,8 @@ LARGEST_HEAD = 256
 """Maximum head size: a tile of larger queries and its sums do not fit a multiprocessor's shared memory."""
 
 
-def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:
-    """Why no kernel can run attention without a score matrix on such operands; '' if one can."""
+def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str | None:
+    """Why no kernel can run attention without a score matrix on such operands; None if one can."""
     if q.dtype.name not in ("float16", "bfloat16", "float32"):
         return f"{q.dtype.name} attention keeps its scores in memory: the kernel is for float16, bfloat16 and float32"
     if max(q.shape[-1], v.shape[-1]) > LARGEST_HEAD:
@@ -96,15 +96,15 @@ def flash_refusal(q: TensorType, v: TensorType, scale: float) -> str:
         return f"the kernel takes the largest product for the largest score, so scale must be positive, not {scale}"
     if not q.numel or not v.numel:
         return "there is nothing to attend to"
-    return ""
+    return None
 
 
-def _refuse_sdpa(node: Node) -> str:
+def _refuse_sdpa(node: Node) -> str | None:
     q, _, v = node.inputs[:3]
     return flash_refusal(q.type, v.type, node["scale"])
 
 
-def _refuse_sdpa_backward(node: Node) -> str:
+def _refuse_sdpa_backward(node: Node) -> str | None:
     q, _, v = node.inputs[1:4]
     return flash_refusal(q.type, v.type, node["scale"])
 
