@@ -1,0 +1,118 @@
+"""Samples → a batch.
+
+Batches are made of numpy arrays, so that workers need no engine; the loader makes tensors of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from genesis.frontend.tensor import Tensor
+from genesis.ops.creation import as_tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """A batch of samples: tensors, arrays and numbers are stacked into a tensor, in the samples' own structure.
+
+    Raises:
+        TypeError: samples of a type that cannot be stacked.
+        RuntimeError: samples of unequal shapes or lengths.
+
+    >>> default_collate([{"x": [1.0, 2.0], "name": "a"}, {"x": [3.0, 4.0], "name": "b"}])
+    {'x': [tensor([1., 3.], dtype=genesis.float64), tensor([2., 4.], dtype=genesis.float64)], 'name': ['a', 'b']}
+    """
+    return mapped(stacked(batch), as_tensor)
+
+
+def default_convert(data: Any) -> Any:
+    """A sample without a batch: arrays become tensors, all else stays."""
+    import numpy as np
+    return mapped(data, lambda x: x if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else as_tensor(x))
+
+
+def stacked(batch: Sequence[Any]) -> Any:
+    """`default_collate`, with numpy arrays."""
+    import numpy as np
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return _stack([tensor.detach().cpu().numpy() for tensor in batch])
+    if isinstance(first, np.ndarray):
+        if first.dtype.kind in "SUO":
+            raise TypeError(f"default_collate: cannot stack arrays of dtype {first.dtype}")
+        return _stack(batch)
+    if isinstance(first, np.generic):
+        return np.array(batch)
+    if isinstance(first, float):
+        return np.array(batch, np.float64)
+    if isinstance(first, (bool, int)):
+        return np.array(batch)
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return {key: stacked([sample[key] for sample in batch]) for key in first}
+    if isinstance(first, Sequence):
+        if any(len(sample) != len(first) for sample in batch):
+            raise RuntimeError("default_collate: each element in list of batch should be of equal size")
+        parts = [stacked(part) for part in zip(*batch, strict=True)]
+        if hasattr(first, "_fields"):
+            return type(first)(*parts)
+        return parts  # a list for tuples too, as torch's
+    raise TypeError("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+                    f"{type(first).__name__}")
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    import numpy as np
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise RuntimeError(f"default_collate: samples have different shapes: {', '.join(map(str, sorted(shapes)))}; "
+                           "give a collate_fn that pads them")
+    return np.stack(arrays)
+
+
+def mapped(data: Any, function: Callable[[Any], Any]) -> Any:
+    """The structure with a function of each of its arrays."""
+    import numpy as np
+    if isinstance(data, (np.ndarray, np.generic)):
+        return function(data)
+    if isinstance(data, Mapping):
+        return {key: mapped(value, function) for key, value in data.items()}
+    if isinstance(data, tuple):
+        parts = [mapped(value, function) for value in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+    return [mapped(value, function) for value in data] if isinstance(data, list) else data
+
+
+def as_arrays(data: Any) -> Any:
+    """The structure with arrays in place of tensors: what a worker of a user's own `collate_fn` sends."""
+    if isinstance(data, Tensor):
+        return _Was(data.detach().cpu().numpy())
+    if isinstance(data, Mapping):
+        return {key: as_arrays(value) for key, value in data.items()}
+    if isinstance(data, tuple):
+        parts = [as_arrays(value) for value in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+    return [as_arrays(value) for value in data] if isinstance(data, list) else data
+
+
+class _Was:
+    """An array that was a tensor."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+
+def as_tensors(data: Any) -> Any:
+    """What `as_arrays` was made of."""
+    if isinstance(data, _Was):
+        return as_tensor(data.array)
+    if isinstance(data, Mapping):
+        return {key: as_tensors(value) for key, value in data.items()}
+    if isinstance(data, tuple):
+        parts = [as_tensors(value) for value in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+    return [as_tensors(value) for value in data] if isinstance(data, list) else data

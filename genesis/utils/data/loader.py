@@ -1,0 +1,250 @@
+"""Batches of a dataset, one after another."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from genesis.frontend.generator import Generator
+from genesis.utils.data.collate import as_arrays, as_tensors, default_convert, mapped, stacked
+from genesis.utils.data.dataset import IterableDataset
+from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
+from genesis.utils.data.workers import Ended, Failure, Workers
+
+
+class DataLoader:
+    """Batches of a dataset.
+
+    Args:
+        dataset: `dataset[i]` is a sample, or an `IterableDataset`.
+        batch_size: samples a batch; None gives samples themselves.
+        shuffle: in another random order in each pass.
+        sampler, batch_sampler: which indices come, instead of `shuffle`; lists of them, instead of `batch_size` too.
+        num_workers: processes that make batches meanwhile; 0 makes them here, when they are asked for.
+        collate_fn: samples → a batch; `default_collate` by default.
+        pin_memory, pin_memory_device: taken for torch's sake; batches lie in ordinary memory.
+        drop_last: leave the last batch out if it is smaller.
+        timeout: seconds that a batch may take; 0 for any.
+        worker_init_fn: called with its number in each worker.
+        generator: of the order, and of the workers' seeds; the CPU's by default.
+        prefetch_factor: batches that each worker makes ahead; 2 by default.
+        persistent_workers: keep the workers for the next pass.
+
+    `state_dict()` says where a pass stands, `load_state_dict()` lets the next one go on there: with the same order,
+    from the next batch on. A sampler of one's own must give the same indices again, an iterable dataset is read from
+    its start up to there.
+
+    Raises:
+        ValueError: arguments that exclude each other.
+
+    >>> import genesis
+    >>> loader = DataLoader(range(5), batch_size=2)
+    >>> [batch.tolist() for batch in loader], len(loader)
+    ([[0, 1], [2, 3], [4]], 3)
+    """
+
+    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+                 sampler: Sampler[Any] | Iterable[Any] | None = None,
+                 batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None, num_workers: int = 0,
+                 collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
+                 drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
+                 generator: Generator | None = None, *, prefetch_factor: int | None = None,
+                 persistent_workers: bool = False, pin_memory_device: str = ""):
+        iterable = isinstance(dataset, IterableDataset)
+        _check(iterable, batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, timeout, prefetch_factor,
+               persistent_workers)
+        self.dataset, self.num_workers, self.pin_memory, self.drop_last = dataset, num_workers, pin_memory, drop_last
+        self.timeout, self.worker_init_fn, self.generator = timeout, worker_init_fn, generator
+        self.prefetch_factor, self.persistent_workers = prefetch_factor or 2, persistent_workers
+        self.batch_size = None if batch_sampler is not None else batch_size
+        self.collate_fn = collate_fn
+        self._shuffles = bool(shuffle)
+        self.sampler = sampler if sampler is not None else (
+            None if iterable else RandomSampler(dataset) if shuffle else SequentialSampler(dataset))
+        self.batch_sampler = batch_sampler
+        if batch_sampler is None and batch_size is not None and not iterable:
+            assert self.sampler is not None
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        self._workers: Workers | None = None
+        self._passes = 0
+        self._seed: int | None = None
+        self._given = 0
+        self._skip = 0
+
+    def __len__(self) -> int:
+        """How many batches a pass has."""
+        if isinstance(self.dataset, IterableDataset):
+            count = len(self.dataset)  # type: ignore[arg-type]
+            if self.batch_size is None:
+                return count
+            return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return len(self.batch_sampler if self.batch_sampler is not None else self.sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass. The order is drawn now."""
+        skip, self._skip = self._skip, 0
+        if not skip or self._seed is None:
+            self._seed = fresh_seed(self.generator)
+        self._given = skip
+        indices = self._indices(self._seed)
+        return self._pass(indices, skip)
+
+    def _pass(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+        batches = self._made_elsewhere(indices, skip) if self.num_workers else self._made_here(indices, skip)
+        for batch in batches:
+            self._given += 1
+            yield batch
+        self._given, self._seed = 0, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass stands: the seed of its order, and how many batches it has given."""
+        return {"seed": self._seed, "batches": self._given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next pass go on where a `state_dict` says."""
+        self._seed, self._skip = state["seed"], state["batches"]
+
+    def _indices(self, seed: int) -> Iterator[Any]:
+        """Indices, or lists of them, for each batch; for an iterable dataset, how many samples to take."""
+        if self._shuffles and isinstance(self.sampler, RandomSampler):
+            self.sampler.generator = Generator()
+            self.sampler.generator.manual_seed(seed)
+        if isinstance(self.dataset, IterableDataset):
+            size = self.batch_size
+            while True:
+                yield size
+        source = self.batch_sampler if self.batch_sampler is not None else self.sampler
+        assert source is not None
+        yield from source
+
+    def _fetch(self, source: Any, indices: Any) -> Any:
+        """A batch as arrays; runs in a worker or here.
+
+        Raises:
+            StopIteration: an iterable dataset has no more.
+        """
+        if isinstance(self.dataset, IterableDataset):
+            if indices is None:
+                return self._collated(next(source), single=True)
+            samples = list(islice(source, indices))
+            if not samples or (self.drop_last and len(samples) < indices):
+                raise StopIteration
+            return self._collated(samples)
+        if self.batch_sampler is None:
+            return self._collated(source[indices], single=True)
+        if hasattr(source, "__getitems__"):
+            return self._collated(source.__getitems__(indices))
+        return self._collated([source[i] for i in indices])
+
+    def _collated(self, samples: Any, single: bool = False) -> Any:
+        if self.collate_fn is not None:
+            return as_arrays(self.collate_fn(samples))
+        return as_arrays(samples) if single else _Stacked(stacked(samples))
+
+    def _finished(self, batch: Any) -> Any:
+        """A batch of tensors."""
+        if isinstance(batch, _Stacked):
+            return mapped(batch.data, default_convert)
+        found = as_tensors(batch)
+        return found if self.collate_fn is not None else default_convert(found)
+
+    def _made_here(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+        source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
+        for number, which in enumerate(indices):
+            if number < skip and not isinstance(self.dataset, IterableDataset):
+                continue
+            try:
+                batch = self._fetch(source, which)
+            except StopIteration:
+                return
+            if number >= skip:
+                yield self._finished(batch)
+
+    def _made_elsewhere(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+        """Batches in order; each worker is a few ahead."""
+        workers = self._workers
+        if workers is None:
+            assert self._seed is not None
+            workers = Workers(self.num_workers, self.dataset, self._fetch, self._seed, self.worker_init_fn)
+            if self.persistent_workers:
+                self._workers = workers
+                weakref.finalize(self, workers.close)
+        try:
+            yield from self._ordered(workers, indices, skip)
+        finally:
+            if not self.persistent_workers:
+                workers.close()
+
+    def _ordered(self, workers: Workers, indices: Iterator[Any], skip: int) -> Iterator[Any]:
+        self._passes += 1
+        iterable = isinstance(self.dataset, IterableDataset)
+        epoch, asked, wanted = self._passes, 0, 0
+        over: set[int] = set()
+        here: dict[int, Any] = {}
+        if not iterable:
+            asked = wanted = sum(1 for _ in islice(indices, skip))
+            skip = 0
+
+        def ask() -> None:
+            nonlocal asked
+            turn = asked % len(workers)
+            if turn in over:
+                here[asked] = Ended(turn)
+            elif (which := next(indices, _NONE)) is not _NONE:
+                workers.ask(turn, asked, epoch, which)
+            else:
+                return
+            asked += 1
+        for _ in range(len(workers) * self.prefetch_factor):
+            ask()
+        while wanted < asked and len(over) < len(workers):
+            while wanted not in here:
+                came, number, batch = workers.answer(self.timeout)
+                if came == epoch:  # not what a pass that was left asked for
+                    here[number] = batch
+            batch = here.pop(wanted)
+            wanted += 1
+            if isinstance(batch, Failure):
+                raise batch.again()
+            if isinstance(batch, Ended):
+                over.add(batch.worker)
+                ask()
+                continue
+            ask()
+            if skip:
+                skip -= 1
+                continue
+            yield self._finished(batch)
+
+
+class _Stacked:
+    """A batch that `stacked` made: every array is a tensor to be."""
+
+    def __init__(self, data: Any):
+        self.data = data
+
+
+_NONE = object()
+
+
+def _check(iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, num_workers: int,
+           drop_last: bool, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
+    rules = [
+        (num_workers < 0, f"num_workers={num_workers} is negative; 0 makes batches in this process"),
+        (timeout < 0, f"timeout={timeout} is negative"),
+        (num_workers == 0 and prefetch_factor is not None, "prefetch_factor needs workers: num_workers > 0"),
+        (prefetch_factor is not None and prefetch_factor < 1, f"prefetch_factor={prefetch_factor} makes nothing ahead"),
+        (num_workers == 0 and persistent_workers, "persistent_workers needs workers: num_workers > 0"),
+        (iterable and bool(shuffle), "an IterableDataset has its own order: shuffle must stay out"),
+        (iterable and (sampler is not None or batch_sampler is not None),
+         "an IterableDataset has its own order: no sampler"),
+        (sampler is not None and bool(shuffle), "sampler and shuffle exclude each other"),
+        (batch_sampler is not None and (batch_size != 1 or bool(shuffle) or sampler is not None or drop_last),
+         "batch_sampler excludes batch_size, shuffle, sampler and drop_last"),
+        (batch_size is None and drop_last, "batch_size=None makes no batches: drop_last must stay out"),
+    ]
+    for broken, message in rules:
+        if broken:
+            raise ValueError(f"DataLoader: {message}")

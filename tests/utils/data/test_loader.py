@@ -1,0 +1,270 @@
+"""Batches beside torch's; workers that fail, die and are interrupted; a pass that goes on where it stood."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.data as TD
+
+import genesis
+from genesis.utils import data as GD
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+SAMPLES: dict[str, Any] = {
+    "numbers": [1, 2, 3, 4, 5],
+    "floats": [0.5, 1.5, 2.5, 3.5, 4.5],
+    "bools": [True, False, True, True, False],
+    "texts": ["a", "bc", "d", "e", "f"],
+    "arrays": [np.full((2, 3), i, np.float32) for i in range(5)],
+    "numpy numbers": [np.float32(i) for i in range(5)],
+    "tuples": [(i, np.ones(2) * i) for i in range(5)],
+    "lists": [[i, 2 * i] for i in range(5)],
+    "dictionaries": [{"x": np.ones(2, np.int64) * i, "inner": {"n": i, "name": str(i)}} for i in range(5)],
+    "named tuples": [Point(i, float(i)) for i in range(5)],
+}
+
+
+def plain(value: Any) -> Any:
+    """Lists and numbers, with each tensor's dtype and shape."""
+    if isinstance(value, (torch.Tensor, genesis.Tensor)):
+        return str(value.dtype).split(".")[-1], tuple(value.shape), value.tolist()
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [type(value).__name__, *map(plain, value)]
+    return value
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_batches_are_torchs(name: str, workers: int) -> None:
+    wanted = [plain(batch) for batch in TD.DataLoader(SAMPLES[name], batch_size=2)]
+    assert [plain(batch) for batch in GD.DataLoader(SAMPLES[name], batch_size=2, num_workers=workers)] == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_without_batches(workers: int) -> None:
+    found = list(GD.DataLoader(SAMPLES["arrays"], batch_size=None, num_workers=workers))
+    assert [plain(x) for x in found] == [plain(x) for x in TD.DataLoader(SAMPLES["arrays"], batch_size=None)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_tensors_and_a_collate_function(workers: int) -> None:
+    dataset = GD.TensorDataset(genesis.arange(6).reshape(3, 2), genesis.ones(3))
+    batches = list(GD.DataLoader(dataset, 2, num_workers=workers))
+    assert [plain(batch) for batch in batches] == [
+        plain(batch) for batch in TD.DataLoader(TD.TensorDataset(torch.arange(6).reshape(3, 2), torch.ones(3)), 2)]
+
+    def padded(samples: list[list[int]]) -> dict[str, Any]:
+        width = max(map(len, samples))
+        return {"ids": genesis.tensor([s + [0] * (width - len(s)) for s in samples]), "n": len(samples)}
+    ragged = [[1], [2, 3], [4, 5, 6]]
+    found = list(GD.DataLoader(ragged, 2, num_workers=workers, collate_fn=padded))
+    assert [(batch["ids"].tolist(), batch["n"]) for batch in found] == [([[1, 0], [2, 3]], 2), ([[4, 5, 6]], 1)]
+
+
+def test_large_arrays_go_through_shared_memory_that_is_given_back() -> None:
+    before = set(os.listdir("/dev/shm"))
+    arrays = [np.full(100_000, i, np.float32) for i in range(6)]
+    loader = GD.DataLoader(arrays, 2, num_workers=2)
+    found = list(loader)
+    assert [float(batch[1, -1]) for batch in found] == [1.0, 3.0, 5.0]
+    first = iter(loader)
+    next(first)
+    del first  # what the workers made ahead is given back too
+    assert set(os.listdir("/dev/shm")) - before == set()
+
+
+class Numbers(GD.IterableDataset[int]):
+    """0 to n - 1; each worker gives its own part."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        info = GD.get_worker_info()
+        yield from range(self.count) if info is None else range(info.id, self.count, info.num_workers)
+
+
+class TheirNumbers(TD.IterableDataset):  # type: ignore[type-arg]
+    """The same for torch."""
+
+    def __init__(self, count: int):
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        info = TD.get_worker_info()
+        yield from range(self.count) if info is None else range(info.id, self.count, info.num_workers)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_iterable_datasets(workers: int, drop_last: bool) -> None:
+    ours = GD.DataLoader(Numbers(11), 2, num_workers=workers, drop_last=drop_last)
+    theirs = TD.DataLoader(TheirNumbers(11), 2, num_workers=workers, drop_last=drop_last)
+    wanted = [batch.tolist() for batch in theirs]
+    assert [batch.tolist() for batch in ours] == wanted
+    assert [batch.tolist() for batch in ours] == wanted, "the next pass"
+
+
+def test_shuffling_gives_every_sample_once_and_another_order_each_pass() -> None:
+    generator = genesis.Generator()
+    generator.manual_seed(1)
+    loader = GD.DataLoader(range(50), 7, shuffle=True, generator=generator)
+    passes = [[x for batch in loader for x in batch.tolist()] for _ in range(2)]
+    assert sorted(passes[0]) == sorted(passes[1]) == list(range(50)) and passes[0] != passes[1]
+    generator.manual_seed(1)
+    assert [x for batch in loader for x in batch.tolist()] == passes[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [range(20), Numbers(20)], ids=["by index", "iterable"])
+def test_a_pass_goes_on_where_it_stood(dataset: Any, workers: int) -> None:
+    def make() -> GD.DataLoader:
+        return GD.DataLoader(dataset, 3, shuffle=not isinstance(dataset, Numbers), num_workers=workers)
+    loader = make()
+    batches, states = [], []
+    for batch in loader:
+        batches.append(batch.tolist())
+        states.append(loader.state_dict())
+    for place, state in enumerate(states[:-1]):
+        again = make()
+        again.load_state_dict(state)
+        assert [batch.tolist() for batch in again] == batches[place + 1:], place
+        if workers and place > 1:
+            break  # a start of processes each
+
+
+class Failing(GD.Dataset[int]):
+    """An error at index 3."""
+
+    def __getitem__(self, index: int) -> int:
+        if index == 3:
+            raise KeyError(f"no sample {index}")
+        return index
+
+    def __len__(self) -> int:
+        return 8
+
+
+def test_an_exception_in_a_worker_comes_with_its_traceback() -> None:
+    loader = GD.DataLoader(Failing(), 2, num_workers=2)
+    found = iter(loader)
+    assert next(found).tolist() == [0, 1]
+    with pytest.raises(KeyError, match=r"worker process 1(.|\n)*in __getitem__(.|\n)*no sample 3"):
+        next(found)
+    with pytest.raises(KeyError, match="no sample 3"):
+        list(GD.DataLoader(Failing(), 2))
+
+
+def die(_: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genesis.utils.data.workers.LOOK", 0.2)
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly with status -9"):
+        list(GD.DataLoader(range(8), 2, num_workers=1, collate_fn=die))
+
+
+def test_a_batch_that_takes_too_long() -> None:
+    with pytest.raises(RuntimeError, match=r"timed out after 0\.3 seconds"):
+        list(GD.DataLoader(range(8), 2, num_workers=1, timeout=0.3, collate_fn=lambda _: time.sleep(30)))
+
+
+def test_workers_have_seeds_and_numbers_of_their_own() -> None:
+    def told(_: Any) -> tuple[int, float, float]:
+        info = GD.get_worker_info()
+        assert info is not None
+        return info.id, float(np.random.rand()), genesis.rand(1).item()
+    started: list[int] = []
+    found = list(GD.DataLoader(range(4), 1, num_workers=2, collate_fn=told, worker_init_fn=started.append))
+    assert [x[0] for x in found] == [0, 1, 0, 1] and len({x[1] for x in found}) == 4 == len({x[2] for x in found})
+    assert started == [] and GD.get_worker_info() is None
+
+
+def test_persistent_workers_are_the_same_processes() -> None:
+    def process(_: Any) -> int:
+        return os.getpid()
+    kept = GD.DataLoader(range(2), 1, num_workers=1, collate_fn=process, persistent_workers=True)
+    fresh = GD.DataLoader(range(2), 1, num_workers=1, collate_fn=process)
+    assert set(kept) == set(kept) and set(fresh) != set(fresh)
+
+
+PROGRAM = """
+import os, sys, time
+from genesis.utils.data import DataLoader
+def slow(samples):
+    time.sleep(60)
+def told(number):
+    print(os.getpid(), flush=True)
+try:
+    list(DataLoader(range(8), 2, num_workers=2, collate_fn=slow, worker_init_fn=told))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_leaves_no_process() -> None:
+    root = str(Path(__file__).resolve().parents[3])
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                          env={**os.environ, "PYTHONPATH": root}) as program:
+        assert program.stdout is not None
+        workers = [int(program.stdout.readline()) for _ in range(2)]
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.stdout.readline() == "interrupted\n"
+        program.wait(30)
+    assert all(gone(worker) for worker in workers)
+
+
+def gone(process: int) -> bool:
+    """Whether it ends within ten seconds. A zombie that nobody waits for has ended."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize(("dataset", "options", "message"), [
+    (range(3), {"num_workers": -1}, "num_workers=-1 is negative"),
+    (range(3), {"prefetch_factor": 2}, "prefetch_factor needs workers"),
+    (range(3), {"persistent_workers": True}, "persistent_workers needs workers"),
+    (Numbers(3), {"shuffle": True}, "has its own order"),
+    (Numbers(3), {"sampler": [1]}, "has its own order"),
+    (range(3), {"sampler": [1], "shuffle": True}, "exclude each other"),
+    (range(3), {"batch_sampler": [[1]], "batch_size": 2}, "batch_sampler excludes"),
+    (range(3), {"batch_size": None, "drop_last": True}, "drop_last must stay out"),
+    (range(3), {"batch_size": 0}, "batch_size should be a positive integer"),
+    (range(3), {"timeout": -1}, "timeout=-1 is negative"),
+])
+def test_arguments_that_exclude_each_other(dataset: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GD.DataLoader(dataset, **options)
+
+
+def test_samples_that_cannot_be_stacked() -> None:
+    with pytest.raises(RuntimeError, match=r"different shapes: \(1,\), \(2,\)"):
+        list(GD.DataLoader([np.ones(1), np.ones(2)], 2))
+    with pytest.raises(RuntimeError, match="equal size"):
+        list(GD.DataLoader([[1], [2, 3]], 2))
+    with pytest.raises(TypeError, match="found object"):
+        list(GD.DataLoader([object(), object()], 2))
