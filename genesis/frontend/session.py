@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from genesis.frontend.at_once import Change, Expected
@@ -51,12 +52,13 @@ class Session:
         self.repeating = self._given_up = False
 
     @property
-    def writes(self) -> dict[Any, int]:
+    def writes(self) -> Mapping[Any, int]:
         """Storages whose content was replaced, in order, and how often.
 
         One that the call made and let go of is not among them: nobody can see what was written to it.
         """
-        return {storage: count for found, count in self._writes.items() if (storage := found()) is not None}
+        alive = {storage: count for found, count in self._writes.items() if (storage := found()) is not None}
+        return MappingProxyType(alive)  # what is written to is noted by `note_write`
 
     def note_write(self, reference: weakref.ref[Any]) -> None:
         """The content of the storage that this refers to was replaced."""

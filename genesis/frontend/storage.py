@@ -361,7 +361,7 @@ def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iter
     state.touched += 1
     if state.session is not None and (running := session.active()) is not None:
         for storage in storages:
-            running.writes[storage] = running.writes.get(storage, 0) + 1
+            running.note_write(storage._reference)
     if shared or state.volatile:
         later = [storage for storage, node in zip(storages, nodes, strict=True)
                  if storage.exported or (state.volatile and node.op is not control.item)]

@@ -195,6 +195,16 @@ def test_a_buffer_that_is_replaced() -> None:
     assert (explained.captures, explained.hits) == (1, 4)
 
 
+def test_statistics_that_nobody_reads_between_calls() -> None:
+    ours, theirs = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    compiled = genesis.compile(lambda x: (ours(x), x * 2)[1])
+    for i in range(4):
+        compiled(ramp(2, 3, start=i))
+        theirs(ramp(2, 3, start=i))
+    assert compiled.hits == 3
+    assert [values(x) for x in ours.buffers()] == [values(x) for x in theirs.buffers()]
+
+
 def test_two_instances_of_one_class() -> None:
     first, second = Net(), Net()
     compiled = genesis.compile(lambda net, x: net(x))
