@@ -484,6 +484,7 @@ DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
+"""The operators that guards are made with."""
 
 _OPPOSITE: Final = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
 

@@ -91,6 +91,10 @@ def dtype_of_numpy(dtype: np.dtype) -> DType:
     return found
 
 
+CATEGORIES: Final = {"bool": 0, "int": 1, "float": 2}
+"""`DType.kind` → its place in the order of promotion: of two dtypes the one of the higher category decides."""
+
+
 def not_a_dtype(value: Any) -> TypeError:
     """The error for another library's dtype, a name or a class of Python's where one of our dtypes should be.
 

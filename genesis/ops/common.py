@@ -16,14 +16,13 @@ from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
-from genesis.ir.types import Device, DType, TensorType, cpu, promote_types, tensor_type
+from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, promote_types, tensor_type
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
-_RANK = {"bool": 0, "int": 1, "float": 2}
 _KIND = {bool: "bool", int: "int", float: "float"}
-_RANKS = {bool: 0, int: 1, float: 2}
+_RANKS = {kind: CATEGORIES[name] for kind, name in _KIND.items()}
 
 _TENSOR_FIRST = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "fmod", "copysign", "clamp", "clamp_min", "clamp_max"})
 """Names of ops that take a Python number only after a tensor, as in torch; the others need one tensor somewhere."""
@@ -69,7 +68,7 @@ def result_type(*values: Any) -> DType:
         found[level] = dtype if before is None else promote_types(before, dtype)
     best: DType | None = None
     for dtype in found:  # type: ignore[assignment]
-        if dtype is not None and (best is None or _RANK[dtype.kind] > _RANK[best.kind]):
+        if dtype is not None and (best is None or CATEGORIES[dtype.kind] > CATEGORIES[best.kind]):
             best = dtype
     assert best is not None
     return best
@@ -149,7 +148,7 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
     if shared is None or not allowed:
         return None
     kind = shared.dtype.kind
-    if kind != "float" and (floating or highest > _RANK[kind]):
+    if kind != "float" and (floating or highest > CATEGORIES[kind]):
         return None
     return tuple([read(v) if isinstance(v, TensorBase) else number(v) for v in values])
 

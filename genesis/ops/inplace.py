@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import assign, content_of, emit, misplaced, update
 from genesis.ir.errors import failure
+from genesis.ir.types import CATEGORIES
 from genesis.ops.common import cast, operands
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
-_KINDS = ("bool", "int", "float")
 
 
 def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tensor:
@@ -40,7 +40,7 @@ def as_content(name: str, tensor: Tensor, result: Any) -> Any:
         if result.type.shape != tensor.type.shape:
             raise failure(name, f"output with shape {list(tensor.type.shape)} doesn't match the broadcast shape "
                                 f"{list(result.type.shape)}", [("tensor", tensor)])
-        if _KINDS.index(result.type.dtype.kind) > _KINDS.index(tensor.type.dtype.kind):
+        if CATEGORIES[result.type.dtype.kind] > CATEGORIES[tensor.type.dtype.kind]:
             raise failure(name, f"result type {result.type.dtype!r} can't be cast to the desired output type "
                                 f"{tensor.type.dtype!r}", [("tensor", tensor)], hint="use the out-of-place op")
         result = cast(result, tensor.type.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
-from genesis.ir.types import DType, bfloat16, float16, float32, float64, not_a_dtype, promote_types
+from genesis.ir.types import CATEGORIES, DType, bfloat16, float16, float32, float64, not_a_dtype, promote_types
 
 
 def _dtype(type: Any) -> DType:
@@ -85,7 +85,6 @@ class iinfo:
             object.__setattr__(self, name, value)
 
 
-_ORDER = {"bool": 0, "int": 1, "float": 2}
 
 
 def can_cast(from_: DType, to: DType) -> bool:
@@ -95,7 +94,7 @@ def can_cast(from_: DType, to: DType) -> bool:
     >>> genesis.can_cast(genesis.float64, genesis.float32), genesis.can_cast(genesis.float32, genesis.int64)
     (True, False)
     """
-    return _ORDER[_dtype(from_).kind] <= _ORDER[_dtype(to).kind]
+    return CATEGORIES[_dtype(from_).kind] <= CATEGORIES[_dtype(to).kind]
 
 
 __all__ = ["can_cast", "finfo", "iinfo", "promote_types"]

@@ -20,14 +20,13 @@ from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, assign, misplaced, owned, read, wrap_laid_out
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
-from genesis.ir.types import DType, not_a_dtype
+from genesis.ir.types import CATEGORIES, DType, not_a_dtype
 from genesis.ops.common import cast
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor
 
 Results = TypeVar("Results", bound=tuple)
-_CATEGORIES = ("bool", "int", "float")
 
 
 @overload
@@ -76,7 +75,7 @@ def _written(out: Any, result: Any) -> Any:
         raise failure("out", "functions with out=... arguments don't support automatic differentiation, but one of the "
                       "arguments requires grad.", named, hint="detach() them, or compute under genesis.no_grad()")
     kind, wanted = result.type, out.type
-    if _CATEGORIES.index(kind.dtype.kind) > _CATEGORIES.index(wanted.dtype.kind):
+    if CATEGORIES[kind.dtype.kind] > CATEGORIES[wanted.dtype.kind]:
         raise failure("out", f"result type {kind.dtype!r} can't be cast to the desired output type {wanted.dtype!r}",
                       named, hint="give an out of a floating-point dtype")
     if kind.device is not wanted.device:

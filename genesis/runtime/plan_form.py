@@ -36,6 +36,8 @@ _DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
+"""What a form's entries and guards are made with: those of `ir/sym_int.py`, which a process that only runs plans does
+without."""
 
 
 @dataclass(frozen=True)
