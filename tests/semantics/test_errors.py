@@ -137,3 +137,11 @@ def test_the_hint_comes_last_and_the_problem_first():
     lines = str(raised.value).split("\n")
     assert lines[0].startswith("add:") and lines[1].startswith("  operand 0:") and lines[-1].startswith("  try:")
     assert lines[-2].startswith("  at ")
+
+
+@pytest.mark.parametrize("dim, error", [(2, IndexError), (-3, IndexError), ((0, 2), IndexError), ((0, 0), RuntimeError),
+                                        ((1, -1), RuntimeError)])
+def test_dimensions_that_are_not_there_or_twice(dim, error) -> None:
+    for library in (genesis, torch):
+        with pytest.raises(error, match=r"range|dim"):
+            library.ones(2, 3).sum(dim)

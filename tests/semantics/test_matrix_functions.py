@@ -97,3 +97,11 @@ def test_what_least_squares_gives_is_up_to_the_driver(driver):
         assert tuple(found.shape) == tuple(wanted.shape)
         assert found.requires_grad is wanted.requires_grad or not wanted.numel()
         np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("ord", [None, 1, -1, 2, -2, float("inf"), "fro", "nuc"])
+def test_norms_and_condition_numbers_of_each_order(ord) -> None:
+    a = [[4.0, 1.0, 0.5], [-2.0, 3.0, 1.0], [0.0, 1.0, -5.0]]
+    ours, theirs = genesis.tensor(a, dtype=genesis.float64), torch.tensor(a, dtype=torch.float64)
+    assert genesis.linalg.norm(ours, ord).item() == pytest.approx(torch.linalg.norm(theirs, ord).item(), rel=1e-12)
+    assert genesis.linalg.cond(ours, ord).item() == pytest.approx(torch.linalg.cond(theirs, ord).item(), rel=1e-9)
