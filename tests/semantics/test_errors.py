@@ -6,6 +6,7 @@ import inspect
 import re
 
 import pytest
+import torch
 
 import genesis
 from genesis import nn
