@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from genesis.codegen.cuda.compile import compile_sources
+from genesis.codegen.cuda.emit import emit
 from genesis.ir import Graph, literal
 from genesis.ir.ops.clipping import clip_by_norm, total_norm
 from genesis.ir.ops.norm_parts import norm_parts
@@ -55,3 +57,14 @@ def test_gradients_of_two_dtypes_are_scaled_by_the_norm_of_all() -> None:
     for x, found in zip(data, run_schedule(schedule, data), strict=True):
         assert found.dtype == x.dtype
         np.testing.assert_allclose(found.double(), x.double() * 0.5 / norm, rtol=1e-5 if x.itemsize == 4 else 4e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [float32, bfloat16, float64])
+def test_the_kernels_compile(dtype: DType) -> None:
+    sources = []
+    for norm_type in (1.0, 2.0, 3.0, math.inf):
+        tensors = inputs(*SHAPES, dtype=dtype)
+        parts = norm_parts(*tensors, norm_type=norm_type, chunk=8192)
+        sources += [emit(group) for group in fuse(Graph(tensors, (parts,))).groups]
+    assert all(image.cubin[:4] == b"\x7fELF" for image in compile_sources(sources))
