@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from genesis.frontend.autocast_policy import low_precision, state
+from genesis.frontend.autocast_policy import low_precision, policies, state
+from genesis.frontend.switching import Switch
 from genesis.ir.errors import failure
 from genesis.ir.types import DType, bfloat16, device_types, float16, not_a_dtype
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class autocast:
+class autocast(Switch):
     """A context: inside, on one device type, matrix products run in `dtype`, sums and losses in float32.
 
     Parameters keep their dtype and so do their gradients: the casts are recorded as part of the
@@ -42,21 +43,22 @@ class autocast:
         if dtype not in (bfloat16, float16):
             raise failure("autocast", f"{dtype!r} is not a low precision",
                           hint="dtype=genesis.bfloat16, or float16 with a scaled loss")
+        super().__init__()
         self.device_type, self.dtype, self.enabled = device_type, dtype, enabled
-        self._before: list[dict[str, DType] | None] = []
 
-    def __enter__(self) -> autocast:
-        self._before.append(state.dtypes)
-        inside = dict(state.dtypes or {})
+    def _mode(self) -> bytearray:
+        return state.policy
+
+    def _inside(self, policy: bytearray) -> tuple[int, ...]:
+        inside = dict(policies[policy[0]] or {})
         if self.enabled:
             inside[self.device_type] = self.dtype
         else:
             inside.pop(self.device_type, None)
-        state.dtypes = inside or None
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        state.dtypes = self._before.pop()
+        wanted = inside or None
+        if wanted not in policies:
+            policies.append(wanted)
+        return (policies.index(wanted),)
 
     def __call__(self, function: Function) -> Function:
         """The function with autocast for the duration of each call."""

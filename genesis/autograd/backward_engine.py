@@ -17,7 +17,7 @@ from typing import Any
 
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary
-from genesis.frontend.grad_mode import enable_grad, set_grad_enabled
+from genesis.frontend.grad_mode import enable_grad, tracking
 from genesis.frontend.recording import FREED, emit, read, wrap, wrap_as
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
@@ -75,7 +75,7 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
         running = _Backward(roots, create_graph, wanted, others)
         while running.arrived:
             running.go_on(running.next_stop())
-        with set_grad_enabled(create_graph):
+        with tracking(create_graph):
             for number, node in running.found.leaves.items():
                 leaf = state.watched.get(number)
                 if leaf is not None and leaf._hooks:
@@ -138,12 +138,12 @@ class _Backward:
         _refuse()
         given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
         if isinstance(stop, Boundary):
-            with set_grad_enabled(self._create_graph):
+            with tracking(self._create_graph):
                 pairs = stop.pull(given)
             with enable_grad():
                 self._start([(read(origin), read(g)) for origin, g in pairs])
             return
-        with set_grad_enabled(self._create_graph):
+        with tracking(self._create_graph):
             gradient = given[0] if stop.hooks is None else stop.hooks.run(given[0])
             keeper = self._keepers.get(stop)
             if keeper is not None:

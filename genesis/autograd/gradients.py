@@ -13,7 +13,7 @@ from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_
 from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
-from genesis.frontend.grad_mode import enable_grad, no_grad, set_grad_enabled
+from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
 from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
 from genesis.frontend.state import state
 from genesis.frontend.storage import Storage, write_at_once
@@ -269,7 +269,7 @@ def _gradient_function(function: Callable[..., Any], argnums: int | Sequence[int
         positions = [argnums] if isinstance(argnums, int) else list(argnums)
         given = list(args)
         own: set[int] = set()
-        with set_grad_enabled(True):
+        with tracking(True):
             for i in positions:
                 x = given[i]
                 given[i] = x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
@@ -287,7 +287,7 @@ def value_and_grad(function: Callable[..., Any], argnums: int = 0) -> Callable[.
     """The function that returns (fn's result, its gradient with respect to one argument)."""
     def both(*args: Any, **kwargs: Any) -> Any:
         given = list(args)
-        with set_grad_enabled(True):
+        with tracking(True):
             given[argnums] = given[argnums].detach().requires_grad_()
             result = function(*given, **kwargs)
             (found,) = grad(result, given[argnums])

@@ -7,8 +7,9 @@ table for CUDA, and holds on every device. This imports nothing but the types, s
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from genesis.frontend.switching import SPARE
 from genesis.ir.types import DType, float32, float64
 
 if TYPE_CHECKING:
@@ -16,9 +17,23 @@ if TYPE_CHECKING:
 
 
 class _State(threading.local):
-    """`dtypes`: device type → the low precision there; None when autocast is off everywhere."""
+    """This thread's autocast.
 
-    dtypes: dict[str, DType] | None = None
+    Attributes:
+        policy: the place in `policies` of what holds, and spare bytes (`switching.py`).
+    """
+
+    def __init__(self) -> None:
+        self.policy = bytearray(1 + SPARE)
+
+    @property
+    def dtypes(self) -> dict[str, DType] | None:
+        """Device type → the low precision there; None when autocast is off everywhere."""
+        return policies[self.policy[0]]
+
+
+policies: Final[list[dict[str, DType] | None]] = [None]
+"""What autocast may do: first nothing, then what a context has asked for. A handful: dtypes of types of devices."""
 
 
 state = _State()
@@ -35,8 +50,8 @@ def cast_for(op: Op, *operands: Any) -> tuple[Any, ...]:
     >>> cast_for(OPS["linear"], 2.0, None)
     (2.0, None)
     """
-    dtypes, policy = state.dtypes, op.autocast
-    if dtypes is None or policy is None:
+    policy = op.autocast
+    if policy is None or not state.policy[0] or (dtypes := state.dtypes) is None:
         return operands
     return tuple([_cast(x, dtypes, policy == "low") for x in operands])
 

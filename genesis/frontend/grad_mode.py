@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from genesis.frontend.switching import SPARE, Switch
+
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
            "set_grad_enabled"]
 
@@ -15,27 +17,44 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Mode(threading.local):
-    enabled = True
-    inference = False
+    """This thread's mode.
+
+    Attributes:
+        flags: bytes: whether gradients are tracked, whether inference mode is on, and spare ones (`switching.py`).
+            Recording looks at them; all else at `enabled` and `inference`.
+    """
+
+    def __init__(self) -> None:
+        self.flags = bytearray((1, 0, *[0] * SPARE))
+
+    @property
+    def enabled(self) -> bool:
+        """Whether gradients are tracked."""
+        return self.flags[0] == 1
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self.flags[0] = bool(enabled)
+
+    @property
+    def inference(self) -> bool:
+        """Whether inference mode is on."""
+        return self.flags[1] == 1
 
 
 mode = _Mode()
 
 
-class _Switch:
+class _Switch(Switch):
     """A context and decorator that sets gradient tracking inside."""
 
     _enabled = True
 
-    def __init__(self) -> None:
-        self._before: list[tuple[bool, bool]] = []
+    def _mode(self) -> bytearray:
+        return mode.flags
 
-    def __enter__(self) -> None:
-        self._before.append((mode.enabled, mode.inference))
-        self._set()
-
-    def __exit__(self, *error: object) -> None:
-        mode.enabled, mode.inference = self._before.pop()
+    def _inside(self, flags: bytearray) -> tuple[int, ...]:
+        return (self._enabled,)
 
     def __call__(self, function: Function) -> Function:
         """The function with tracking set during each of its calls; for a generator, during each of its steps."""
@@ -51,9 +70,6 @@ class _Switch:
             with again():
                 return function(*args, **kwargs)
         return inside  # type: ignore[return-value]
-
-    def _set(self) -> None:
-        mode.enabled = self._enabled
 
     def _again(self) -> Any:
         """A new switch that sets the same mode."""
@@ -94,9 +110,8 @@ class set_grad_enabled(_Switch):
         self._enabled, self._prior = enabled, mode.enabled
         mode.enabled = enabled
 
-    def __enter__(self) -> None:
-        self._before.append((self._prior, mode.inference))
-        self._set()
+    def _outside(self, flags: bytearray) -> tuple[int, ...]:
+        return self._prior, flags[1]
 
     def __call__(self, function: Function) -> Function:
         """The function with tracking set for the duration of each call; the mode outside is that of before."""
@@ -105,6 +120,15 @@ class set_grad_enabled(_Switch):
 
     def _again(self) -> Any:
         return set_grad_enabled(self._enabled)
+
+
+class tracking(_Switch):
+    """A context that sets gradient tracking. Unlike `set_grad_enabled`, making it sets nothing, so that no exception
+    comes between that and its block."""
+
+    def __init__(self, enabled: bool):
+        super().__init__()
+        self._enabled = enabled
 
 
 class _Bare(_Switch):
@@ -149,8 +173,8 @@ class inference_mode(_Bare):
         super().__init__()
         self._inference = mode
 
-    def _set(self) -> None:
-        mode.enabled, mode.inference = not self._inference, self._inference
+    def _inside(self, flags: bytearray) -> tuple[int, ...]:
+        return not self._inference, self._inference
 
     def _again(self) -> Any:
         return inference_mode(self._inference)

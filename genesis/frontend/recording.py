@@ -83,7 +83,7 @@ def read(tensor: TensorBase) -> Node:
     if node is None:
         node = storage._leaf()
     if tensor.leaf is not None:
-        if mode.enabled:
+        if mode.flags[0]:
             part = tensor.part
             if node.needs_grad:  # it shares the memory of a computed tensor, and is a leaf of its own
                 node = make(control.stop_gradient, (node,))
@@ -95,7 +95,7 @@ def read(tensor: TensorBase) -> Node:
             node = make(control.stop_gradient, (node,))
     elif tensor.detached is not None:
         node = tensor.detached.read(node)
-    elif node.needs_grad and not mode.enabled:
+    elif node.needs_grad and not mode.flags[0]:
         node = make(control.stop_gradient, (node,))
     part = tensor.part
     if part is None:
@@ -359,7 +359,7 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
 def _writable(tensor: TensorBase, node: Node) -> Node:
     """The value to write through the tensor, which may be written to and is of the value's type."""
     storage, leaf = tensor.storage, tensor.leaf
-    if leaf is not None and leaf != FREED and mode.enabled:
+    if leaf is not None and leaf != FREED and mode.flags[0]:
         raise _refused(tensor)
     if storage.inference and not mode.inference:
         raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
@@ -394,7 +394,7 @@ def _whole(tensor: TensorBase, node: Node, replaces: bool, uniform: bool) -> Nod
     """The storage's content after a value is written through the tensor."""
     before = whole = tensor.storage.node
     detached = tensor.detached
-    hidden = detached is None and before.needs_grad and not mode.enabled
+    hidden = detached is None and before.needs_grad and not mode.flags[0]
     if detached is not None:
         whole = detached.read(whole)
     elif hidden:

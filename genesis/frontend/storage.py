@@ -80,7 +80,7 @@ class Storage:
         self.writes = 0
         self.replays: tuple[list[int], ...] = ()
         self.persistent = False
-        self.inference = mode.inference
+        self.inference = mode.flags[1] == 1
         self.error: BaseException | None = None
         self._outside: _Outside | None = None
         self._reference = weakref.ref(self)

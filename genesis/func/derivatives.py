@@ -7,7 +7,7 @@ from typing import Any
 
 from genesis.autograd.backward_engine import reaches_outside
 from genesis.autograd.gradients import grad as _grad
-from genesis.frontend.grad_mode import set_grad_enabled
+from genesis.frontend.grad_mode import tracking
 from genesis.frontend.recording import TensorBase, read
 from genesis.func.tree import flatten
 from genesis.func.vectorize import vmap
@@ -66,13 +66,13 @@ def _leaf(name: str, x: Any) -> Any:
     if not isinstance(x, TensorBase) or x.type.dtype.kind != "float":
         raise failure(name, f"an argument to differentiate by should be a floating-point tensor, got "
                       f"{type(x).__name__ if not isinstance(x, TensorBase) else repr(x.type.dtype)}")
-    with set_grad_enabled(True):
+    with tracking(True):
         return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()  # type: ignore[attr-defined]
 
 
 def _called(func: Function, args: Sequence[Any], kwargs: dict[str, Any], has_aux: bool) -> tuple[Any, Any]:
     """The function's result, and what came with it."""
-    with set_grad_enabled(True):
+    with tracking(True):
         result = func(*args, **kwargs)
     if not has_aux:
         return result, None
@@ -142,7 +142,7 @@ def _pulled(outputs: Sequence[Any], leaves: list[Any], weights: Sequence[Any]) -
     pairs = [(y, w) for y, w in zip(outputs, weights, strict=True) if y.requires_grad]
     if not pairs:
         return [zeros(x.type.shape, dtype=x.type.dtype, device=x.type.device) for x in leaves]
-    with set_grad_enabled(True):
+    with tracking(True):
         return list(_grad([y for y, _ in pairs], leaves, [w for _, w in pairs], create_graph=True,
                           materialize_grads=True))
 
@@ -195,7 +195,7 @@ class _Tangents:
                  if t is not None and g is not None and g.requires_grad]
         if not pairs:
             return zeros(y.type.shape, dtype=y.type.dtype, device=y.type.device)
-        with set_grad_enabled(True):
+        with tracking(True):
             return _grad([g for g, _ in pairs], weight, [t for _, t in pairs], create_graph=True,
                          materialize_grads=True)[0]
 
@@ -217,7 +217,7 @@ def jvp(func: Function, primals: Sequence[Any], tangents: Sequence[Any], *, stri
     moves = _fitting(inputs.leaves, flatten(tangents)[0])
     output, aux = _called(func, inputs.args, {}, has_aux)
     outputs, build = flatten(output)
-    with set_grad_enabled(True):
+    with tracking(True):
         rule = _Tangents(outputs, inputs)
         moved = build([rule.along(moves, i) for i in range(len(outputs))])
     output, moved, aux = inputs.seen_from_outside((output, moved, aux))
@@ -246,7 +246,7 @@ def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
     inputs = _Inputs("linearize", primals, range(len(primals)))
     output, _ = _called(func, inputs.args, {}, False)
     outputs, build = flatten(output)
-    with set_grad_enabled(True):
+    with tracking(True):
         rule = _Tangents(outputs, inputs)
 
     def push(*tangents: Any) -> Any:
@@ -308,7 +308,7 @@ def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, rando
         inputs = _Inputs("jacfwd", args, argnums)
         output, aux = _called(func, inputs.args, kwargs, has_aux)
         outputs, build = flatten(output)
-        with set_grad_enabled(True):
+        with tracking(True):
             rule = _Tangents(outputs, inputs)
             found = build([inputs.nest([_columns(rule, i, y, inputs.leaves, k) for k in range(len(inputs.leaves))])
                            for i, y in enumerate(outputs)])

@@ -206,7 +206,7 @@ def broadcast(*tensors: Any) -> tuple[Any, ...]:
 
 def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
     """Record a pointwise op on tensors and numbers, by torch's rules."""
-    if autocast.dtypes is not None:
+    if autocast.policy[0]:
         values = cast_for(op, *values)
     nodes = alike(values, floating) if values[0].__class__ not in _KIND else None
     return wrap(emit(op, nodes if nodes is not None else operands(op.name, values, floating)))

@@ -37,7 +37,7 @@ class MinMax(NamedTuple):
 
 def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None = None, *attrs: Any) -> Tensor:
     """Record a reduction over `dim` of the input in `dtype`."""
-    if autocast.dtypes is not None:
+    if autocast.policy[0]:
         (input,) = cast_for(op, input)
     node = read(input)
     if dtype is not None:
@@ -252,7 +252,7 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
-    if autocast.dtypes is not None:
+    if autocast.policy[0]:
         (input,) = cast_for(op, input)
     try:
         axis = axis_in(op.name, dim, input.type.ndim)

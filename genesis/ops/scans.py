@@ -24,7 +24,7 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
     dim = axis if dim is None else dim
     if dim is None:
         raise failure(op.name, "the dimension is missing", [("input", input)], hint="x.cumsum(dim=0)", error=TypeError)
-    if autocast.dtypes is not None:
+    if autocast.policy[0]:
         (input,) = cast_for(op, input)
     try:
         place = axis_in(op.name, dim, input.type.ndim)

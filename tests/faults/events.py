@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
@@ -37,7 +39,13 @@ class Place(NamedTuple):
 
 
 class Instants(Protocol):
-    """A kind of instants: numbered from 0 while a function runs."""
+    """A kind of instants: numbered from 0 while a function runs.
+
+    Attributes:
+        last: where the last fault was injected.
+    """
+
+    last: AtExit
 
     def places(self, function: Callable[[], Any]) -> list[Place]:
         """Run the function; returns the place of each instant, in order."""
@@ -62,12 +70,40 @@ def was_injected(error: BaseException) -> bool:
     return Injected.text in str(error)
 
 
+class AtExit(NamedTuple):
+    """Where the last fault was injected: whether that is between the end of a `with` block and the call of the
+    context's `__exit__`, where Python protects nothing and looks for no signal."""
+
+    code: CodeType | None
+    offset: int
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether it is there."""
+        return self.code is not None and self.offset in _exits_of(self.code)
+
+
+@cache
+def _exits_of(code: CodeType) -> frozenset[int]:
+    """The offsets of the opcodes with which `with` blocks of the code end: three times None, and the call."""
+    found: set[int] = set()
+    listed = list(dis.get_instructions(code))
+    for at in range(len(listed) - 4):
+        window = listed[at:at + 5]
+        if all(i.opname == "LOAD_CONST" and i.argval is None for i in window[:3]) and (
+                window[3].opname in ("PRECALL", "CALL") and window[3].arg == 2):
+            before = [listed[at - 1].offset] if at and listed[at - 1].opname in ("SWAP", "NOP") else []
+            found.update([*before, *(i.offset for i in window if i.opname != "POP_TOP")])
+    return frozenset(found)
+
+
 class Traced:
     """Instants of the interpreter: lines, opcodes, or calls of C functions while a plan runs."""
 
     def __init__(self, kind: str):
         self._kind = kind
         self._watched: dict[CodeType, bool] = {}
+        self.last = AtExit(None, 0)
 
     def _watches(self, code: CodeType) -> bool:
         found = self._watched.get(code)
@@ -100,6 +136,7 @@ class Traced:
             if left == -1:
                 sys.settrace(None)
                 sys.setprofile(None)
+                self.last = AtExit(frame.f_code, frame.f_lasti)
                 raise error
         with self._installed(count):
             return function()
@@ -141,7 +178,7 @@ class Asked:
 
     def __init__(self, *functions: tuple[Any, str]):
         self._functions = functions
-        self._each: Callable[[str], None] = lambda name: None
+        self.last = AtExit(None, 0)
 
     def places(self, function: Callable[[], Any]) -> list[Place]:
         """See `Instants`."""
@@ -184,7 +221,7 @@ def _telling(each: Callable[[str], None], name: str, original: Callable[..., Any
     return asked
 
 
-def instants(kind: str, device: str, driver: Any = None) -> Instants:
+def instants_of(kind: str, device: str, driver: Any = None) -> Instants:
     """The instants of a kind: "line", "opcode", "allocation" or "call", of programs on a device."""
     from genesis.runtime.cpu import executor, storage
     if kind in ("line", "opcode") or (kind == "call" and device == "cpu"):

@@ -108,7 +108,7 @@ class Case:
         from genesis.frontend.autocast_policy import state as autocast
         from genesis.frontend.grad_mode import mode
         from genesis.frontend.state import lock, state
-        mode.enabled, mode.inference, autocast.dtypes, state.session = True, False, None, None
+        mode.flags[:2], autocast.policy[0], state.session = b"\1\0", 0, None
         state.regions.clear()
         state.volatile.clear()
         engine_state.record = None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from genesis.runtime.fake_cuda.driver import HostDriver
-from tests.faults.events import Instants, Place, injected, instants, was_injected
+from tests.faults.events import Instants, Place, injected, instants_of, was_injected
 from tests.faults.observing import Observed, Raises, differences, set_draws
 from tests.faults.programs import PROGRAMS, Case, Unit
 
@@ -24,7 +24,8 @@ class Verdict:
     Attributes:
         outcome: "before" or "after" for the state before or after the statement, "between" for one of a function's
             own statements; "lost" where the statement is done and what it returns is lost; "dropped" where a failed
-            plan's writes are gone; "finished" where nothing was raised.
+            plan's writes are gone; "finished" where nothing was raised; "at a with's end" where a context was not left,
+            as the exception came between its block and its `__exit__`, where Python protects nothing.
         problem: what is inconsistent, "" for nothing.
         place: where the fault was.
         text: the statement.
@@ -85,7 +86,7 @@ class Program:
         return self._instants(kind).places(unit_of(case, unit).statement.run)
 
     def _instants(self, kind: str) -> Instants:
-        return instants(kind, self.device, self._driver)
+        return instants_of(kind, self.device, self._driver)
 
     def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place,
               looks: bool = True) -> Verdict:
@@ -93,10 +94,10 @@ class Program:
         self._know(unit)
         case = self.case(unit.first)
         statement = unit_of(case, unit).statement
-        fault, raised = injected(error), None
+        fault, raised, instants = injected(error), None, self._instants(kind)
         unraisable, sys.unraisablehook = sys.unraisablehook, lambda found: None  # in a finalizer Python drops it
         try:
-            case.bind(self._instants(kind).fail(statement.run, at, fault))
+            case.bind(instants.fail(statement.run, at, fault))
         except BaseException as caught:
             if isinstance(caught, KeyboardInterrupt) and not was_injected(caught):
                 raise
@@ -107,6 +108,8 @@ class Program:
             outcome, problem = self._judged(case, unit, raised, error, looks)
         finally:
             case.restore_modes()
+        if outcome == "modes" and instants.last.unprotected:
+            outcome, problem = "at a with's end", ""
         return Verdict(outcome, problem, place, unit.statement.text)
 
     def _judged(self, case: Case, unit: Unit, raised: BaseException | None, error: type[BaseException],

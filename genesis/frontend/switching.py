@@ -1,0 +1,78 @@
+"""Contexts that switch bytes. What enters and leaves one is a function of C, so no exception comes in between: a mode
+is what it was again however the context is left.
+
+Python looks a context's `__enter__` and `__exit__` up before it calls them. Here looking up makes the functions that
+are called, by Python; what they do is one call of `Struct.pack_into`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+_put: Final = {count: Struct("B" * count).pack_into for count in (1, 2)}
+_put_back: Final = {count: Struct("B" * count + "???").pack_into for count in (1, 2)}
+"""Number of bytes → what writes so many, and as booleans whatever `__exit__` is given (no error: three times false)."""
+
+SPARE: Final = 3
+"""Bytes behind those of a mode that leaving a context overwrites."""
+
+
+class _LookedUp:
+    """A special method whose look-up makes the function to call: by a method of the context of this name."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, context: Any, owner: Any = None) -> Any:
+        if context is None:  # as `contextlib.ExitStack` looks it up
+            return lambda context, *error: getattr(context, self._name)()(*error)
+        return getattr(context, self._name)()
+
+
+class Switch:
+    """The base of contexts that switch the bytes of a mode. A subclass says which bytes, and to what."""
+
+    if TYPE_CHECKING:
+        def __enter__(self) -> Any:
+            """Switch."""
+
+        def __exit__(self, *error: object) -> None:
+            """Switch back."""
+    else:
+        __enter__, __exit__ = _LookedUp("_entering"), _LookedUp("_leaving")
+
+    def __init__(self) -> None:
+        self._before: list[tuple[int, ...]] = []
+        self._left_first = False
+
+    def _mode(self) -> bytearray:
+        """This thread's bytes of the mode, and SPARE more."""
+        raise NotImplementedError
+
+    def _outside(self, mode: bytearray) -> tuple[int, ...]:
+        """The bytes to switch back to, when the context is entered now."""
+        return tuple(mode[:-SPARE])
+
+    def _inside(self, mode: bytearray) -> tuple[int, ...]:
+        """The first bytes inside of the context."""
+        raise NotImplementedError
+
+    def _entering(self) -> Callable[[], None]:
+        mode = self._mode()
+        if self._left_first:
+            self._left_first = False
+        else:
+            self._before.append(self._outside(mode))
+        inside = self._inside(mode)
+        return partial(_put[len(inside)], mode, 0, *inside)
+
+    def _leaving(self) -> Callable[..., None]:
+        mode = self._mode()
+        if self._before:
+            before = self._before.pop()
+        else:  # from Python 3.14 on a `with` looks this up first
+            before, self._left_first = self._outside(mode), True
+        return partial(_put_back[len(before)], mode, 0, *before)
