@@ -6,9 +6,10 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from genesis.frontend.switching import SPARE, Switch
+from genesis.frontend.switching import SPARE, Switch, put, put_back
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
            "set_grad_enabled"]
@@ -55,6 +56,21 @@ class _Switch(Switch):
 
     def _inside(self, flags: bytearray) -> tuple[int, ...]:
         return (self._enabled,)
+
+    def _entering(self) -> Callable[[], None]:  # `Switch`'s in one function: optimizers and backwards enter one often
+        flags = mode.flags
+        if self._left_first:
+            self._left_first = False
+        else:
+            self._before.append((flags[0], flags[1]))
+        return partial(put[1], flags, 0, self._enabled)
+
+    def _leaving(self) -> Callable[..., None]:
+        flags = mode.flags
+        if not self._before:
+            return super()._leaving()
+        enabled, inference = self._before.pop()
+        return partial(put_back[2], flags, 0, enabled, inference)
 
     def __call__(self, function: Function) -> Function:
         """The function with tracking set during each of its calls; for a generator, during each of its steps."""
@@ -109,6 +125,8 @@ class set_grad_enabled(_Switch):
         super().__init__()
         self._enabled, self._prior = enabled, mode.enabled
         mode.enabled = enabled
+
+    _entering = Switch._entering
 
     def _outside(self, flags: bytearray) -> tuple[int, ...]:
         return self._prior, flags[1]
@@ -172,6 +190,8 @@ class inference_mode(_Bare):
     def __init__(self, mode: bool = True):
         super().__init__()
         self._inference = mode
+
+    _entering = Switch._entering
 
     def _inside(self, flags: bytearray) -> tuple[int, ...]:
         return not self._inference, self._inference

@@ -12,24 +12,27 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-_put: Final = {count: Struct("B" * count).pack_into for count in (1, 2)}
-_put_back: Final = {count: Struct("B" * count + "???").pack_into for count in (1, 2)}
+put: Final = {count: Struct("B" * count).pack_into for count in (1, 2)}
+put_back: Final = {count: Struct("B" * count + "???").pack_into for count in (1, 2)}
 """Number of bytes → what writes so many, and as booleans whatever `__exit__` is given (no error: three times false)."""
 
 SPARE: Final = 3
 """Bytes behind those of a mode that leaving a context overwrites."""
 
 
-class _LookedUp:
-    """A special method whose look-up makes the function to call: by a method of the context of this name."""
-
-    def __init__(self, name: str):
-        self._name = name
+class _Entering:
+    """`__enter__`, whose look-up makes the function to call. Looked up in the class, as `contextlib.ExitStack` does, it
+    is one that does both."""
 
     def __get__(self, context: Any, owner: Any = None) -> Any:
-        if context is None:  # as `contextlib.ExitStack` looks it up
-            return lambda context, *error: getattr(context, self._name)()(*error)
-        return getattr(context, self._name)()
+        return (lambda context: context._entering()()) if context is None else context._entering()
+
+
+class _Leaving:
+    """`__exit__`, likewise."""
+
+    def __get__(self, context: Any, owner: Any = None) -> Any:
+        return (lambda context, *error: context._leaving()(*error)) if context is None else context._leaving()
 
 
 class Switch:
@@ -42,7 +45,7 @@ class Switch:
         def __exit__(self, *error: object) -> None:
             """Switch back."""
     else:
-        __enter__, __exit__ = _LookedUp("_entering"), _LookedUp("_leaving")
+        __enter__, __exit__ = _Entering(), _Leaving()
 
     def __init__(self) -> None:
         self._before: list[tuple[int, ...]] = []
@@ -67,7 +70,7 @@ class Switch:
         else:
             self._before.append(self._outside(mode))
         inside = self._inside(mode)
-        return partial(_put[len(inside)], mode, 0, *inside)
+        return partial(put[len(inside)], mode, 0, *inside)
 
     def _leaving(self) -> Callable[..., None]:
         mode = self._mode()
@@ -75,4 +78,4 @@ class Switch:
             before = self._before.pop()
         else:  # from Python 3.14 on a `with` looks this up first
             before, self._left_first = self._outside(mode), True
-        return partial(_put_back[len(before)], mode, 0, *before)
+        return partial(put_back[len(before)], mode, 0, *before)

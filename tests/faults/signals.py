@@ -124,6 +124,13 @@ def _run(program: _Long, timer: Timer, chance: random.Random, row: Row, wanted: 
         except KeyboardInterrupt as caught:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raised = caught.with_traceback(None)
+        except Exception as error:  # an earlier signal left something that shows now
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            timer.start(0)
+            row.inconsistent.append(Verdict("going on", f"raises {type(error).__name__}: {str(error)[:160]}",
+                                            Place("signal", at), unit.statement.text))
+            case.restore_modes()
+            return
         if raised is None:
             case.bind(result)
             at = unit.last
