@@ -32,9 +32,9 @@ from genesis.models import GPT, GPTConfig
 
 BAR: Final = 20.0
 VOCAB, CONTEXT, DIM, HEADS = 50304, 1024, 768, 12
-FIRST: Final = 16
-SIZES: Final = {"smaller": (15, 14, 13, 12, 11, 10), "larger": (18, 20, 22, 24, 26, 28)}
-"""Batch sizes after the first; of the larger ones the first is of a class of its own, and compiled."""
+FIRST: Final = 24
+SIZES: Final = {"smaller": (23, 22, 21, 20, 19, 18), "larger": (25, 26, 27, 28, 29, 30)}
+"""Batch sizes after the first, of its class."""
 
 USES: Final = ("first call", "second call", "replay")
 REPLAYS: Final = 4

@@ -5,6 +5,12 @@ script on both sides. By default for CUDA, which needs no GPU: the CPU fuses not
 
     genesis why train.py
     genesis why train.py --op softmax -- --steps 1
+
+With the word `recompile` it says of each plan that the script made whether it was compiled, and if another plan of the
+same program was there, which of that one's sizes or guards kept it from serving: sizes that are compiled alike are
+listed as ranges. Scripts run where they say; on the CPU no plan has kernels, and each size has a plan of its own.
+
+    genesis why recompile train.py
 """
 
 from __future__ import annotations
@@ -21,12 +27,15 @@ from genesis.ir.node import Node
 Asked = Callable[[Node], bool]
 """Whether a node is one that the user asks for."""
 
+MOST_INPUTS = 4
+"""Inputs of a plan that `recompile` lists."""
+
 HELP = "run a script and say why its ops were fused, or not"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags."""
-    parser.add_argument("script", help="the Python file to run")
+    parser.add_argument("words", nargs="+", metavar="[recompile] script", help="the Python file to run")
     parser.set_defaults(rest=[])  # the script's own arguments, after --
     parser.add_argument("--target", default="cuda",
                         help=f"what to compile for: {about_targets()} (default: %(default)s)")
@@ -37,16 +46,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the script, print. 0: printed; 1: the script failed; 2: nothing to show."""
+    *asked_for, arguments.script = arguments.words
+    if asked_for not in ([], ["recompile"]):
+        return refuse("why", Nothing(f"there is one script, and before it nothing but 'recompile', not "
+                                     f"{' '.join(asked_for)!r}"))
     try:
+        if asked_for:
+            return _recompile(arguments)
         plans, (number,), status = chosen_plans(arguments)
     except Nothing as error:
         return refuse("why", error)
     found = program(plans[number - 1], arguments.target)
     print(f"# plan {number} of {len(plans)}, for {arguments.target}")
     if found.fixed_sizes is not None:
-        print(f"# its sizes stay numbers, so that another batch size is compiled anew: {found.fixed_sizes}")
+        print(f"# its sizes stay numbers, so that another size is compiled anew: {found.fixed_sizes}")
     asked, note = _asked(found, arguments.op)
     print("\n".join([*note, *_together(found, asked), "", *_apart(found, asked)]))
+    return status
+
+
+def _recompile(arguments: argparse.Namespace) -> int:
+    """Print where each plan comes from, and for those that were compiled again why."""
+    arguments.all = arguments.plan is None
+    plans, numbers, status = chosen_plans(arguments)
+    for number in numbers:
+        plan = plans[number - 1]
+        sizes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in plan.plan.inputs[:MOST_INPUTS])
+        more = ", …" if len(plan.plan.inputs) > MOST_INPUTS else ""
+        print(f"# plan {number} of {len(plans)}: {plan.origin} in {plan.seconds * 1e3:.1f} ms, of {sizes}{more}")
+        if plan.fixed_sizes is not None:
+            print(f"    its sizes stay numbers: {plan.fixed_sizes}")
+        elif not plan.backend.keeps_plans:
+            print(f"    {plan.backend.name} has a plan for each size, and no kernels to compile")
+        for line in plan.recompilation.lines() if plan.recompilation is not None else ():
+            print(f"    {line}")
     return status
 
 

@@ -20,6 +20,7 @@ from genesis.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from genesis.codegen.base import Backend, Executor
+    from genesis.engine.symbolic.recompilation import Recompilation
     from genesis.passes.groups import Schedule
     from genesis.passes.pipeline import Passed
 
@@ -33,9 +34,10 @@ class Compiled:
         backend: the backend that compiled it.
         executor: the executor of its plan.
         seconds: how long it took to get the plan.
-        origin: "compiled", "other size" (filled in from the template of another batch size) or "disk".
+        origin: "compiled", "other size" (filled in from the template of other sizes) or "disk".
         program: makes the program as captured.
-        fixed_sizes: why it serves no other batch size; None if it does, or none was tried.
+        fixed_sizes: why it serves no other sizes; None if it does, or none was tried.
+        recompilation: why no template of its structure served it; None if there was none.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
     """
 
@@ -47,6 +49,7 @@ class Compiled:
     program: Callable[[], Graph]
     constants: Sequence[int] = ()
     fixed_sizes: str | None = None
+    recompilation: Recompilation | None = None
 
     def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[list[Any], Sequence[Any]]:
         """All of a run but what overwrites memory: the outputs' memories, and the calls that are left

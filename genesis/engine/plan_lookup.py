@@ -40,7 +40,7 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
 def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     from genesis.engine import plans
     ran = engine_state.ran
-    found = plans.find(captured, device, engine_state.plans.templates)
+    found = plans.find(captured, device, engine_state.plans.families)
     if ran != engine_state.ran:  # a handler computed what the program was made of: it may be another one
         raise Superseded
     engine_state.plans.programs.add(key, found)

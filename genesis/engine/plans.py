@@ -1,4 +1,4 @@
-"""Sources of a plan: the template of another batch size, the disk, or the compiler."""
+"""Sources of a plan: the template of its sizes' classes, the disk, or the compiler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections import deque
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -18,12 +17,12 @@ from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.state import Cache
+from genesis.engine.symbolic.family import Family, Member
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
-from genesis.engine.symbolic.symbolic_batch import NoBatchSize, SymbolicProgram, batch_size
+from genesis.engine.symbolic.symbolic_program import FixedSizes, Sizes, SymbolicProgram, Terms
 from genesis.engine.uncollected import uncollected
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
-from genesis.ir.sym_int import Trace
 from genesis.ir.types import Device
 from genesis.runtime.disk_store import default_directory
 from genesis.runtime.plan import Launch, Plan
@@ -44,49 +43,46 @@ MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
 
 
-def find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]]) -> Compiled:
+def find(captured: Captured, device: Device, families: Cache[tuple, Family]) -> Compiled:
     """The plan of a captured program that has none in this process.
 
     Python's collector stays out: compiling makes objects by the hundred thousand, reading a plan by the ten thousand,
     which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards.
 
     Args:
-        templates: what later programs of the same shape-erased key are served from (`Plans.templates`); grows.
+        families: what later programs of the same shape-erased key are served from (`Plans.families`); grows.
 
     Raises:
         CompilationFailed, Overwritten, ...: what compiling raises.
     """
     with uncollected:
-        return _find(captured, device, templates)
+        return _find(captured, device, families)
 
 
-def _find(captured: Captured, device: Device, templates: Cache[tuple, list[Any]]) -> Compiled:
+def _find(captured: Captured, device: Device, families: Cache[tuple, Family]) -> Compiled:
     start = perf_counter()
     key = _shape_erased(captured, device)
     if key is None:
         return compile_graph(build_graph(captured), device)
     erased, numbers = key
     name = (device, backend_of(device).gpu, config.key(), erased)
-    kept: list[PlanTemplate | _Read] | None = templates.get(name)
-    if kept is None:
-        kept = templates.add(name, [])
-    stored = _stored()
-    for source in kept:
-        if isinstance(source, _Read):
-            plan = None if stored is None else stored.get(_name(erased, numbers, device, source.numbers))
-            if plan is not None:
-                return _from_disk(plan, start, captured)
-        else:
-            plan = source.plan(numbers)
-            if plan is not None:
-                _save_later(erased, numbers, source, device)
-                return ready(plan, start, "other size", source.program_of(numbers))
-    if stored is not None:
-        plan = stored.get(_name(erased, numbers, device, numbers))
+    family = families.get(name)
+    if family is None:
+        family = families.add(name, Family())
+    member = family.member(captured, _fixed_inputs(captured), numbers)
+    for template in member.templates:
+        plan = template.plan(numbers)
         if plan is not None:
-            kept.append(_Read(numbers))
+            _save_later(erased, member, template, device)
+            return ready(plan, start, "other size", template.program_of(numbers))
+    stored = _stored()
+    if stored is not None:
+        plan = stored.get(_name(erased, member, device))
+        if plan is not None:
             return _from_disk(plan, start, captured)
-    return _made(captured, device, erased, numbers, kept)
+    found = _made(captured, device, erased, member)
+    member.compiled()
+    return found
 
 
 def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[Any]] | None:
@@ -104,41 +100,25 @@ def _from_disk(plan: Plan, start: float, captured: Captured) -> Compiled:
     return ready(plan, start, "disk", lambda: graph)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Stands for a plan that was read from disk, and for the template that it was filled in from, which this process
-    does not have: plans of other sizes may be on disk too."""
-
-    numbers: list[Any]
-
-
-def _made(captured: Captured, device: Device, erased: tuple, numbers: list[Any],
-          kept: list[PlanTemplate | _Read]) -> Compiled:
-    """Compile. A size whose template was tuned for another one, which an earlier process ran first, gets that template
-    again: its results have the same bits whether plans come from disk or not."""
+def _made(captured: Captured, device: Device, erased: tuple, member: Member) -> Compiled:
+    """Compile, over symbolic sizes where the program lets us."""
     start = perf_counter()
-    for read in [source for source in kept if isinstance(source, _Read)]:
-        try:
-            template = _template(captured, device, erased, read.numbers)
-        except NoBatchSize:
-            break
-        plan = template.plan(numbers)
-        if plan is not None:
-            kept[kept.index(read)] = template
-            _save_later(erased, numbers, template, device)
-            return ready(plan, start, "compiled", template.program_of(numbers))
+    numbers, before = member.numbers, member.all_templates
     try:
-        template = _template(captured, device, erased, numbers)
+        template = _template(captured, device, erased, member)
         plan = template.plan(numbers)
         if plan is None:
-            raise NoBatchSize("its own sizes are at odds with what its kernels were made for")
-        kept.append(template)
+            raise FixedSizes("its own sizes are at odds with what its kernels were made for")
+        member.templates.append(template)
         found = ready(plan, start, "compiled", template.program_of(numbers))
-    except NoBatchSize as refusal:
+    except FixedSizes as refusal:
         logging.getLogger("genesis").debug("sizes stay numbers: %s", refusal)
         found = compile_graph(build_graph(captured), device)
         found.fixed_sizes = str(refusal)
-    _save(erased, numbers, found.plan, numbers)
+    if before:
+        from genesis.engine.symbolic.recompilation import Recompilation
+        found.recompilation = Recompilation(before, numbers)
+    _save(erased, member, found.plan)
     return found
 
 
@@ -146,83 +126,98 @@ _SHAPE_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, ZeroDiv
 """What ops say of shapes that do not fit, and what Python says of a symbol where it needs a number."""
 
 
-def _template(captured: Captured, device: Device, erased: tuple, base: list[Any]) -> PlanTemplate:
-    """Compile with a symbolic batch size.
-
-    Args:
-        base: the numbers of the program whose sizes block sizes are to suit.
+def _template(captured: Captured, device: Device, erased: tuple, member: Member) -> PlanTemplate:
+    """Compile with symbolic sizes.
 
     Raises:
-        NoBatchSize: there is no batch, or some pass needs its size. Under GENESIS_VERIFY=1 the pass' error is raised.
+        FixedSizes: there are none, or some pass needs a number. Under GENESIS_VERIFY=1 the pass' error is raised.
     """
+    from genesis.codegen.cuda.kernel_ir import NotFusable
     from genesis.engine.symbolic.plan_template import PlanTemplate
-    trace, program, numbers = _traced(captured, erased, base)
+    sizes, program, numbers = _traced(captured, erased, member)
+    arguments = {sizes.names.get(member.numbers[axis.position]) for axis in member.arguments()}
+    sizes.trace.literals = frozenset(sizes.trace.classes.keys() - arguments)
     try:
-        return PlanTemplate(program.graph, numbers, base, trace, device)
+        return PlanTemplate(program.graph, numbers, sizes.trace, sizes.where(), device)
     except Overwritten:
         raise
-    except _SHAPE_ERRORS as error:
+    except (NotFusable, *_SHAPE_ERRORS) as error:
         from genesis.passes.pipeline import verifying
         if verifying():
             raise
-        raise NoBatchSize(f"a pass needs them ({type(error).__name__}: {error})") from error
+        raise FixedSizes(f"a pass needs them ({type(error).__name__}: {error})") from error
 
 
-def _traced(captured: Captured, erased: tuple, base: list[Any]) -> tuple[Trace, SymbolicProgram, list[Any]]:
-    """The program over a symbol for its batch size, and the numbers and symbols that its key leaves out."""
-    fixed = _fixed_inputs(captured)
-    trace = Trace(B=batch_size(captured.memory_types, fixed))
-    symbol = trace.symbol("B")
-    try:
-        program = SymbolicProgram(captured, symbol, fixed)
-    except Overwritten:
-        raise
-    except _SHAPE_ERRORS as error:  # a wrong guess
-        raise NoBatchSize(f"dimension 0 of its data is no batch ({type(error).__name__}: {error})") from error
+def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, SymbolicProgram, list[Any]]:
+    """The program over symbols for the sizes of its data, and the numbers and symbols that its key leaves out.
+
+    A size that has to be one number (the columns of what a parameter is multiplied with), or follows from others
+    (labels for B·T tokens), does not change by itself: the program is made again without a symbol for it.
+    """
+    axes = member.axes
+    derived: dict[int, Terms] = {}
+    while True:
+        sizes = Sizes(member.numbers, member.samples, axes, derived)
+        if not sizes.names:
+            raise FixedSizes("nothing that it reads or makes has a size above 1" if not axes else
+                             "no size of its data can change by itself")
+        try:
+            program = SymbolicProgram(captured, sizes)
+        except Overwritten:
+            raise
+        except _SHAPE_ERRORS as error:  # a wrong guess
+            raise FixedSizes(f"its sizes follow no rule ({type(error).__name__}: {error})") from error
+        solved = sizes.solved()
+        if not solved:
+            sizes.guard()
+            break
+        derived |= {size: terms for size, terms in solved.items() if terms}
+        axes = [axis for axis in axes if solved.get(member.numbers[axis.position]) != ()]
     same, numbers = shape_erased_key(program.key)
-    size = next((value for x, value in zip(numbers, base, strict=False) if x is symbol), None)
-    if same != erased or size is None:
-        raise NoBatchSize("what it computes depends on them")
-    trace.set_values(B=size)
-    return trace, program, numbers
+    if same != erased:
+        raise FixedSizes("what it computes depends on them")
+    return sizes, program, numbers
 
 
 def _fixed_inputs(captured: Captured) -> set[int]:
-    """Positions of the inputs that are no data: parameters, and what the program overwrites."""
+    """Positions of the inputs that are no data: parameters, buffers, and what the program overwrites."""
     updated = {cell for cell, _ in captured.updates}
-    parameters = {tensor.storage for held in state.watched.valuerefs() if (tensor := held()) is not None}
+    tensors = [held() for held in state.parameters.valuerefs()]
+    tensors += [tensor for held in state.modules.valuerefs() if (module := held()) is not None
+                for tensor in module._buffers.values()]
+    kept = {tensor.storage for tensor in tensors if tensor is not None}
     return {i for i, cell in enumerate(captured.cells)
-            if cell in updated or (cell.owner is not None and cell.owner() in parameters)}
+            if cell in updated or (cell.owner is not None and cell.owner() in kept)}
 
 
 # The disk
 
-_unsaved: deque[tuple[tuple, list[Any], PlanTemplate, Device]] = deque(maxlen=MOST_UNSAVED)
+_unsaved: deque[tuple[tuple, Member, PlanTemplate, Device]] = deque(maxlen=MOST_UNSAVED)
 
 
-def _save_later(erased: tuple, numbers: list[Any], template: PlanTemplate, device: Device) -> None:
+def _save_later(erased: tuple, member: Member, template: PlanTemplate, device: Device) -> None:
     if _stored() is not None:
-        _unsaved.append((erased, numbers, template, device))
+        _unsaved.append((erased, member, template, device))
 
 
 @atexit.register
 def _save_all() -> None:
     stored = _stored()
     while _unsaved and stored is not None:
-        erased, numbers, template, device = _unsaved.popleft()
-        if not stored.has(_name(erased, numbers, device, template.numbers)):
-            plan = template.plan(numbers, tight=True)
+        erased, member, template, device = _unsaved.popleft()
+        if not stored.has(_name(erased, member, device)):
+            plan = template.plan(member.numbers, tight=True)
             if plan is not None:
-                _save(erased, numbers, plan, template.numbers)
+                _save(erased, member, plan)
 
 
-def _save(erased: tuple, numbers: list[Any], plan: Plan, base: list[Any]) -> None:
+def _save(erased: tuple, member: Member, plan: Plan) -> None:
     """Write a plan if its kernels are on disk."""
     stored = _stored()
     steps = (*plan.steps, *(plan.refresh.steps if plan.refresh is not None else ()))
     if stored is not None and all(step.kernel.entry for step in steps if isinstance(step, Launch)):
         from genesis.codegen.cuda.plan_writer import write_form
-        stored.put(_name(erased, numbers, plan.device, base), write_form(plan, numbers, None, ())[0])
+        stored.put(_name(erased, member, plan.device), write_form(plan, member.numbers, None, ())[0])
 
 
 def _stored() -> PlanCache | None:
@@ -234,9 +229,10 @@ def _cache_in(directory: Path) -> PlanCache:
     return PlanCache(directory)
 
 
-def _name(erased: tuple, numbers: list[Any], device: Device, base: list[Any]) -> str:
-    """All that a plan depends on, as text. `base`: the numbers of the program that its template was compiled for."""
-    return repr((erased, numbers, base, config.key(), backend_of(device).gpu, *_environment()))
+def _name(erased: tuple, member: Member, device: Device) -> str:
+    """All that a plan depends on, as text."""
+    fixed = sorted(member.fixed)
+    return repr((erased, member.numbers, fixed, config.key(), backend_of(device).gpu, *_environment()))
 
 
 @cache

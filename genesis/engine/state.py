@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
     from genesis.engine.short_read import Read
+    from genesis.engine.symbolic.family import Family
     from genesis.ir.types import Device
 
 Key = TypeVar("Key", bound=Hashable)
@@ -24,7 +25,7 @@ MOST_PROGRAMS: Final = 4096
 """Programs of which something is remembered. A training run has dozens; one whose sizes never come again, as many as
 it has steps, and would fill the memory. A plan on the CPU takes about 10 kB, one on a GPU its kernels' code."""
 
-MOST_TEMPLATES: Final = 512
+MOST_FAMILIES: Final = 512
 """Programs apart from their sizes: far fewer, and larger, as each keeps its graph."""
 
 
@@ -59,16 +60,15 @@ class Plans:
     Attributes:
         programs: (device, settings, key of a captured program) → its plan.
         reads: (settings, key of a short read) → the plan that the first such read got as a program.
-        templates: (device, its model, settings, key without sizes) → what plans of other sizes are made from:
-            templates, and notes of plans that were read from disk (`plans.py`).
+        families: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
     """
 
-    __slots__ = ("programs", "reads", "templates")
+    __slots__ = ("families", "programs", "reads")
 
     def __init__(self) -> None:
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS)
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS)
-        self.templates: Cache[tuple, list[Any]] = Cache(MOST_TEMPLATES)
+        self.families: Cache[tuple, Family] = Cache(MOST_FAMILIES)
 
 
 class Record:

@@ -36,6 +36,7 @@ class FrontendState:
             `id` of the reference: references to what was made at one address, one after the other, hash alike.
         volatile: leaves over memory that may change as soon as the user's call returns.
         watched: the leaf tensors that want gradients, by the number in their `watch` nodes.
+        parameters, modules: all parameters, and the modules, whose buffers are as little data as these, by `id`.
         crossings: (boundary, number of its output) by the number in the `watch` node of that output
             (`genesis.frontend.boundaries`).
         regions: the regions that are being recorded (`genesis.checkpoint`), the outermost first.
@@ -54,8 +55,8 @@ class FrontendState:
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "look_at",
-                 "pending", "rebound", "regions", "session", "touched", "tracked_writes", "undo", "volatile",
-                 "watched")
+                 "modules", "parameters", "pending", "rebound", "regions", "session", "touched", "tracked_writes",
+                 "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -64,6 +65,8 @@ class FrontendState:
         self.volatile: list[Node] = []
         self.watched: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
         self.undo: weakref.WeakKeyDictionary[Node, Callable[[], object]] = weakref.WeakKeyDictionary()
+        self.parameters: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
+        self.modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}
         self.regions: list[Region] = []
         self.session: Session | None = None

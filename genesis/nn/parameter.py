@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.recording import new_leaf
+from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
 from genesis.ops.creation import empty
@@ -34,6 +35,7 @@ class Parameter(Tensor):
         self._grad = self.detached = None
         self.is_view = False
         self.leaf = new_leaf(self) if requires_grad else None
+        state.parameters[id(self)] = self
         return self
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True):

@@ -94,6 +94,8 @@ class PlanForm:
                 found.append(total)
             elif kind == "symbol":
                 found.append(sizes[a])
+            elif kind == "sixteenth":
+                found.append(sizes[a] // 16)
             else:
                 left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
                 found.append(_DIVISIONS[kind](left, right) if right else 0)

@@ -132,12 +132,18 @@ def test_a_size_that_no_process_has_seen_needs_no_kernel(compiler: Compiler) -> 
     assert not compiler.made
 
 
-def test_a_size_alone_has_a_plan_of_its_own(compiler: Compiler) -> None:
-    """Block sizes suit the first size of a process; what another process ran first must not show."""
-    run(7)
+def test_what_another_process_ran_first_does_not_show(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block sizes follow from a size's class, not from the first size of a process."""
+    monkeypatch.setenv(plans.VARIABLE, "0")
+    alone = run(5)[1]
+    monkeypatch.setenv(plans.VARIABLE, "1")
+    engine.reset()
+    run(13)
     run(5)
     new_process()
-    assert run(5)[0] == "compiled"
+    origin, again = run(5)
+    assert origin == "disk"
+    np.testing.assert_array_equal(again, alone)
 
 
 @pytest.mark.parametrize("kind", ["plan", "kernel"])

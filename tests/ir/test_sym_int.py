@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genesis.ir.sym_int import SymInt, Trace, formula, gcd, hint, is_int_or_sym, tracing
+from genesis.ir.size_class import class_of
+from genesis.ir.sym_int import Trace, formula, gcd, hint, is_int_or_sym, is_multiple, most, tracing, value_at, value_of
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
@@ -29,21 +30,9 @@ def evaluate(expression, values):
 
 
 def holds(trace: Trace, values: dict[str, int]) -> bool:
-    """Do the trace's guards hold for other values of its symbols?"""
-    return all(COMPARISONS[name](at(size, values), 0) for name, size in trace.guards)
-
-
-def at(size, values):
-    """A size's formula for other values of the symbols."""
-    if not isinstance(size, SymInt):
-        return size
-    total = 0
-    for atoms, k in size.terms:
-        for atom in atoms:
-            kind, a, b = size.trace.atoms[atom]
-            k = k * (values[a] if kind == "symbol" else OPERATORS[kind](at(a, values), at(b, values)))
-        total += k
-    return total
+    """Are other values of the symbols of their classes, and do the trace's guards hold for them?"""
+    return all(value in trace.classes[name] for name, value in values.items()) and all(
+        COMPARISONS[name](value_at(size, values), 0) for name, size in trace.guards)
 
 
 @given(expressions, sizes, sizes, sizes, sizes)
@@ -54,9 +43,31 @@ def test_a_size_computes_as_the_int_does_and_its_formula_as_long_as_the_guards_h
         except ZeroDivisionError:
             return
         found = evaluate(expression, {"B": trace.symbol("B"), "T": trace.symbol("T")})
-        assert at(found, {"B": b, "T": t}) == expected == hint(found)
+        assert value_at(found, {"B": b, "T": t}) == expected == value_of(found)
         if holds(trace, {"B": b2, "T": t2}):
-            assert at(found, {"B": b2, "T": t2}) == evaluate(expression, {"B": b2, "T": t2})
+            assert value_at(found, {"B": b2, "T": t2}) == evaluate(expression, {"B": b2, "T": t2})
+
+
+@given(expressions, sizes, sizes, sizes, sizes)
+def test_what_is_said_of_a_size_without_a_guard_is_the_same_for_all_of_its_class(expression, b, t, b2, t2) -> None:
+    """Which of the sizes was met first does not show."""
+    def said(**values: int):
+        with Trace(**values) as trace:
+            found = evaluate(expression, {"B": trace.symbol("B"), "T": trace.symbol("T")})
+            return trace, found, (hint(found), trace.range(found), is_multiple(found, 16))
+
+    try:
+        trace, found, one = said(B=b, T=t)
+        second, other_found, other = said(B=b2, T=t2)
+    except ZeroDivisionError:
+        return
+    if holds(trace, {"B": b2, "T": t2}):
+        assert one == other and holds(second, {"B": b, "T": t})
+        least, largest = trace.range(found)
+        for values in ({"B": b, "T": t}, {"B": b2, "T": t2}):
+            assert (least is None or least <= value_at(found, values)) and (
+                largest is None or value_at(found, values) <= largest)
+        assert not is_multiple(found, 16) or value_of(other_found) % 16 == 0
 
 
 @given(expressions, expressions, st.sampled_from(list(COMPARISONS)), sizes, sizes, sizes, sizes)
@@ -85,10 +96,11 @@ def test_what_holds_for_every_size_is_no_guard() -> None:
 
 def test_a_quotient_rounded_up_may_be_any_number() -> None:
     """-(-B // 128) is made of a negative quotient, of which nothing is known."""
-    with Trace(B=256) as trace:
+    with Trace(B=600) as trace:
         blocks = -(-trace.symbol("B") // 128)
-        assert blocks.value == 2 and blocks > 1 and not blocks > 2
-        assert len(trace.guards) == 2
+        assert blocks.value == 5 and blocks > 4 and not blocks > 5
+        assert not holds(trace, {"B": 641}) and holds(trace, {"B": 639})
+        assert len(trace.guards) == 1, "more than four they are for every size of the class"
 
 
 def test_equal_formulas_are_one_object() -> None:
@@ -130,3 +142,22 @@ def test_only_active_inside() -> None:
 def test_zero_and_one_cannot_be_symbolic() -> None:
     with pytest.raises(ValueError, match="cannot be symbolic"):
         Trace(B=1)
+
+
+def test_ranges_answer_without_a_guard() -> None:
+    with Trace(B=600, T=1024) as trace:
+        b, t = trace.symbol("B"), trace.symbol("T")
+        assert b > 512 and b < 1024 and b != 1024 and t <= 1024 and b * t > 250_000 and b // 128 >= 4 and b % 128 < 128
+        assert t % 16 == 0 and is_multiple(t * 3, 48) and not is_multiple(b * 8, 16)
+        assert not trace.guards
+        assert b > 599 and trace.guards, "599 is amid its class"
+        assert hint(b) == 1024 and most(b) == 1023 and hint(t * 2) == most(t * 2) == 2048
+
+
+@pytest.mark.parametrize("size, others", [
+    (0, ()), (1, ()), (2, (3, 9, 15)), (16, ()), (17, (18, 31)), (32, ()), (48, (64,)), (1000, (513, 1023)),
+    (1024, (528, 768))])
+def test_classes_end_at_powers_of_two_and_tell_multiples_of_16(size, others) -> None:
+    found = class_of(size)
+    assert [n for n in range(1100) if n in found] == [n for n in range(1100) if class_of(n) == found]
+    assert all(class_of(n) == found for n in others) and size in found

@@ -12,7 +12,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Position, Random, Store
-from genesis.ir.sym_int import SymInt, guarded_hint
+from genesis.ir.sym_int import SymInt, hint, most
 from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
@@ -61,26 +61,18 @@ class Blocks:
 
 
 def power_of_two(n: int) -> int:
-    """The smallest power of two ≥ n, at least 1; of a symbolic size every other one, so that more sizes share it."""
-    if isinstance(n, SymInt):
-        return 2 << next(bits for bits in range(0, 64, 2) if n <= 2 << bits)
-    return 1 << max(n - 1, 0).bit_length()
+    """The smallest power of two ≥ n, at least 1, and ≥ all that a symbolic n can be."""
+    return 1 << max(most(n) - 1, 0).bit_length()
 
 
-def block_for(n: int, most: int) -> int:
-    """The smallest power of two ≥ n, at least 1 and at most `most`, a power of two."""
-    block = 1
-    while block < most and block < n:
-        block *= 2
-    return block
+def block_for(n: int, largest: int) -> int:
+    """`power_of_two` of n, at most `largest`, which is one."""
+    return min(power_of_two(n), largest)
 
 
-def batch_block(n: int, most: int) -> int:
-    """The smallest block of `BATCH_BLOCKS` that holds n elements of a batch, at most `most`.
-
-    Where the size is symbolic, other sizes within the guards may need several such blocks.
-    """
-    return min(next((block for block in BATCH_BLOCKS if block >= guarded_hint(n)), most), most)
+def batch_block(n: int, largest: int) -> int:
+    """The smallest block of `BATCH_BLOCKS` that holds n elements of a batch, at most `largest`."""
+    return min(next((block for block in BATCH_BLOCKS if block >= most(n)), largest), largest)
 
 
 def _between(low: int, n: int, high: int) -> int:
@@ -91,7 +83,7 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Block sizes for a kernel. Which coordinate is fastest in memory decides the block's shape."""
     if not kernel.has_r:
         draws = any(isinstance(s, Random) for s in kernel.statements)
-        return _flat(guarded_hint(kernel.x_size), draws, kernel.bytes_each, gpu)
+        return _flat(hint(kernel.x_size), draws, kernel.bytes_each, gpu)
     if kernel.splits is not None and kernel.splits.over == "x":
         return _run_of_rows(kernel, gpu)
     fastest = kernel.space[-1][1] if kernel.space else "r"
@@ -99,18 +91,8 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
     if kernel.splits is not None:
         elements = min(2048, kernel.splits.multiple)
         return _split_of_columns(kernel, gpu) if columns else Blocks(1, elements, True, 4, num_stages=3)
-    if isinstance(kernel.r_size, SymInt):
-        return _any_length(kernel, columns, gpu)
-    r_block = batch_block(kernel.r_size, PERSISTENT) if kernel.reduces_batch else power_of_two(kernel.r_size)
+    r_block = batch_block(kernel.r_size, PERSISTENT) if kernel.r_leads else power_of_two(kernel.r_size)
     return _columns(kernel, r_block, gpu) if columns else _rows(kernel, r_block, gpu)
-
-
-def _any_length(kernel: Kernel, columns: bool, gpu: GpuModel) -> Blocks:
-    """A loop over r, which is right for every value of a symbolic r."""
-    if columns:
-        return _columns(kernel, 2 * TILE, gpu)
-    r_block = batch_block(guarded_hint(kernel.r_size), PERSISTENT)
-    return Blocks(1, r_block, True, _between(1, r_block // 512, 16))
 
 
 def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
@@ -149,8 +131,8 @@ def _flat(x_size: int, draws: bool, nbytes: int, gpu: GpuModel) -> Blocks:
 def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """Whole rows: 32 elements a thread, or 64 where several operands wait for each other in registers."""
     operands = max(1, len(kernel.loads("xr")))
-    if r_block > PERSISTENT or kernel.r_size > PERSISTENT:
-        if kernel.r_size <= HELD:
+    if r_block > PERSISTENT or most(kernel.r_size) > PERSISTENT:
+        if not isinstance(kernel.r_size, SymInt) and kernel.r_size <= HELD:
             counts = kernel.r_size % 4096 != 0 or any(isinstance(s, Position) for s in kernel.statements)
             warps = r_block // (4096 if counts else 2048)  # 64 registers a thread leave no room for coordinates
             return Blocks(1, 16384 if operands == 1 and not counts else 4096, True, warps,
@@ -159,7 +141,7 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
-    while x_block > 1 and guarded_hint(kernel.x_size) < x_block * enough_programs(gpu):
+    while x_block > 1 and hint(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(1, x_block // 4)
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
@@ -169,9 +151,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     """All rows of a few columns: as wide as a line of memory, or narrower where that leaves programs idle."""
-    x_size = guarded_hint(kernel.x_size)
+    x_size = hint(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
-    if x_size >= whole_columns(gpu) and guarded_hint(kernel.r_size) >= 2048:
+    if x_size >= whole_columns(gpu) and hint(kernel.r_size) >= 2048:
         return Blocks(x_block, 256, True, 8, num_stages=_num_stages(kernel, x_block * 256, 1, gpu))
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
@@ -182,7 +164,7 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
 
 def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
-    columns = guarded_hint(kernel.x_size)
+    columns = hint(kernel.x_size)
     if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
         x_block = min(64, power_of_two(columns))
     else:

@@ -392,7 +392,8 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     ('tl.full((), 0.5, tl.float32)', '0.5')
     """
     if isinstance(number, SymInt):  # an argument of the kernel
-        return f"tl.full((), {number}, {lowerings.triton_type(dtype)})"
+        text = str(number) if isinstance(number.value, int) else _quotient(number)
+        return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
     if dtype.kind == "float":
         value = float(number)
         text = repr(value) if math.isfinite(value) else f'float("{value}")'
@@ -401,6 +402,24 @@ def literal(number: bool | int | float, dtype: DType, inline: bool = False) -> s
     if inline and dtype in (float32, int32, int64) and (dtype is not float32 or math.isfinite(float(number))):
         return text if not text.startswith("-") else f"({text})"
     return f"tl.full((), {text}, {lowerings.triton_type(dtype)})"
+
+
+def _quotient(size: SymInt) -> str:
+    """A formula with quotients as text, in float64 as Python has them: the same bits from an argument as from a number
+    in the text."""
+    def real(x: int | float | SymInt) -> str:
+        if isinstance(x, SymInt) and not isinstance(x.value, int):
+            return _quotient(x)
+        return f"tl.full((), {x}, tl.float64)"
+
+    terms = []
+    for numbers, k in size.terms:
+        factors = [real(k)] if k != 1 or not numbers else []
+        for atom in numbers:
+            kind, a, b = size.trace.atoms[atom]
+            factors.append(f"({real(a)} / {real(b)})" if kind == "/" else real(size.trace.make((((atom,), 1),))))
+        terms.append(" * ".join(factors))
+    return f"({' + '.join(terms)})"
 
 
 def expression(e: Expr) -> str:

@@ -226,8 +226,13 @@ class Kernel:
 
     @property
     def reduces_batch(self) -> bool:
-        """Whether the reduction runs over the batch, whose size varies: r is outermost in memory, or symbolic."""
-        return self.r_size.__class__ is SymInt or (bool(self.space) and self.space[0][1] == "r")
+        """Whether the number of reduced elements is an argument: r is symbolic, or outermost in memory."""
+        return self.r_size.__class__ is SymInt or self.r_leads
+
+    @property
+    def r_leads(self) -> bool:
+        """Whether r is outermost in memory."""
+        return bool(self.space) and self.space[0][1] == "r"
 
     def loads(self, vars: str) -> list[Load]:
         """What is read at points that depend on just these coordinates."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from genesis.ir.sym_int import SymInt, Trace, value_of
+from genesis.ir.sym_int import SYMBOLS, SymInt, Trace, value_of
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import KernelImage, Place, Plan
 from genesis.runtime.plan_form import CLASSES, PlanForm
@@ -69,7 +69,10 @@ class _Writer:
         found = self._known.get(("atom", atom))
         if found is None:
             kind, a, b = trace.atoms[atom]
-            entry = [kind, a, None] if kind == "symbol" else [
+            if kind == "is":
+                found = self._known["atom", atom] = self.value(a)
+                return found
+            entry = [kind, a, None] if kind in SYMBOLS else [
                 kind, *(self.value(x) if isinstance(x, SymInt) else [x] for x in (a, b))]
             found = self._known["atom", atom] = self._entry(entry)
         return found

@@ -15,7 +15,7 @@ from typing import Final
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load
-from genesis.ir.sym_int import SymInt, guarded_hint
+from genesis.ir.sym_int import hint, is_literal, is_multiple, most
 
 WARPS: Final = 16
 """Warps per multiprocessor that prefetch; more gain nothing (H200: 8192 rows of 4096 take 33.5 µs with 16 warps,
@@ -35,17 +35,18 @@ def prefetch_lines(kernel: Kernel, blocks: Blocks, gpu: GpuModel) -> list[str]:
     None where the GPU starts no kernel before those before it have ended, or cannot ask for a block at once.
     """
     launches_ahead = gpu.dependent_launch and gpu.bulk_prefetch
-    if not launches_ahead or kernel.splits is not None or isinstance(kernel.r_size, SymInt):
+    if not launches_ahead or kernel.splits is not None:
         return []
     found: dict[str, str] = {}
     part, of = LEAST_PART
     least = gpu.l2_bytes * part // of
-    large = {argument.name for argument in kernel.arguments if guarded_hint(argument.node.type.nbytes) >= least}
+    large = {argument.name for argument in kernel.arguments if hint(argument.node.type.nbytes) >= least}
     for load in kernel.statements:
         if isinstance(load, Load) and not load.bounds and (piece := _contiguous_piece(kernel, blocks, load)):
             count, own = piece
             nbytes, offset = (n * load.out.dtype.itemsize for n in (count, load.address.constant))
-            if nbytes % 16 or offset % 16 or nbytes > MOST_BYTES or (own and load.argument not in large):
+            fits = is_literal(nbytes) and is_multiple(nbytes, 16) and most(nbytes) <= MOST_BYTES
+            if not fits or not is_multiple(offset, 16) or (own and load.argument not in large):
                 continue
             start = load.argument + (f" + {load.address.constant}" if offset else "")
             start += f" + tl.program_id(0).to(tl.int64) * {count}" if own else ""
@@ -67,7 +68,7 @@ def _contiguous_piece(kernel: Kernel, blocks: Blocks, load: Load) -> tuple[int, 
         return None
     if not blocks.tiled:
         return blocks.x * kernel.r_size, True
-    return (blocks.r, True) if blocks.x == 1 and kernel.r_size % blocks.r == 0 else None
+    return (blocks.r, True) if blocks.x == 1 and is_multiple(kernel.r_size, blocks.r) else None
 
 
 def _prefetch_condition(kernel: Kernel, blocks: Blocks, own: bool, gpu: GpuModel) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from genesis.codegen.cuda.loops import integer_type, multiples_of_16
 from genesis.codegen.cuda.source import KernelSource
-from genesis.ir.sym_int import WORD, SymInt, tracing
+from genesis.ir.sym_int import WORD, SymInt, is_literal, tracing
 
 
 def with_size_arguments(source: KernelSource) -> KernelSource:
@@ -16,6 +16,8 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
 
         before: def add(in0, XBLOCK: …):           after: def add(in0, size0, XBLOCK: …):
                     … + x % size_17_ …                        … + x % size0 …
+
+    A literal size (`Trace.literals`) is written as the number that it is.
 
     Raises:
         TypeError: a size that it names is not a whole number for every value of the symbols.
@@ -26,11 +28,13 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
     numbers = dict.fromkeys(WORD.findall(source.source)) if trace is not None else {}
     if trace is None or not numbers:
         return source if fixed == source.constexprs else replace(source, constexprs=fixed)
-    sizes: dict[str, Any] = {f"size{k}": trace.sizes[int(number)] for k, number in enumerate(numbers)}
-    for name, size in sizes.items():
-        if not isinstance(size.value, int):
-            raise TypeError(f"{name} of {source.name} is {size!r}, no whole number")
-    names = {number: f"size{k}" for k, number in enumerate(numbers)}
+    for number in numbers:
+        if not isinstance(trace.sizes[int(number)].value, int):
+            raise TypeError(f"a size of {source.name} is {trace.sizes[int(number)]!r}, no whole number")
+    literals = {number: str(size.value) for number in numbers if is_literal(size := trace.sizes[int(number)])}
+    named = [number for number in numbers if number not in literals]
+    sizes: dict[str, Any] = {f"size{k}": trace.sizes[int(number)] for k, number in enumerate(named)}
+    names = {**literals, **{number: f"size{k}" for k, number in enumerate(named)}}
     text = WORD.sub(lambda match: names[match[1]], source.source)
     given = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
     signature = {**given, **{name: integer_type(size) for name, size in sizes.items()},

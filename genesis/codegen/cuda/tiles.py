@@ -19,7 +19,7 @@ from typing import Final
 from genesis.codegen.cuda.blocks import Blocks, flat_block, power_of_two
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
-from genesis.ir.sym_int import guarded_hint
+from genesis.ir.sym_int import SymInt, hint
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group
 
@@ -50,7 +50,7 @@ def tile(group: Group, kernel: Kernel, gpu: GpuModel) -> tuple[Kernel, Blocks] |
         r_block = _row_block(columns)
         if not r_block:
             return None
-        elements = flat_block(guarded_hint(kernel.x_size), kernel.bytes_each, gpu)
+        elements = flat_block(hint(kernel.x_size), kernel.bytes_each, gpu)
         blocks = Blocks(max(1, elements // r_block), r_block, False, 4, tiled=True)
     space = ((kernel.x_size // columns, "x"), (columns, "r"))
     return build(replace(group, space=space)), blocks
@@ -67,8 +67,12 @@ def _row_block(columns: int) -> int:
     """The largest block that wastes few lanes of a row; 0 if none does."""
     if not columns:
         return 0
-    fitting = [block for block in (1024, 512, 256, 128, 64, 32, 16)
-               if -(-columns // block) * block <= WASTE * columns]
+    blocks = (1024, 512, 256, 128, 64, 32, 16)
+    if isinstance(columns, SymInt):  # the shortest of its class is to waste few
+        shortest = columns.trace.range(columns)[0] or 0
+        long = [block for block in blocks if shortest + block <= WASTE * shortest]
+        return max(long[0] if long else 0, min(256, power_of_two(columns)))
+    fitting = [block for block in blocks if -(-columns // block) * block <= WASTE * columns]
     return fitting[0] if fitting else 0
 
 
@@ -78,7 +82,7 @@ def _turned_at(kernel: Kernel) -> int:
         if isinstance(statement, Load) and (atom := _unit_stride(statement.address)) is not None:
             columns = atom.number
             run = kernel.x_size // columns if atom.high >= kernel.x_size // columns - 1 else atom.high + 1
-            if min(columns, run) >= FEWEST_NEIGHBOURS and kernel.x_size % columns == 0:
+            if columns >= FEWEST_NEIGHBOURS and run >= FEWEST_NEIGHBOURS and kernel.x_size % columns == 0:
                 return columns
     return 0
 

@@ -1,8 +1,9 @@
-"""A plan template: a program compiled once for all its batch sizes.
+"""A plan template: a program compiled once for all sizes of a class.
 
 The passes run over symbolic sizes (`ir/sym_int.py`), kernels take them as arguments, and the plan is kept as a form
-(`runtime/plan_form.py`). Another batch size then costs filling in the form and planning memory, as long as the
-guards hold: where they fail, other kernels or another grouping would be better, and the program is compiled again.
+(`runtime/plan_form.py`). Another size then costs filling in the form and planning memory, as long as it is of the same
+class and the guards hold: where they fail, other kernels or another grouping would be better, and the program is
+compiled again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
-from genesis.engine.symbolic.symbolic_batch import concrete
+from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_symbolic
-from genesis.ir.sym_int import LEAST, Trace
+from genesis.ir.sym_int import Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import PlanForm, PlannedMemory
@@ -27,24 +28,26 @@ if TYPE_CHECKING:
 
 
 class PlanTemplate:
-    """A program compiled with a symbolic batch size: it gives the plan for each size that its guards admit.
+    """A program compiled with symbolic sizes: it gives the plan for all sizes that its guards admit.
 
     Args:
         graph: the program over sizes of the trace.
         numbers: what its shape-erased key leaves out (`shape_erased_key.py`), symbolic sizes among them.
-        base: these numbers in the program that the template is compiled for.
         trace: not active; what the passes ask of sizes becomes its guards.
+        where: for each symbol the axes of inputs that it is the size of, for people.
         device: a GPU.
 
     Attributes:
         form: the plan, as data.
-        numbers: `base`.
+        trace, where: as given.
+        made_for: the symbols' values in the program that it was compiled for.
     """
 
-    def __init__(self, graph: Graph, numbers: Sequence[Any], base: list[Any], trace: Trace, device: Device):
+    def __init__(self, graph: Graph, numbers: Sequence[Any], trace: Trace, where: dict[str, list[str]],
+                 device: Device):
         from genesis.codegen.cuda.plan_writer import write_form
         from genesis.passes.pipeline import run_passes
-        self.graph, self.numbers, self._trace = graph, base, trace
+        self.graph, self.trace, self.where = graph, trace, where
         self.form: PlanForm
         try:
             with trace:
@@ -52,16 +55,18 @@ class PlanTemplate:
                 memory = passed.memory
                 moving = _moving(memory)
                 plan = plan_of(graph, device, passed)
+                guards = [*trace.guards, *(("==", trace.symbol(name) - trace.values[name])
+                                           for name in sorted(trace.literals))]
                 self.form, moved, self._bytes = write_form(
-                    plan, numbers, trace, tuple(trace.guards), moving,
+                    plan, numbers, trace, guards, moving,
                     [nbytes for _, nbytes in memory.requests if nbytes is not None])
         finally:
             forget_symbolic()
-        self._made_for = trace.values
+        self.made_for = trace.values
         self._requests = [(value, nbytes is None) for value, nbytes in memory.requests]
         self._values = [memory.value_at[id(moving[i])] for i in moved]  # of the arena, for each moving place
         # Elements of each type, and the memory planned for them: what is no larger fits in as well.
-        self._planned = [(self.form.elements(self.form.evaluate(self._made_for)),
+        self._planned = [(self.form.elements(self.form.evaluate(self.made_for)),
                           PlannedMemory([moving[i].offset for i in moved], memory.arena_bytes, memory.max_live_bytes))]
 
     def program_of(self, numbers: Sequence[int]) -> Callable[[], Graph]:
@@ -69,7 +74,7 @@ class PlanTemplate:
         sizes = self.form.sizes(numbers)
 
         def program() -> Graph:
-            self._trace.set_values(**sizes)
+            self.trace.set_values(**sizes)
             return concrete(self.graph)
         return program
 
@@ -81,12 +86,12 @@ class PlanTemplate:
         """
         form = self.form
         sizes = form.sizes(numbers)
-        if any(size < LEAST for size in sizes.values()):
+        if any(size not in self.trace.classes[name] for name, size in sizes.items()):
             return None
         values = form.evaluate(sizes)
         if not form.fits(numbers, values):
             return None
-        if sizes == self._made_for:
+        if sizes == self.made_for:
             plan = form.fill(values)
             room, memory = self._planned[0]
             self._planned[0] = room, replace(memory, larger=plan)

@@ -7,6 +7,7 @@ same in every process and names what is kept on disk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -32,42 +33,48 @@ def shape_erased_key(key: tuple) -> ShapeErasedKey:
     """
     shape: list[Any] = []
     numbers: list[Any] = []
+    op = ""
     for item in key:
         kind = item.__class__
-        if kind is int:
+        if kind is int or kind is str:
             shape.append(item)
         elif kind is Op:
-            shape.append(item.name)
-        elif kind is tuple:
-            part, own = _taken_apart(item)
+            op = item.name
+            shape.append(op)
+        else:
+            part, own = _taken_apart(op, item)
             shape.append(part)
             numbers += own
-        elif kind is str:
-            shape.append(item)
-        else:
-            shape.append(_part(item, numbers))
     return tuple(shape), numbers
 
 
 _apart: Final[Cache[tuple, tuple[Any, tuple[Any, ...]]]] = Cache(MOST_PROGRAMS)
-"""Attributes → what `_taken_apart` made of them."""
+"""(op, attributes, their classes) → what `_taken_apart` made of them."""
 
 
-def _taken_apart(attrs: tuple) -> tuple[Any, tuple[Any, ...]]:
-    """`_part` of attributes. Programs have few different ones, so it is remembered unless it has symbolic sizes."""
-    found = _apart.get(attrs)
+def _taken_apart(op: str, x: Any) -> tuple[Any, tuple[Any, ...]]:
+    """`_part` of an op's attributes, or of a type. Programs have few different ones, so it is remembered unless it has
+    symbolic sizes. 1 and True are equal and not taken apart alike, so the classes are looked up, too."""
+    key = op, x, tuple(map(type, x)) if x.__class__ is tuple else x.__class__
+    found = _apart.get(key)
     if found is None:
         numbers: list[Any] = []
-        found = _part(attrs, numbers), tuple(numbers)
-        if not any(x.__class__ is SymInt for x in numbers) and _plain(attrs):
-            _apart.add(attrs, found)
+        found = _part(x, numbers), tuple(numbers)
+        if not any(n.__class__ is SymInt for n in numbers) and _plain(x):
+            _apart.add(key, found)
     return found
 
 
-def _plain(attrs: tuple) -> bool:
-    """False if 1, 1.0 or True would be mistaken for each other, or a graph be kept alive."""
-    return all(x.__class__ in (int, str, DType, TensorType, Device) or x is None or (
-        x.__class__ is tuple and _plain(x)) for x in attrs)
+def numbers_of(x: Any) -> Sequence[Any]:
+    """The numbers that a key without sizes leaves out of an attribute or a type, in order."""
+    numbers: list[Any] = []
+    _part(x, numbers)
+    return numbers
+
+
+def _plain(x: Any) -> bool:
+    """Whether remembering it keeps no graph alive."""
+    return all(map(_plain, x)) if x.__class__ is tuple else x.__class__ is not Graph
 
 
 def _part(x: Any, numbers: list[Any]) -> Any:

@@ -21,6 +21,7 @@ from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.reduction import sum
 from genesis.ir.ops.samples import NUMERIC, Samples, case, cases, np, reals
 from genesis.ir.ops.windows import patches
+from genesis.ir.sym_int import one_factor
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def result_sizes(sizes: Ints, window: Ints, stride: Ints, padding: Ints, dilatio
     >>> result_sizes((8, 8), (3, 3), (2, 1), (1, 1), (1, 1))
     (4, 8)
     """
-    return tuple((n + 2 * p - spread_window(k, d)) // s + 1
+    return tuple(one_factor((n + 2 * p - spread_window(k, d)) // s + 1)
                  for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True))
 
 

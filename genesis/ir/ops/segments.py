@@ -37,7 +37,7 @@ from genesis.ir.ops.samples import (
     reals,
 )
 from genesis.ir.ops.searching import searchsorted
-from genesis.ir.sym_int import guarded_hint
+from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, TensorType, float32, float64, int32, int64
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _write(base: Node, source: Node, ids: Node, order: Node, add: bool) -> Node:
         return segment_put(base, source, ids, order)
     ends = searchsorted(ids, ids, right=True, dtype=_integer(count))
     chunk = COARSE
-    while chunk * chunk * 4 < guarded_hint(count):
+    while chunk * chunk * 4 < hint(count):
         chunk *= 2
     if count < chunk:
         return segment_add(base, source, ids, order, ends, chunk=chunk)

@@ -49,7 +49,7 @@ from genesis.ir.ops.samples import (
     shuffled,
 )
 from genesis.ir.ops.scan import cumsum
-from genesis.ir.sym_int import HINT_RANGE, SymInt, guarded_hint
+from genesis.ir.sym_int import most
 from genesis.ir.types import DType, TensorType, bool_, float32, int16, int32, int64, uint8
 
 NARROW_TILE: Final = 8192
@@ -83,9 +83,7 @@ def in_one_tile(x: TensorType, axis: int) -> bool:
     """Can one program sort a row (of several side by side, if the axis is not the last)?"""
     inner = prod(x.shape[axis + 1:])
     limit = tile_limit(x) if inner == 1 else builtins.min(tile_limit(x), SHORT_COLUMN)
-    if isinstance(x.shape[axis], SymInt):  # and so can it the longer ones that the same program is for
-        return bool(guarded_hint(x.shape[axis]) * HINT_RANGE <= limit)
-    return x.shape[axis] <= limit
+    return bool(most(x.shape[axis]) <= limit)  # and so can it the longer ones that the same program is for
 
 
 def ordered(x: Node) -> Node:

@@ -17,6 +17,7 @@ from genesis.ir.ops.leaves import iota
 from genesis.ir.ops.movement import pad, permute, reshape
 from genesis.ir.ops.pointwise import bitwise_and, common, eq, floor_divide, ge, le, lt, maximum, minimum, mul, remainder
 from genesis.ir.ops.samples import NUMERIC, np
+from genesis.ir.sym_int import one_factor
 from genesis.ir.types import Device, TensorType, int64
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def pooled_sizes(shape: Ints, window: Ints, stride: Ints, padding: Ints, dilatio
     found = []
     for n, k, s, p, d in zip(shape, window, stride, padding, dilation, strict=True):
         free = n + 2 * p - d * (k - 1) - 1
-        out = (free + s - 1 if ceil else free) // s + 1
+        out = one_factor((free + s - 1 if ceil else free) // s + 1)
         found.append(out - 1 if ceil and (out - 1) * s >= n + p else out)
     return tuple(found)
 

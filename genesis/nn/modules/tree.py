@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import MissingName
 from genesis.nn.parameter import Parameter
@@ -63,6 +64,7 @@ class Tree:
         """An instance with an empty registry."""
         self = object.__new__(cls)
         self.__dict__.update(_parameters=Registry(), _buffers=Registry(), _transient=set(), _modules=Registry())
+        state.modules[id(self)] = self
         return self
 
     # Attributes

@@ -79,7 +79,7 @@ def weight_last(node: Node, gpu: Gpu) -> tuple[Node, ...]:
     taps = prod(node["window"])
     columns = -(-channels // 128) * taps if channels >= FEW_CHANNELS else -(-channels * taps // 128)
     tiles = -(-out // node["groups"] // 128) * columns * node["groups"]
-    places = hint(g.type.shape[0]) * prod(g.type.shape[2:])
+    places = hint(g.type.shape[0] * prod(g.type.shape[2:]))
     splits = max(1, min(EACH * gpu.multiprocessors // tiles, places // SHARE))
     parts = convolution_weight_last(channels_last(g), channels_last(x), splits=splits, **node.attributes)
     return (channels_first(downcast(sum(parts, axes=(0,)), g)),)

@@ -21,7 +21,7 @@ from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import gcd, guarded_hint
+from genesis.ir.sym_int import gcd, hint
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as
@@ -109,7 +109,7 @@ def _epilogue_name(group: Group, product: Node) -> str:
 
 
 def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
-    size = guarded_hint(rows * columns * batch)
+    size = hint(rows * columns * batch)
     enough = gpu.multiprocessors // 2
     row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
     return with_room(_shrunk(row, rows, columns, depth, 16), dtype, gpu)
@@ -124,7 +124,7 @@ def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
 def _shrunk(tile: Tile, rows: int, columns: int, depth: int, least: int) -> Tile:
     """No block larger than the matrix; a dot wants at least 16 a side."""
     def fit(block: int, size: int) -> int:
-        return max(least, block_for(guarded_hint(size), block))
+        return max(least, block_for(hint(size), block))
     return Tile(fit(tile.i, rows), fit(tile.j, columns), fit(tile.k, depth), tile.num_warps, tile.num_stages)
 
 

@@ -15,6 +15,7 @@ from genesis.codegen.cuda.loops import integer_type, module, multiples_of_16, ne
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir.node import Node
+from genesis.ir.sym_int import twos
 from genesis.passes.fusion.loop_reads import coordinates
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
@@ -65,7 +66,7 @@ class Rows:
         sizes = [a.node.dtype.itemsize for a in self.kernel.arguments if a.role == "in"]
         if self.inner != 1 or not sizes:
             return 1
-        aligned = self.length & -self.length if self.rows > 1 else 16
+        aligned = twos(self.length) if self.rows > 1 else 16
         return max(1, min(16 // max(sizes), aligned))
 
     @property

@@ -18,6 +18,7 @@ from genesis.codegen.cuda.lowerings import held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
+from genesis.ir.sym_int import twos
 from genesis.ir.types import DType, bool_, int32
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.split_scans import COLUMNS
@@ -312,7 +313,7 @@ def _blocks(rows: Rows, extent: int, numbers: int) -> _Blocks:
 def _stretches(rows: Rows, blocks: _Blocks) -> int:
     """How many threads share a row of a block of columns, if a thread loads 16 bytes of neighbouring columns."""
     sizes = [a.node.dtype.itemsize for a in rows.kernel.arguments if a.role == "in"]
-    aligned = rows.inner & -rows.inner
+    aligned = twos(rows.inner)
     neighbours = min(16 // max(sizes, default=16) or 1, aligned, blocks.x)
     return max(1, min(32 * blocks.warps * neighbours // blocks.x, blocks.step))
 

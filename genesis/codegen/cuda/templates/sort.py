@@ -23,7 +23,7 @@ from genesis.codegen.cuda.lowerings import triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import Rows, result
 from genesis.ir.node import Node
-from genesis.ir.sym_int import guarded_hint
+from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
 
@@ -274,7 +274,7 @@ def _runs(group: Group, node: Node) -> KernelSource:
 def _unsort(group: Group, node: Node) -> KernelSource:
     """unsort: every element goes where its index says."""
     rows = Rows(group, node.inputs, node["axis"])
-    r_block = block_for(guarded_hint(rows.length), 1024 if rows.inner == 1 else 16)
+    r_block = block_for(hint(rows.length), 1024 if rows.inner == 1 else 16)
     x_block = batch_block(rows.rows, max(1, 1024 // r_block))
     parts = -(-rows.length // r_block)
     index = "tl.int64" if rows.int64_index else "tl.int32"

@@ -1,0 +1,101 @@
+"""A family: what one process knows of the programs that differ in nothing but sizes.
+
+An axis of an input that is no parameter, buffer or optimizer state is *data*. Every plan is compiled as if all sizes
+of data could change; what a kernel does follows from their classes (`ir/size_class.py`) and from guards, which name
+ranges. So a size gets the same bits whatever was met before it. What history decides is only how kernels learn a size:
+one that was always the same (but for the batch) is written into their text, one that was seen to change is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.engine.symbolic.symbolic_program import Axis, data_axes, leading_axis, made_axes
+from genesis.ir.size_class import class_of
+from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from genesis.engine.capture import Captured
+    from genesis.engine.symbolic.plan_template import PlanTemplate
+
+MOST_SAMPLES: Final = 4
+"""Programs whose numbers are remembered to tell apart sizes that are equal by chance."""
+
+
+class Family:
+    """The programs of one structure.
+
+    Attributes:
+        samples: the numbers of programs that were compiled, the newest last.
+        templates: fixed inputs and classes of the sizes → what plans are filled in from.
+        moving: positions of the numbers that were seen to change.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[list[Any]] = []
+        self.templates: dict[Hashable, list[PlanTemplate]] = {}
+        self.moving: set[int] = set()
+        self._first: dict[int, int] = {}
+        self._made: list[Axis] | None = None
+
+    def member(self, captured: Captured, fixed: set[int], numbers: list[Any]) -> Member:
+        """The program with these numbers, from now on a member that was seen.
+
+        Args:
+            fixed: inputs that are no data.
+        """
+        if self._made is None:
+            self._made = made_axes(captured)
+        types = captured.memory_types
+        axes = [*data_axes(types, fixed), *self._made]
+        for axis in axes:
+            size = numbers[axis.position]
+            if self._first.setdefault(axis.position, size) != size:
+                self.moving.add(axis.position)
+        return Member(self, types, axes, frozenset(fixed), numbers)
+
+
+class Member:
+    """One program of a family.
+
+    Attributes:
+        axes: those of its data.
+        fixed: its inputs that are no data.
+        numbers: those that its shape-erased key leaves out.
+        signature: its fixed inputs, and the class of each axis: all that its kernels depend on, but for guards.
+    """
+
+    def __init__(self, family: Family, types: Sequence[TensorType], axes: list[Axis], fixed: frozenset[int],
+                 numbers: list[Any]):
+        self._family, self._types = family, types
+        self.axes, self.fixed, self.numbers = axes, fixed, numbers
+        self.signature: Hashable = fixed, tuple([class_of(numbers[axis.position]) for axis in axes])
+
+    @property
+    def templates(self) -> list[PlanTemplate]:
+        """The templates of its signature, which may serve it."""
+        return self._family.templates.setdefault(self.signature, [])
+
+    @property
+    def all_templates(self) -> list[PlanTemplate]:
+        """Those of all signatures, by signature."""
+        return [template for found in self._family.templates.values() for template in found]
+
+    @property
+    def samples(self) -> list[list[Any]]:
+        """The numbers of other members that were compiled."""
+        return [sample for sample in self._family.samples if sample != self.numbers]
+
+    def arguments(self) -> list[Axis]:
+        """The axes whose sizes kernels take as arguments: the batch, and what was seen to change."""
+        leading = leading_axis(self._types, self.axes)
+        return [axis for axis in self.axes if axis == leading or axis.position in self._family.moving]
+
+    def compiled(self) -> None:
+        """Keep its numbers as a sample."""
+        samples = self._family.samples
+        if self.numbers not in samples:
+            samples.append(self.numbers)
+            if len(samples) > MOST_SAMPLES:  # the first and the latest tell most
+                del samples[1]

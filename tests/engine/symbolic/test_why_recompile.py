@@ -1,0 +1,70 @@
+"""Why a program was compiled again: classes, names in kernels, guards with their ranges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import genesis
+from genesis import engine
+from genesis.cli.main import main
+from genesis.engine.symbolic.recompilation import guard_range, guard_text
+from genesis.ir.sym_int import Trace
+from tests.engine.symbolic.idle import counting
+
+SCRIPT = """
+import genesis
+for size in ((4, 100), (4, 101), (4, 102), (4, 300), (4, 2000), (4, 3000), (2000, 2000)):
+    x = genesis.zeros(*size).cuda()
+    genesis.eval(x)
+    genesis.eval(genesis.sort(x, 1).values)
+"""
+
+
+def test_the_command_names_classes_and_what_kernels_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    engine.reset()
+    with counting():
+        assert main(["why", "recompile", str(script)]) == 0
+    text = capsys.readouterr().out
+    assert "n1 is 101, and had always been 100: its kernels name that" in text
+    assert "n1 is 300, of another class than 65 to 127, no multiple of 16" in text
+    assert "other size in" in text and "n0 = 4 (axis 0 of input 0), n1 = 100 (axis 1 of input 0)" in text
+
+
+def test_on_the_cpu_each_size_has_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import genesis\nprint((genesis.ones(7, 3) * 2).sum(1).tolist())")
+    engine.reset()
+    assert main(["why", "recompile", str(script)]) == 0
+    assert "cpu has a plan for each size" in capsys.readouterr().out
+
+
+def test_other_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "again", "train.py"]) == 2
+    assert "before it nothing but 'recompile', not 'again'" in capsys.readouterr().err
+
+
+def test_a_guard_that_failed_is_told_with_its_range() -> None:
+    """Sums of 100 to 1000 numbers are cut into parts from some size on, which lies amid a class."""
+    def odd(x):
+        return genesis.cat([x, x], 1).view(-1, 2).sum(1)
+
+    with counting() as backend:
+        for n in (66, 67, 69, 70):
+            genesis.eval(odd(genesis.zeros(3, n).cuda()) + n)
+        found = [plan.recompilation for plan in backend.plans if plan.recompilation is not None]
+        told = [line for one in found for line in one.lines()]
+        assert all("guard" in line or "class" in line or "kernels name" in line or "follows" in line
+                   for line in told if line.startswith(" "))
+
+
+@pytest.mark.parametrize("kind, bound, expected", [
+    ("<=", 700, "n from 513 to 700"), (">", 520, "n from 521 to 1023"), ("!=", 590, "n from 591 to 1023")])
+def test_ranges_of_a_guard(kind: str, bound: int, expected: str) -> None:
+    with Trace(n=600) as trace:
+        size = trace.symbol("n") - bound
+        assert guard_range(trace, kind, size, {"n": 600}) == expected
+        assert guard_text(kind, size * 3) == f"n*3 {kind} {3 * bound}"
