@@ -8,12 +8,13 @@ or leaves every memory as it was.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
+from genesis.engine.failures import give_up
 from genesis.engine.interruption import beside, left_behind
 from genesis.engine.plan_lookup import Superseded, backend_of
-from genesis.engine.preparation import prepare
+from genesis.engine.preparation import Flush, prepare
 from genesis.engine.running import Divisible, run
 from genesis.engine.short_read import first_read, short_read
 from genesis.engine.state import engine_state
@@ -80,20 +81,24 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
         except Superseded:
             return False
         except Divisible as failure:
-            if not _part_flushed([s for s in asked if s in failure.part], [s for s in here if s in failure.part]):
+            if not _part_flushed(flush, asked, failure.part):
                 return False
     return True
 
 
-def _part_flushed(asked: list[Storage], live: list[Storage]) -> bool:
+def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) -> bool:
     """Compute the part of a program that failed which has to do with what was asked for. All else stays pending, and
-    tells its error when it is asked for itself."""
-    flush = prepare(asked, live, live[0].type.device)
+    tells its error when it is asked for itself; but of a step, which asks for nothing, all or nothing is written."""
+    flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
     try:
         if flush is not None:
             run(flush)
     except Superseded:
         return False
+    except Exception as error:
+        if not asked:
+            give_up(whole, error)
+        raise
     return True
 
 

@@ -71,7 +71,9 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         if flush.ran != engine_state.ran:  # it was captured while another program ran, or used what that changed
             raise Superseded from None
         part = None if asked is None else independent_part(flush, asked)
-        if part is not None and not isinstance(error, MemoryError):  # the other part may be what failed
+        if isinstance(error, MemoryError):
+            part = part if asked else None
+        elif part is not None:  # the other part may be what failed
             raise Divisible(part) from None
         reason = give_up(flush, error if flush.compiled is None else flush.compiled.explained(error), part)
         try:

@@ -1,0 +1,136 @@
+"""An exception or a handler in the middle of a program: all of it has happened, or nothing."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import nn, optim
+from genesis.engine.state import engine_state
+from genesis.frontend.at_once import at_once, attributes, changes
+from genesis.runtime.cpu.executor import CPUExecutor, _Bound
+
+
+class Stop(BaseException):
+    """What a handler raises."""
+
+
+@contextmanager
+def inside(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: Callable[[], None]) -> Iterator[None]:
+    """Inside, a call of this function begins with something else, once."""
+    function, left = getattr(owner, name), [before]
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        if left:
+            left.pop()()
+        return function(*args, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupted)
+        yield
+
+
+def stop() -> None:
+    raise Stop
+
+
+@pytest.mark.parametrize("place", [(_Bound, "bind"), (CPUExecutor, "_call_all"), (CPUExecutor, "start")])
+def test_an_interrupted_call_leaves_nothing_in_the_plan(monkeypatch: pytest.MonkeyPatch, place: tuple) -> None:
+    def run(x: Any) -> Any:
+        return ((x * 2 + 1) @ x).tolist()
+    x, y = genesis.ones(2, 2), genesis.ones(2, 2) * 3
+    genesis.eval(x, y)
+    run(x)
+    with inside(monkeypatch, *place, stop), pytest.raises(Stop):
+        run(y)
+    assert run(y) == [[42, 42], [42, 42]]
+
+
+def trained() -> tuple[Any, Any, Callable[[], Any]]:
+    net = nn.Linear(3, 2)
+    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+    x = genesis.ones(4, 3)
+
+    @genesis.compile
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = net(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+    for _ in range(3):
+        step()
+    assert step.hits
+    return net, optimizer, step
+
+
+def test_an_interrupted_replay_has_done_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, optimizer, step = trained()
+    before = net.weight.tolist(), net.weight.grad.tolist(), optimizer.state[net.weight]["step"]
+    with inside(monkeypatch, CPUExecutor, "_call_all", stop), pytest.raises(Stop):
+        step()
+    assert (net.weight.tolist(), net.weight.grad.tolist(), optimizer.state[net.weight]["step"]) == before
+    step()
+    assert optimizer.state[net.weight]["step"] == before[2] + 1 and net.weight.tolist() != before[0]
+
+
+def test_a_handler_that_computes_in_the_middle_of_a_replay_ends_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a timer's handler, however often it comes, does not keep a step from its end. What it read before is whole."""
+    net, optimizer, step = trained()
+    count, weights, seen = optimizer.state[net.weight]["step"], net.weight.tolist(), []
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.append((net.weight * 1).tolist()))
+    try:
+        with inside(monkeypatch, CPUExecutor, "_call_all", lambda: signal.raise_signal(signal.SIGUSR1)):
+            step()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [weights] and net.weight.tolist() != weights
+    assert optimizer.state[net.weight]["step"] == count + 1
+
+
+def test_after_an_interrupt_pending_work_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = genesis.zeros(2), genesis.zeros(3)
+    genesis.eval(x, y)
+    x.add_(1)
+    y.add_(2)
+    with inside(monkeypatch, CPUExecutor, "start", stop), pytest.raises(Stop):
+        genesis.eval(x, y)
+    assert x.tolist() == [1, 1] and y.tolist() == [2, 2, 2]
+
+
+def test_a_record_that_an_exception_left_behind_is_no_program_that_runs() -> None:
+    x = genesis.zeros(2)
+    genesis.eval(x)
+    x.add_(1)
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_name == "run" and frame.f_code.co_filename.endswith("engine/running.py"):
+            if event == "line" and engine_state.record is not None and x.storage.settled:
+                sys.settrace(None)
+                raise Stop
+            return trace
+        return None
+    sys.settrace(trace)
+    try:
+        with pytest.raises(Stop):
+            genesis.eval(x)
+    finally:
+        sys.settrace(None)
+    assert x.tolist() == [1, 1] and (x + 1).tolist() == [2, 2] and engine_state.record is None
+
+
+def test_changes_are_made_in_order_or_not_at_all() -> None:
+    class Thing:
+        a = b = 0
+    thing, collects = Thing(), gc.isenabled()
+    at_once(changes([lambda: setattr(thing, "a", 1)], [(setattr, thing, "a", 2), attributes([thing], "b", [3])]))
+    assert (thing.a, thing.b) == (2, 3)
+    with pytest.raises(KeyError):
+        at_once(changes([lambda: setattr(thing, "a", 4)], (), [(thing, "b", 0)]))
+    assert thing.a == 2 and gc.isenabled() == collects
