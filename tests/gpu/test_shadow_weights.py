@@ -72,7 +72,7 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> None:
 def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many copies each run of a keeping executor made anew."""
     found: list[int] = []
-    run, original = ShadowWeightsExecutor.run, CudaExecutor.run
+    run, original = ShadowWeightsExecutor.start, CudaExecutor.run
 
     def counted(self: Any, *args: Any) -> Any:
         found.append(0)
@@ -82,7 +82,7 @@ def refreshes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         if self.plan.updates and not self.plan.numbers and not self.plan.outputs and found:
             found[-1] = len(self.plan.updates)
         return original(self, *args)
-    monkeypatch.setattr(ShadowWeightsExecutor, "run", counted)
+    monkeypatch.setattr(ShadowWeightsExecutor, "start", counted)
     monkeypatch.setattr(CudaExecutor, "run", noted)
     return found
 

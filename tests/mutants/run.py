@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from tests.mutants.table import ROOT, Fault, read
 LIMIT: Final = 120.0
 """Seconds after which the tests of a fault are ended: it made something endless, which is noticed too."""
 
-HEAD: Final = ("-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore")
+HEAD: Final = ("-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore")
 
 
 @dataclass
@@ -89,7 +90,7 @@ def start(place: Place, fault: Fault | None, tests: Sequence[str], more: Sequenc
         place.plant(fault)
     process = os.fork()
     if not process:
-        _child(place, [*HEAD, *more, *tests])
+        _child(place, [*HEAD, *(("-x",) if fault is not None else ()), *more, *tests])
     return Run(place, fault, process, monotonic())
 
 
@@ -167,13 +168,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         places = copies(options.jobs, Path(folder))
         tests = sorted({test for fault in faults for test in fault.tests})
         shares = [tests[i::options.jobs] for i in range(options.jobs)]
+        failing: list[str] = []
         for run, status, _ in each(places, [(None, share) for share in shares if share]):
-            if status:
+            failing += re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", run.place.log.read_text(), re.MULTILINE)
+            if status not in (0, 1):
                 print(run.place.log.read_text())
-                print("the tests of the table fail without any fault, or are not there")
+                print("tests of the table are not there, or cannot run")
                 return 2
-        survivors, broken = [], []
-        for run, status, seconds in each(places, [(fault, fault.tests) for fault in faults]):
+        survivors, broken = [], [fault for fault in faults if _any_of(fault.tests, failing)]
+        for run, status, seconds in each(places, [(fault, fault.tests) for fault in faults if fault not in broken]):
             assert run.fault is not None
             word = {0: "SURVIVED", 1: "killed", -1: "killed (it did not end)"}.get(status, "BROKEN")
             print(f"{seconds:5.1f} s  {word:8}  {run.fault.file}: {run.fault.name}", flush=True)
@@ -185,13 +188,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _report(faults, survivors, broken, (monotonic() - begun) / 60)
 
 
+def _any_of(tests: Sequence[str], failing: Sequence[str]) -> bool:
+    """Whether one of these tests fails without any fault."""
+    return any(name == test or name.startswith(f"{test}[") for test in tests for name in failing)
+
+
 def _report(faults: list[Fault], survivors: list[Fault], broken: list[Fault], minutes: float) -> int:
     killed = len(faults) - len(survivors) - len(broken)
     print(f"{len(faults)} faults, {killed} killed, {len(survivors)} survived, {minutes:.1f} minutes")
     for fault in survivors:
         print(f"survived: {fault.name} ({fault.file}): {fault.why}")
     for fault in broken:
-        print(f"broken: {fault.name} ({fault.file}): its tests could not run")
+        print(f"broken: {fault.name} ({fault.file}): its tests fail without it, or cannot run")
     return int(bool(broken or survivors))
 
 
