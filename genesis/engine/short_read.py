@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DEEPEST: Final = 12
 """Ops in a row up to which a read is short: a longer chain takes longer to compute than to capture."""
 
+WIDEST: Final = 32
+"""Memories that a short read reads, at most: they are told apart one by one."""
+
 _HISTORY: Final = frozenset({*NUMBERED, control.grad, control.known, control.lost, control.overwritten, leaves.data}
                             - {control.watch})
 """Ops that record how a value came to be, or whose memory is gone: such a read is left to the engine."""
@@ -213,6 +216,8 @@ def _describe(node: Node, walk: _Walk, depth: int) -> bool:
         places[x] = len(places)
         memory = cell.memory
         if memory not in memories:
+            if len(memories) == WIDEST:
+                return False
             memories.append(memory)
         key.append(x.type)
         key.append(memories.index(memory))

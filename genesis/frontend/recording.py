@@ -70,7 +70,22 @@ def new_leaf(tensor: Any) -> int:
     """A number for a tensor that wants gradients."""
     leaf = next(leaf_numbers)
     state.watched[leaf] = tensor
+    if len(_last_leaf) > 2 * len(state.watched) + 1024:
+        for place, number in list(_last_leaf.items()):
+            if number not in state.watched:
+                _last_leaf.pop(place, None)
+    _last_leaf[id(tensor)] = leaf
     return leaf
+
+
+_last_leaf: dict[int, int] = {}
+"""Where a tensor is in memory → the last number that the tensor there got."""
+
+
+def leaf_of(tensor: Any) -> int | None:
+    """The number that a tensor got when it wanted gradients before, None if it never did."""
+    number = _last_leaf.get(id(tensor))
+    return number if number is not None and state.watched.get(number) is tensor else None
 
 
 def read(tensor: TensorBase) -> Node:

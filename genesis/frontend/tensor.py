@@ -142,13 +142,12 @@ class Tensor(_Methods, metaclass=WatchedClass):
         if not self.type.dtype.is_floating_point:
             raise failure("requires_grad_", "only Tensors of floating point dtype can require gradients",
                           [("tensor", self)], hint="cast it with .float() first")
-        from genesis.frontend.recording import new_leaf
+        from genesis.frontend.recording import leaf_of, new_leaf
         if self.storage.inference and not mode.inference:
             raise failure("requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is "
                           "not allowed", [("tensor", self)], hint="use a clone() of it")
         session.rebound()
-        known = next((number for number, tensor in state.watched.items() if tensor is self), None)  # of an earlier time
-        self.leaf, self.detached, self.is_view = known or new_leaf(self), None, False
+        self.leaf, self.detached, self.is_view = leaf_of(self) or new_leaf(self), None, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
         return self

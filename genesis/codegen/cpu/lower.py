@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from genesis.codegen.cpu.lowerings import LOWERINGS, Lowering, fold_numbers, lowering_for
 from genesis.ir.graph import topological
@@ -32,7 +34,31 @@ def is_view(node: Node) -> bool:
     return LOWERINGS[node.op.name].kind == "view"
 
 
+_uses: WeakKeyDictionary[Node, Counter[Node]] = WeakKeyDictionary()
+"""How often each operand is one of an op with several results, which is asked for each result: an optimizer's update
+has thousands."""
+
+_lowerings: WeakKeyDictionary[Node, Lowering] = WeakKeyDictionary()
+"""The rows of such ops."""
+
+
 def _lowering(node: Node) -> Lowering:
+    if type(node.type) is tuple:
+        found = _lowerings.get(node)
+        if found is None:
+            found = _lowerings[node] = _row(node)
+        return found
+    return _row(node)
+
+
+def _uses_of(node: Node, operand: Node) -> int:
+    counted = _uses.get(node)
+    if counted is None:
+        counted = _uses[node] = Counter(node.inputs)
+    return counted[operand]
+
+
+def _row(node: Node) -> Lowering:
     found = lowering_for(node.op.name, tuple(x.type for x in node.inputs), node.attributes)
     assert found is not None, f"no CPU lowering for {node.op.name}"
     return found
@@ -47,7 +73,7 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
         return False
     row = _lowering(node)
     if row.writes_over is not None:
-        return node.inputs[row.writes_over(node, output["index"])] is operand and node.inputs.count(operand) == 1
+        return node.inputs[row.writes_over(node, output["index"])] is operand and _uses_of(node, operand) == 1
     allowed = row.in_place
     return all(i in allowed for i, x in enumerate(node.inputs) if x is operand)
 

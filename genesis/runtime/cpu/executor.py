@@ -242,6 +242,7 @@ class _Bound:
         self.arena_version = -1
         self._inputs: list[Callable[[], Any]] = [lambda: None] * len(self.registers)
         self._rebinds: list[tuple[frozenset[int], Call]] = []
+        self._views: dict[int, list[int]] = {}
 
     def bind(self, inputs: Sequence[CPUStorage]) -> set[int]:
         """Make tensors over the inputs' memories; returns the registers whose memory is not that of the last run."""
@@ -264,13 +265,12 @@ class _Bound:
 
     def _forgets(self, index: int) -> Callable[[Any], None]:
         """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
-        registers, rebinds = self.registers, self._rebinds
+        registers, views = self.registers, self._views
 
         def forget(_: Any) -> None:
             registers[index] = None
-            for depends, call in rebinds:
-                if index in depends:
-                    registers[call.outs[0]] = None
+            for view in views.get(index, ()):
+                registers[view] = None
         return forget
 
     def prepare(self) -> None:
@@ -284,6 +284,7 @@ class _Bound:
         made: set[int] = set()
         remaining: list[Call] = []
         self._rebinds.clear()
+        self._views.clear()
         for call in self.executor.plan.steps:
             assert isinstance(call, Call)
             if call.kind == "view" and call.args[0] in sources and not self._copies(call):
@@ -291,6 +292,8 @@ class _Bound:
                 registers[call.outs[0]] = call.function(registers[call.args[0]], **call.attributes)
                 if depends:
                     self._rebinds.append((depends, call))
+                    for index in depends:
+                        self._views.setdefault(index, []).append(call.outs[0])
             else:
                 remaining.append(call)
                 if call.kind != "out":

@@ -99,7 +99,7 @@ def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 
 def own_tensor(node: Node, index: int) -> int:
     """The results are the families but the second one, of gradients, which stand after the numbers."""
-    numbers = sum(x.type.weak for x in node.inputs)
+    numbers = next(i for i, x in enumerate(node.inputs) if not x.type.weak)  # they come first
     return numbers + (index if index < node["count"] else index + int(node["count"]))
 
 
