@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from genesis.autograd.backward_engine import Stop, made_of
 from genesis.frontend import session
@@ -12,6 +12,7 @@ from genesis.frontend.recording import FREED
 from genesis.frontend.state import state
 from genesis.frontend.storage import Layout
 from genesis.ir.graph import apply
+from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique
 from genesis.ir.ops import control, leaves
 
@@ -79,6 +80,10 @@ def _reached(roots: Iterable[Node]) -> set[Stop]:
 
 
 _known: dict[tuple, bool] = {}
+MOST_KNOWN: Final = 4096
+"""Answers of `_reads_values`; when there are more, all are dropped."""
+
+counted("what backwards read", lambda: len(_known), 500, MOST_KNOWN + 1)
 
 
 def _reads_values(node: Node) -> bool:
@@ -94,6 +99,8 @@ def _reads_values(node: Node) -> bool:
     key = (op, node.attrs, tuple([x.type for x in node.inputs]), wanted)
     found = _known.get(key)
     if found is None:
+        if len(_known) > MOST_KNOWN:
+            _known.clear()
         found = _known[key] = _vjp_reads(node, wanted)
     return found
 

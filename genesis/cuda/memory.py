@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from genesis.cuda.devices import AnyDevice, is_initialized, run_pending
+from genesis.ir.memos import memo_figures
 from genesis.runtime.cuda.arena import release_idle_arenas
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError, PoolStats, pool_of
-from genesis.runtime.cuda.memory_report import blocks_of, summary, torch_stats
+from genesis.runtime.cuda.memory_report import blocks_of, size_text, summary, torch_stats
 from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import current_device, device_index
 
@@ -73,9 +74,18 @@ def memory_stats(device: AnyDevice = None) -> dict[str, int]:
 
 
 def memory_summary(device: AnyDevice = None, abbreviated: bool = False) -> str:
-    """A table of the numbers, and of the lines that hold memory unless `abbreviated`."""
+    """A table of the numbers, of the lines that hold memory unless `abbreviated`, and of what the process remembers of
+    programs, in host memory: plans and tables of answers, all of them bounded.
+
+    >>> import genesis
+    >>> "remembered in host memory, plans:" in genesis.cuda.memory_summary()
+    True
+    """
     pool = _pool(device)
-    return "CUDA was not used yet" if pool is None else summary(pool, abbreviated)
+    text = "CUDA was not used yet" if pool is None else summary(pool, abbreviated)
+    return "\n".join([text, *(
+        f"remembered in host memory, {name}: {found.entries} entries, about {size_text(found.nbytes)} "
+        f"of at most {size_text(found.most_bytes)}" for name, found in memo_figures().items())])
 
 
 def memory_snapshot(device: AnyDevice = None) -> list[dict[str, Any]]:

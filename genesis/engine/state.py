@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from genesis.engine.cuts import Cuts
 from genesis.frontend.state import lock
+from genesis.ir.memos import MEMOS, MemoFigures
 
 if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
@@ -29,8 +30,28 @@ MOST_FAMILIES: Final = 512
 """Programs apart from their sizes: far fewer, and larger, as each keeps its graph."""
 
 
+MOST_PLAN_BYTES: Final = 512 << 20
+"""About how much memory plans may take, their programs included."""
+
+STEP_BYTES: Final = 2600
+"""Bytes of a plan for each step, with what is kept of its program and the passes (tracemalloc, 2026-11: 2.2 MB for 901
+steps, 47 kB for 16); a kernel's code comes on top."""
+
+
+def plan_bytes(compiled: Compiled) -> int:
+    """About how much memory a plan takes."""
+    steps = compiled.plan.steps
+    kernels = {id(kernel): len(kernel.cubin) + len(kernel.source)
+               for step in steps if (kernel := getattr(step, "kernel", None)) is not None}
+    return STEP_BYTES * (len(steps) + 4) + sum(kernels.values())
+
+
 class Cache(dict[Key, Value]):
     """A dictionary of at most `most` entries: when it is full, the oldest quarter goes.
+
+    Args:
+        most_bytes: about how much memory the values may take; when it is more, the oldest go, but never the latest.
+        size_of: about how much one takes.
 
     >>> squares = Cache(4)
     >>> for i in range(5):
@@ -39,19 +60,37 @@ class Cache(dict[Key, Value]):
     {1: 1, 2: 4, 3: 9, 4: 16}
     """
 
-    __slots__ = ("most",)
+    __slots__ = ("_size_of", "_sizes", "most", "most_bytes", "nbytes")
 
-    def __init__(self, most: int):
+    def __init__(self, most: int, most_bytes: int = 0, size_of: Callable[[Any], int] | None = None):
         super().__init__()
-        self.most = most
+        self.most, self.most_bytes, self._size_of = most, most_bytes, size_of
+        self._sizes: dict[Key, int] = {}
+        self.nbytes = 0
 
     def add(self, key: Key, value: Value) -> Value:
         """Remember a value; returns it."""
         if len(self) >= self.most:
             for old in list(islice(self, max(1, self.most // 4))):
-                del self[old]
+                self._forget(old)
+        if self._size_of is not None:
+            self._sizes[key] = size = self._size_of(value)
+            self.nbytes += size
+            if self.nbytes > self.most_bytes:
+                for old in list(self):
+                    if self.nbytes <= self.most_bytes * 3 // 4:
+                        break
+                    self._forget(old)
         self[key] = value
         return value
+
+    def _forget(self, key: Key) -> None:
+        del self[key]
+        self.nbytes -= self._sizes.pop(key, 0)
+
+
+READ_BYTES: Final = 4000
+"""Bytes of a short read: its key, of a few ops. The plan is among the programs'."""
 
 
 class Plans:
@@ -66,8 +105,8 @@ class Plans:
     __slots__ = ("families", "programs", "reads")
 
     def __init__(self) -> None:
-        self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS)
-        self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS)
+        self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS, MOST_PLAN_BYTES, plan_bytes)
+        self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
         self.families: Cache[tuple, Family] = Cache(MOST_FAMILIES)
 
 
@@ -117,6 +156,11 @@ class EngineState:
 
 engine_state: Final = EngineState()
 """The process's one engine."""
+
+MEMOS["plans"] = lambda: MemoFigures(
+    len(engine_state.plans.programs), engine_state.plans.programs.nbytes, MOST_PLAN_BYTES)
+MEMOS["short reads"] = lambda: MemoFigures(
+    len(engine_state.plans.reads), engine_state.plans.reads.nbytes, READ_BYTES * MOST_PROGRAMS)
 
 
 def reset() -> None:

@@ -7,22 +7,39 @@ what it found: a view that was taken before costs a look-up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from genesis.frontend.storage import STRIDED, View, ViewStep
 from genesis.ir.errors import failure
+from genesis.ir.memos import MEMOS, MemoFigures
 from genesis.ir.ops import movement as m
 from genesis.ir.types import TensorType, row_major, tensor_type
 
 Shown = tuple[TensorType, View]
 """The type of a view, and the part of the storage that it shows."""
 
-REMEMBERED: Final = 8192
+REMEMBERED: Final = 2048
 """Answers that a rule keeps; an answer is types and numbers and holds no memory."""
 
-remembered = lru_cache(maxsize=REMEMBERED)
+ANSWER_BYTES: Final = 1200
+"""Bytes of an answer: its key, a `View` and its tuples, which are bounded as its steps are."""
+
+_rules: Final[list[Any]] = []
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+
+def remembered(rule: Rule) -> Rule:
+    """The rule with a memory for its last answers."""
+    kept = lru_cache(maxsize=REMEMBERED)(rule)
+    _rules.append(kept)
+    return cast(Rule, kept)
+
+
+MEMOS["views"] = lambda: MemoFigures(
+    found := sum(rule.cache_info().currsize for rule in _rules), found * ANSWER_BYTES,
+    len(_rules) * REMEMBERED * ANSWER_BYTES)
 
 
 def strides_in(kind: TensorType, part: View | None) -> tuple[int, ...]:

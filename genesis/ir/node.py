@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
+from genesis.ir.memos import counted
 from genesis.ir.opaque import Opaque
 from genesis.ir.source import Source, TextSource
 from genesis.ir.sym_int import value_of
@@ -185,6 +186,11 @@ class Node:
 
 _table: dict[tuple, weakref.ref[Node]] = {}
 _result_types: dict[tuple, Types] = {}
+MOST_RESULT_TYPES: Final = 1 << 16
+"""Result types that are remembered, by op, attributes and operands' types; when there are more, all are dropped."""
+
+counted("types of results", lambda: len(_result_types), 400, MOST_RESULT_TYPES + 1)
+
 _source: Source | TextSource | None = None
 
 
@@ -242,6 +248,8 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
         type_key = (op, attrs, kind)
         result = _result_types.get(type_key)
     if result is None:
+        if len(_result_types) > MOST_RESULT_TYPES:
+            _result_types.clear()
         result = _result_types[type_key] = op.infer(*type_key[2:], **dict(zip(op.attrs, attrs, strict=True)))
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from genesis.ir.memos import counted
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import Trace, tracing
@@ -26,8 +27,13 @@ A = TypeVar("A")
 MOST_KEPT = 20_000
 """Answers kept for programs without symbolic sizes; when there are more, all are dropped."""
 
+ANSWER_BYTES = 2000
+"""Bytes of an answer: the structure of a kernel's ops, an index map, a kernel's text."""
+
 _of_traces: WeakKeyDictionary[Trace, dict[Hashable, Any]] = WeakKeyDictionary()
 _closed: dict[Hashable, Any] = {}
+
+counted("pieces of programs", lambda: len(_closed), ANSWER_BYTES, MOST_KEPT + 1)
 
 
 def memoized(key: Hashable, answer: Callable[[], A]) -> A:

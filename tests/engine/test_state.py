@@ -9,7 +9,9 @@ import pytest
 
 import genesis
 from genesis import engine
-from genesis.engine.state import Cache, Plans, engine_state
+from genesis.engine.state import STEP_BYTES, Cache, Plans, engine_state, plan_bytes
+from genesis.ir import node
+from genesis.ir.memos import memo_figures
 
 
 @pytest.fixture
@@ -74,3 +76,42 @@ def test_the_oldest_go_first_and_several_at_once() -> None:
     for i in range(9):
         cache.add(i, i)
     assert list(cache) == [2, 3, 4, 5, 6, 7, 8]
+
+
+def test_plans_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of programs of 40 ops and more, far fewer are kept than of small ones."""
+    plans = Plans()
+    plans.programs = Cache(4096, 40 * 10 * STEP_BYTES, plan_bytes)
+    monkeypatch.setattr(engine_state, "plans", plans)
+    for size in range(2, 42):
+        x = genesis.arange(size).float()
+        for _ in range(40):
+            x = (x + 1).sin()
+        x.tolist()
+        assert plans.programs.nbytes <= plans.programs.most_bytes
+    assert 2 <= len(plans.programs) <= 10
+    assert plans.programs.nbytes == sum(map(plan_bytes, plans.programs.values()))
+
+
+def test_a_value_larger_than_the_bound_is_kept_alone() -> None:
+    cache: Cache[str, int] = Cache(8, 100, lambda size: size)
+    for name, size in (("a", 40), ("b", 50), ("c", 300)):
+        cache.add(name, size)
+    assert list(cache) == ["c"] and cache.nbytes == 300
+
+
+def test_the_summary_of_memory_tells_what_is_remembered() -> None:
+    (genesis.ones(2) + 1).tolist()
+    text = genesis.cuda.memory_summary()
+    for name in ("plans", "short reads", "views", "types of results"):
+        assert f"remembered in host memory, {name}: " in text
+    for figures in memo_figures().values():
+        assert 0 <= figures.nbytes <= figures.most_bytes
+
+
+def test_types_of_results_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "MOST_RESULT_TYPES", 1000)
+    x = genesis.zeros(3000)
+    for i in range(1, 2000):
+        (x[:i] + 1).exp()
+    assert memo_figures()["types of results"].entries <= 1001
