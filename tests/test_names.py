@@ -17,7 +17,7 @@ import torch
 import genesis
 
 SPACES = ("", "Tensor", "nn", "nn.functional", "nn.init", "linalg", "optim", "optim.lr_scheduler", "autograd", "func",
-          "special", "signal.windows", "random")
+          "special", "signal.windows", "random", "compiler")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ ABSENT = (
     Absent("not there yet: layers", r"AdaptiveLogSoftmaxWithLoss|Buffer|CrossMapLRN2d|DataParallel|FractionalMaxPool.*|"
            r"Lazy.*|LinearCrossEntropy.*|SyncBatchNorm", "nn"),
     Absent("not there yet: optimizers", "Adafactor|ASGD|LBFGS|Muon", "optim"),
+    Absent("parts of torch's compiler that are none of this one: backends, guards that may be left out, files of its cache",
+           r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
+           r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe|"
+           "nested_compile_region", "compiler"),
     Absent("batch norms without running statistics", "replace_all_batch_norm_modules_", "func"),
 )
 

@@ -2,7 +2,7 @@
 
 * The first two dozen calls that nothing is replayed for are captured, and one more for each replay since.
 * After that, a call like none before is run as it is. One that comes again is captured: a length, a position.
-* A call that could not be captured is tried again: at once, then after 8 such calls, 64, 512. One odd call is no harm.
+* A call that could not be captured is tried again, for one odd call: at once, then after 32 such calls, 256, 2048.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 _EAGER = 24
 """Captures without a replay to pay for them, for two dozen batch sizes, lengths or positions of a cache."""
-_WAITS = (0, 8, 64, 512)
+_WAITS = (0, 32, 256, 2048)
 """Calls after a first, second, … refusal that are run as they are."""
 _UNSETTLED = 3
 """Captures of a call that still changes what it reads, as one that fills a cache does, before it counts as refused."""

@@ -1,0 +1,77 @@
+"""What code does with a name, and where a value goes that a call gives: read off bytecode, which varies by Python."""
+
+from __future__ import annotations
+
+import dis
+import types
+from typing import Any
+
+import pytest
+
+from genesis.tracing.last_values import _way_out
+from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
+
+
+def code_of(source: str) -> types.CodeType:
+    space: dict[str, Any] = {}
+    exec(source, space)
+    found: types.CodeType = space["f"].__code__
+    return found
+
+
+def leaves(source: str) -> bool:
+    """Whether each value that `x.item()` gives in f only leaves it."""
+    code = code_of(source)
+    steps = list(dis.get_instructions(code))
+    calls = [next(later.offset for later in steps[at:] if later.opname.startswith("CALL"))
+             for at, step in enumerate(steps) if step.argval == "item"]
+    assert calls
+    return all(_way_out(code, offset) is not None for offset in calls)
+
+
+@pytest.mark.parametrize("body", [
+    "return x.item()", "v = x.item()\n return v", "return {'a': x.item(), 'b': [y.item()]}, x",
+    "with x:\n  return x.item()", "if y:\n  v = x.item()\n else:\n  v = 0\n return v", "y.losses.append(x.item())",
+    "y.last = x.item()", "v = x.item()\n y.n += 1\n return v, x", "LOSSES.append(x.item())\n return x",
+])
+def test_a_value_that_only_leaves(body: str) -> None:
+    assert leaves(f"def f(x, y):\n {body}")
+
+
+@pytest.mark.parametrize("body", [
+    "v = x.item()\n return v + 1", "return f'{x.item():.3f}'", "return f'{x.item()}'", "if x.item() > 3: return x",
+    "return abs(x.item())", "y.l.append(x.item())\n return y.l[-1]", "y.total += x.item()", "return -x.item()",
+    "for r in x:\n  v = r.item()\n return v", "v = x.item()\n return [v for _ in x]", "yield x.item()",
+    "v = x.item()\n return lambda: v", "v = x.item()\n print(v)", "y.last = x.item()\n return y.last",
+    "return x.item() or 3", "y[x.item()] = 1", "return {x.item(): 1}", "return [*x.item()]",
+    "y.append(x.item())\n g()", "v = x.item()\n return locals()",
+])
+def test_a_value_that_something_may_look_at(body: str) -> None:
+    assert not leaves(f"def f(x, y):\n {body}")
+
+
+@pytest.mark.parametrize(("body", "counted"), [
+    ("s.n += 1", True), ("s.n = s.n + 1", True), ("global n\n n += 2", True), ("for i in s: s.n -= 3", True),
+    ("s.n += 1; return s.n", False), ("s.n = t.n + 1", False), ("s.n *= 2", False), ("s.n += s.n", False),
+    ("s.n += 1.5", False), ("x = s.n + 1", False), ("del s.n", False), ("pass", False),
+])
+def test_a_counter_that_nobody_reads(body: str, counted: bool) -> None:
+    assert only_counted("n", [code_of(f"def f(s, t):\n {body}")]) == counted
+
+
+@pytest.mark.parametrize(("does", "body", "expected"), [
+    (only_appended, "s.l.append(1)", True), (only_appended, "s.l.append(1); return len(s.l)", False),
+    (only_appended, "s.l = []", False), (only_appended, "l = s.l", False),
+    (only_stored, "s.l = 3", True), (only_stored, "s.l = s.l", False), (only_stored, "return s.l", False),
+])
+def test_what_is_only_written(does: Any, body: str, expected: bool) -> None:
+    assert does("l", [code_of(f"def f(s):\n {body}")]) == expected
+
+
+@pytest.mark.parametrize(("does", "body", "expected"), [
+    (only_counted_in, "s.d['k'] += 1", True), (only_counted_in, "s.d['j'] += 1", False),
+    (only_counted_in, "s.d['k'] += 1; return s.d", False), (only_stored_in, "s.d['k'] = 3", True),
+    (only_stored_in, "s.d['k'] = s.d", False), (only_stored_in, "s.d[s] = 3", False),
+])
+def test_an_item_that_is_only_written(does: Any, body: str, expected: bool) -> None:
+    assert does("d", "k", [code_of(f"def f(s):\n {body}")]) == expected
