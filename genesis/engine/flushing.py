@@ -73,15 +73,15 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
     for device in devices:
         here = live if len(devices) == 1 else [s for s in live if s.type.device is device and not s.settled]
         asked = [s for s in unsettled if s.type.device is device]
-        flush = prepare(asked, here, device)
-        if flush is None:
-            continue
+        flush = None
         try:
-            run(flush, asked)
+            flush = prepare(asked, here, device)
+            if flush is not None:
+                run(flush, asked)
         except Superseded:
             return False
         except Divisible as failure:
-            if not _part_flushed(flush, asked, failure.part):
+            if flush is not None and not _part_flushed(flush, asked, failure.part):
                 return False
     return True
 
@@ -89,8 +89,8 @@ def _flushed(wanted: Sequence[Storage]) -> bool:
 def _part_flushed(whole: Flush, asked: list[Storage], part: Container[Storage]) -> bool:
     """Compute the part of a program that failed which has to do with what was asked for. All else stays pending, and
     tells its error when it is asked for itself; but of a step, which asks for nothing, all or nothing is written."""
-    flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
     try:
+        flush = prepare([s for s in asked if s in part], [s for s in whole.live if s in part], whole.device)
         if flush is not None:
             run(flush)
     except Superseded:

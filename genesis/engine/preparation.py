@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from genesis.engine.capture import Captured, capture
+from genesis.engine.plan_lookup import Superseded
 from genesis.engine.saved_values import Usage, note_use, save_for_backward
 from genesis.engine.state import engine_state
 from genesis.frontend.detached import live_histories
@@ -61,8 +62,21 @@ class Flush:
 
 
 def prepare(wanted: list[Storage], live: list[Storage], device: Device) -> Flush | None:
-    """The flush that brings the wanted storages and all pending writes into memory; None if nothing is to be done."""
+    """The flush that brings the wanted storages and all pending writes into memory; None if nothing is to be done.
+
+    Raises:
+        Superseded: a signal handler or a finalizer has computed something meanwhile.
+    """
     ran = engine_state.ran
+    try:
+        return _prepared(wanted, live, device, ran)
+    except Exception:
+        if ran != engine_state.ran:  # what it looked at has changed under its hands
+            raise Superseded from None
+        raise
+
+
+def _prepared(wanted: list[Storage], live: list[Storage], device: Device, ran: int) -> Flush | None:
     updates = [s for s in live if s.cell is not None]
     outputs = list(dict.fromkeys([*[s for s in wanted if s.cell is None],
                                   *[s for s in live if s.writes and s.cell is None]]))

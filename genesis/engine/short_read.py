@@ -65,8 +65,9 @@ def short_read(storage: Storage) -> bool:
         engine_state.record = _MAKES_MEMORY
         results = found.compiled.executor.run(reading.memories, reading.numbers)
     except Exception as error:
-        if engine_state.ran == ran:
-            _fail(storage, reading.contents[0], error)
+        if engine_state.ran != ran:  # it read what a handler or a finalizer has changed
+            return False
+        _fail(storage, reading.contents[0], error)
         raise
     finally:
         engine_state.record = None
@@ -100,11 +101,12 @@ def first_read(storage: Storage) -> bool:
     reading = reading_of(storage)
     if reading is None:
         return False
-    flush = prepare([storage], live_pending(), cpu)
-    assert flush is not None
-    usage = flush.saved[1]
-    alike = flush.outputs == reading.outputs and not flush.saved[0] and not flush.updates
     try:
+        flush = prepare([storage], live_pending(), cpu)
+        if flush is None:  # a handler or a finalizer computed it
+            return False
+        usage = flush.saved[1]
+        alike = flush.outputs == reading.outputs and not flush.saved[0] and not flush.updates
         found = run(flush)
     except Superseded:
         return False

@@ -22,6 +22,7 @@ from genesis.frontend.session import Session, take_back
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import Cell, Storage, live_pending
 from genesis.frontend.threads import others, others_record
+from genesis.ir.types import Device
 from genesis.runtime.plan import Memories
 from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
@@ -31,6 +32,7 @@ from genesis.tracing.snapshot import NotReplayable, Unsettled
 _grad_of, _cell_of, _memory_of = attrgetter("_grad"), attrgetter("cell"), attrgetter("cell.memory")
 _node_of, _outside_of = attrgetter("_node"), attrgetter("_outside")
 _LEAKED = "a tensor that it makes stays alive elsewhere"
+_DISTURBED = "a signal handler or a finalizer computes while the step is captured"
 _OURS = HELD_ONCE + 1
 """References to a gradient that only its owner and the replay's list hold."""
 
@@ -61,12 +63,10 @@ class StepReplay:
         if len(devices) != 1 or any(s.type.device not in devices for s in wanted):
             raise NotReplayable("its step is on several devices")
         device = devices.pop()
-        flush = engine.prepare(wanted, live, device)
-        assert flush is not None
+        flush = _prepared(wanted, live, device)
         missing = [x._grad.storage for x in graded if x._grad.storage not in flush.outputs]
         if missing:  # gradients of what no optimizer updates would be computed when somebody reads them
-            flush = engine.prepare([*wanted, *missing], live, device)
-            assert flush is not None
+            flush = _prepared([*wanted, *missing], live, device)
         expected = {id(s) for s in wanted} | {id(x._grad.storage) for x in graded}
         leaked = [s for s in flush.outputs if id(s) not in expected]
         if any(s.needs_grad for s in leaked):  # a backward may read what only the function held
@@ -80,7 +80,7 @@ class StepReplay:
         try:
             self._compiled = engine.run(flush)
         except engine.Superseded:
-            raise Unsettled("a signal handler or a finalizer computes while the step is captured") from None
+            raise Unsettled(_DISTURBED) from None
         except BaseException:
             take_back(again for _, again in effects.numbers)
             raise
@@ -255,6 +255,19 @@ class StepReplay:
         held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]
         return [attributes(self._graded, "_grad", made), (setattr, self, "_grads", made),
                 (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells)]
+
+
+def _prepared(wanted: list[Storage], live: list[Storage], device: Device) -> engine.Flush:
+    """The flush of the captured step.
+
+    Raises:
+        Unsettled: something else was computed meanwhile.
+    """
+    with suppress(Superseded):
+        flush = engine.prepare(wanted, live, device)
+        if flush is not None:
+            return flush
+    raise Unsettled(_DISTURBED)
 
 
 def _ended(storage: Storage) -> Cell | None:
