@@ -19,6 +19,8 @@ from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
 from genesis.ir.source import here
 
+_PACKAGE = __file__.removesuffix("frontend/session.py")
+
 
 class Session:
     """The effects of one captured call.
@@ -35,6 +37,7 @@ class Session:
         thread: the thread that runs it; what others do is none of its effects.
         last_values: gives a stand-in for a value that a tensor's method reads, if that only leaves the call; else None.
         repeating: an action runs that a replay runs again (`repeated`).
+        repeats_own_code: such an action called code of the user's.
     """
 
     def __init__(self) -> None:
@@ -49,7 +52,7 @@ class Session:
         self.refused: Callable[[], None] = lambda: None
         self.thread = threading.get_ident()
         self.last_values: Callable[[Any, str], Any] | None = None
-        self.repeating = self._given_up = False
+        self.repeating = self.repeats_own_code = self._given_up = False
 
     @property
     def writes(self) -> Mapping[Any, int]:
@@ -76,6 +79,11 @@ class Session:
     def extent(self) -> tuple[Any, ...]:
         """A value that changes with every effect on tensors."""
         return sum(self._writes.values()), len(self.numbers), len(self.grads), self.ended
+
+    def note_own_code(self, frame: Any, event: str, arg: Any) -> None:
+        """What a replay runs again calls something: the user's code may read what the call changes."""
+        if event == "call" and not frame.f_code.co_filename.startswith(_PACKAGE):
+            self.repeats_own_code = True
 
     def give_up(self, reason: str) -> None:
         """The call may do such a thing, in code that says no more; if it does, `refuse` tells what."""
@@ -185,7 +193,7 @@ def repeated(action: Callable[[], Any], undo: Callable[[], Any]) -> None:
         return
     before, traced = session.extent(), sys.getprofile()
     session.repeating = True
-    sys.setprofile(None)
+    sys.setprofile(session.note_own_code)
     try:
         action()
     finally:

@@ -217,6 +217,8 @@ class CompiledFunction(CompiledBase):
             known = {id(x) for x in _containers((*args, *kwargs.values()))}
             made, given = result, tensors
             if slots is not None:
+                if effects.repeats_own_code:  # a replay runs that before it writes to the slots
+                    raise NotReplayable("it changes Python's objects around a schedule that calls a function of yours")
                 made, given = (result, results_of(slots, guards)), slots.tensors
             shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world,
                            values.of)

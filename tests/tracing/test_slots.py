@@ -575,6 +575,20 @@ def test_a_schedule_of_the_users_that_writes_to_tensors_is_recorded() -> None:
     assert both(make).hits == 0
 
 
+def test_a_schedule_whose_function_reads_what_the_step_counts() -> None:
+    def make() -> Any:
+        trainer = trained(steps=0)()
+        schedule = genesis.optim.lr_scheduler.LambdaLR(trainer.optimizer, lambda epoch: 1 / (trainer.steps + 1))
+
+        def step(x: Any) -> Any:
+            loss = trainer.step(x)
+            trainer.steps += 1
+            schedule.step()
+            return loss
+        return step, lambda: (trainer.weight, trainer.steps, trainer.optimizer.param_groups[0]["lr"])
+    assert both(make).hits == 0
+
+
 # Models of many small modules
 
 class Squeeze(nn.Module):
