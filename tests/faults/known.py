@@ -3,9 +3,7 @@ taken out."""
 
 from __future__ import annotations
 
-from tests.faults.programs import PROGRAMS
-
 KNOWN: frozenset[tuple[str, str]] = frozenset({
-    *((program, kind) for program in PROGRAMS for kind in ("line", "opcode", "signal")),
+    ("dropout", "signal"),  # 2 of 2,800 once, none of 1,400 since: a loss that did not require grad
 })
 """(program, kind): some fault of the kind leaves an inconsistent state."""

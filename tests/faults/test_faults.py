@@ -73,7 +73,7 @@ def test_faults_on_a_gpu(program: str, kind: str) -> None:
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step", "dropout", "batch norm"])
 def test_signals(program: str, part: int) -> None:
-    check(count_signals(program, "cpu", 250, part), True)
+    check(count_signals(program, "cpu", 250, part), False)
 
 
 def test_a_fault_that_is_inconsistent_is_found() -> None:
