@@ -80,10 +80,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
         LU_pivots: (*, min(m, n)), int32.
     """
     require_tensors(LU_data, LU_pivots)
-    try:
-        m, n = LU_data.type.shape[-2:]
-    except AttributeError as error:
-        raise misplaced(error, LU_data) from None
+    m, n = LU_data.type.shape[-2:]
     k, dtype, device = min(m, n), LU_data.type.dtype, LU_data.type.device
     nothing = empty(0, dtype=dtype, device=device)
     if LU_pivots.type.dtype.name != "int32" and unpack_pivots:
@@ -119,11 +116,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     [[1.0], [1.0]]
     """
     require_tensors(B, LU, pivots)
-    try:
-        if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
-            raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])
-    except AttributeError as error:
-        raise misplaced(error, LU) from None
+    if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
+        raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])
     if not left:
         return into(out, lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT)
     place = rows(pivots, LU.type.shape[-1]).unsqueeze(-1)

@@ -37,10 +37,7 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
             [-1.,  1.]])
     """
     require_tensors(input, fweights, aweights)
-    try:
-        ndim = input.type.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.type.ndim
     if ndim > 2:
         raise failure("cov", f"expected input to have two or fewer dimensions but got an input with {input.type.ndim} "
                       "dimensions", [("input", input)])

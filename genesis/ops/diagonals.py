@@ -125,10 +125,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     """
     require_tensors(input)
     shape, strides = shape_of((size,)), shape_of((stride,))
-    try:
-        start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    start = storage_offset if storage_offset is not None else 0 if input.part is None else input.part.offset
     if len(shape) != len(strides):
         raise failure("as_strided", f"mismatch in length of strides {list(strides)} and shape {list(shape)}",
                       [("input", input)])

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import TensorBase, misplaced, require_tensors
+from genesis.frontend.recording import TensorBase, require_tensors
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import int64
 from genesis.ops.comparison import where
@@ -73,12 +73,9 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
     tensor([[1., 1.]])
     """
     require_tensors(input, weight)
-    try:
-        if input.type.ndim < 2 or input.type.dtype.kind != "float":
-            raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
-                          [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.type.ndim < 2 or input.type.dtype.kind != "float":
+        raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
+                      [("input", input)])
     dims = input.type.shape[-1]
     points = input.detach().reshape(-1, dims)
     given = [bins] * dims if isinstance(bins, int) else list(bins)

@@ -188,10 +188,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None)
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
     require_tensors(input, index, src)
-    try:
-        axis = axis_in("scatter_add", dim, input.type.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("scatter_add", dim, input.type.ndim)
     return into(out, wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,))))
 
 
@@ -203,10 +200,7 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     """
     require_tensors(input, index)
     given = src if value is None else value
-    try:
-        axis = axis_in("scatter", dim, input.type.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("scatter", dim, input.type.ndim)
     if not isinstance(given, TensorBase):
         source = value_node(input, given, index.type.shape)
     else:
@@ -245,10 +239,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
               out: Tensor | None = None) -> Tensor:
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
     require_tensors(input, index, source)
-    try:
-        axis = axis_in("index_add", dim, max(input.type.ndim, 1))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("index_add", dim, max(input.type.ndim, 1))
     base, rows = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
     if not index.type.ndim:
         index = reshape(index, 1)
@@ -264,10 +255,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     if isinstance(value, TensorBase) and value.type.ndim:
         raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "
                       f"{value.type.ndim} dimension(s)", [("value", value)])
-    try:
-        dtype = input.type.dtype
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    dtype = input.type.dtype
     if dtype.kind != "float":
         converted: Any = value
         value = converted.to(dtype) if isinstance(value, TensorBase) else _fill_value(input, value)

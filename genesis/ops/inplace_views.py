@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import FREED, TensorBase, misplaced, require_tensors, show
+from genesis.frontend.recording import FREED, TensorBase, require_tensors, show
 from genesis.ir.errors import failure
 from genesis.ir.types import row_major
 from genesis.ops.common import Axis, shape_of
@@ -102,11 +102,8 @@ class InplaceViewMethods(TensorBase):
 
     def resize_as_(self: Any, the_template: Tensor) -> Tensor:
         """`resize_` to the other tensor's shape."""
-        require_tensors(the_template)
-        try:
-            return self.resize_(the_template.type.shape)
-        except AttributeError as error:
-            raise misplaced(error, the_template) from None
+        require_tensors(self, the_template)
+        return self.resize_(the_template.type.shape)
 
     def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Tensor:
         """Write the value where all indices are equal; with `wrap` on again after the end of a tall matrix.

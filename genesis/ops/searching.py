@@ -59,11 +59,8 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
             raise failure(op, "the sorter must be int64 of the shape of the sequence",
                           [("sorted_sequence", sorted_sequence), ("sorter", sorter)])
         sorted_sequence = sorted_sequence.gather(-1, sorter)
-    try:
-        if not sorted_sequence.type.ndim:
-            raise failure(op, "the sorted sequence must have a dimension", [("sorted_sequence", sorted_sequence)])
-    except AttributeError as error:
-        raise misplaced(error, sorted_sequence) from None
+    if not sorted_sequence.type.ndim:
+        raise failure(op, "the sorted sequence must have a dimension", [("sorted_sequence", sorted_sequence)])
     if not isinstance(input, TensorBase):
         if sorted_sequence.type.ndim != 1:
             raise failure(op, "a number is searched in a sequence of one dimension",

@@ -208,11 +208,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     minlength = operator.index(minlength)
     if minlength < 0:
         raise failure("bincount", "minlength should be >= 0")
-    try:
-        if input.type.ndim != 1 or input.type.dtype.kind != "int":
-            raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.type.ndim != 1 or input.type.dtype.kind != "int":
+        raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
     if weights is not None and weights.type.shape != input.type.shape:
         raise failure("bincount", "weights should be 1-d and have the same length as input",
                       [("input", input), ("weights", weights)])

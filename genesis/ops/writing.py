@@ -94,10 +94,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     if isinstance(value, TensorBase) and value.type.ndim:
         raise failure("index_fill", f"only supports a 0-dimensional value tensor, but got {value.type.ndim} dimensions",
                       [("value", value)])
-    try:
-        axis = axis_in("index_fill", dim, max(input.type.ndim, 1))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("index_fill", dim, max(input.type.ndim, 1))
     shape = input.type.shape or (1,)
     nowhere = zeros(shape[axis], dtype=bool_, device=input.type.device)
     chosen = index_copy(nowhere, 0, index, ones(index.type.numel, dtype=bool_, device=input.type.device))
@@ -154,10 +151,7 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
                       [("input", input)])
-    try:
-        axis = axis_in("index_reduce", dim, max(input.type.ndim, 1))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("index_reduce", dim, max(input.type.ndim, 1))
     whole, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
     count = index.type.numel
     shape = (*whole.type.shape[:axis], count, *whole.type.shape[axis + 1:])
@@ -174,11 +168,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     tensor([7., 0., 8.])
     """
     require_tensors(input, mask, source)
-    try:
-        if mask.type.dtype is not bool_:
-            raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])
-    except AttributeError as error:
-        raise misplaced(error, mask) from None
+    if mask.type.dtype is not bool_:
+        raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])
     if source.type.dtype is not input.type.dtype:
         raise failure("masked_scatter", "expected self and source to have same dtypes",
                       [("input", input), ("source", source)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from genesis.frontend.recording import misplaced, record, require_tensors
+from genesis.frontend.recording import record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing
@@ -71,12 +71,9 @@ def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, by_
     if factors is not None and factors.type.shape != input.type.shape:
         raise failure(op, "If per_sample_weights is not None, then it must have the same shape as the input",
                       [*named, ("per_sample_weights", factors)], error=ValueError)
-    try:
-        if weight.type.ndim != 2:
-            raise failure(op, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.type.ndim}", named,
-                          error=ValueError)
-    except AttributeError as error:
-        raise misplaced(error, weight) from None
+    if weight.type.ndim != 2:
+        raise failure(op, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.type.ndim}", named,
+                      error=ValueError)
     if input.type.ndim not in (1, 2):
         raise failure(op, f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.type.ndim}", named,
                       error=ValueError)

@@ -151,12 +151,9 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 def _check_channels(op: str, input: Tensor, **parameters: Tensor | None) -> None:
     require_tensors(input, *parameters.values())
-    try:
-        if input.type.ndim < 2:
-            raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",
-                          [("input", input)], hint="(n, channels, ...)")
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.type.ndim < 2:
+        raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",
+                      [("input", input)], hint="(n, channels, ...)")
     for name, parameter in parameters.items():
         if parameter is not None and parameter.type.shape != input.type.shape[1:2]:
             raise failure(op, f"{name} should contain {input.type.shape[1]} elements not {parameter.type.numel}",

@@ -92,10 +92,7 @@ def _class_axis(x: Tensor) -> int:
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
     require_tensors(input, target)
-    try:
-        shape, axis = input.type.shape, _class_axis(input)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape, axis = input.type.shape, _class_axis(input)
     if not shape or target.type.dtype.kind != "int" or target.type.shape != shape[:axis] + shape[axis + 1:]:
         raise failure(op, "input (N, C, d1, ...) needs class numbers (N, d1, ...) or probabilities (N, C, d1, ...)",
                       [("input", input), ("target", target)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import emit, misplaced, read, require_tensors, wrap
+from genesis.frontend.recording import emit, read, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import contraction
@@ -56,10 +56,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     require_tensors(input1, input2, weight, bias)
     input1, input2, weight, bias = cast_for(contraction.linear, input1, input2, weight, bias)
     named = [("input1", input1), ("input2", input2), ("weight", weight)]
-    try:
-        *batch, first = input1.type.shape
-    except AttributeError as error:
-        raise misplaced(error, input1) from None
+    *batch, first = input1.type.shape
     if tuple(batch) != input2.type.shape[:-1]:
         raise failure("bilinear", "bilinear(): input batch dimensions do not match", named)
     if weight.type.ndim != 3 or weight.type.shape[1:] != (first, input2.type.shape[-1]):

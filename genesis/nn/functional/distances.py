@@ -88,11 +88,8 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     op = "cosine_embedding_loss"
     check_reduction(op, reduction)
     named = [("input1", input1), ("input2", input2), ("target", target)]
-    try:
-        if target.type.ndim > 1:
-            raise failure(op, "0D or 1D target tensor expected, multi-target not supported", named)
-    except AttributeError as error:
-        raise misplaced(error, target) from None
+    if target.type.ndim > 1:
+        raise failure(op, "0D or 1D target tensor expected, multi-target not supported", named)
     if not input1.type.ndim == input2.type.ndim == target.type.ndim + 1:
         raise failure(op, f"{target.type.ndim}D target tensor expects {target.type.ndim + 1}D input tensors, but found "
                       f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}.", named)

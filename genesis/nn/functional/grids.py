@@ -89,10 +89,7 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     2.0
     """
     require_tensors(input, grid)
-    try:
-        op, n = "grid_sample", input.type.ndim - 2
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    op, n = "grid_sample", input.type.ndim - 2
     named = [("input", input), ("grid", grid)]
     if mode not in ("bilinear", "nearest", "bicubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise failure(op, f"expected mode to be 'bilinear', 'nearest' or 'bicubic' and padding_mode to be 'zeros', "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from genesis.frontend.recording import misplaced, require_tensors
+from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.attention import scaled_dot_product_attention
@@ -56,10 +56,7 @@ def multi_head_attention_forward(
         AssertionError: sizes that torch asserts.
     """
     require_tensors(query, key, value, bias_k, bias_v)
-    try:
-        alone = query.type.ndim == 2
-    except AttributeError as error:
-        raise misplaced(error, query) from None
+    alone = query.type.ndim == 2
     if query.type.ndim not in (2, 3) or not query.type.ndim == key.type.ndim == value.type.ndim:
         raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
                       f"{query.type.ndim}-D, {key.type.ndim}-D and {value.type.ndim}-D tensors",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record, require_tensors
+from genesis.frontend.recording import record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Op
@@ -72,11 +72,8 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 
 def _along(op: Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
     require_tensors(x)
-    try:
-        if dim is None:  # as torch chose it before there was the argument
-            dim = 0 if x.type.ndim in (0, 1, 3) else 1
-    except AttributeError as error:
-        raise misplaced(error, x) from None
+    if dim is None:  # as torch chose it before there was the argument
+        dim = 0 if x.type.ndim in (0, 1, 3) else 1
     x, = cast_for(op, x) if dtype is None else (x.to(dtype),)
     rank = x.type.ndim
     if not -rank <= dim < rank:
