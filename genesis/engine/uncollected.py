@@ -19,8 +19,9 @@ class _Uncollected:
         gc.disable()
 
     def __exit__(self, *error: object) -> None:
-        if self._outer.pop():
-            gc.enable()
+        if self._outer[-1]:
+            gc.enable()  # first: an exception between the two leaves what `over` does again
+        self._outer.pop()
 
     def over(self) -> None:
         """Leave the contexts that an exception left between two lines."""
