@@ -88,7 +88,7 @@ def test_a_fault_that_is_inconsistent_is_found() -> None:
         program._know(unit)
         for state in case.opt.state.values():
             state["step"] += 1
-        outcome, problem = program._judged(case, unit, KeyboardInterrupt("injected"), KeyboardInterrupt, True)
+        outcome, problem = program._judged(case, unit, KeyboardInterrupt("injected"), KeyboardInterrupt)
         assert (outcome, "step" in problem) == ("state", True)
         assert not program.trial(unit, "line", 0, KeyboardInterrupt, Place("", 0)).problem
         assert genesis.is_grad_enabled()

@@ -88,9 +88,8 @@ class Program:
     def _instants(self, kind: str) -> Instants:
         return instants_of(kind, self.device, self._driver)
 
-    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place,
-              looks: bool = True) -> Verdict:
-        """Inject a fault and judge. `looks`: the state is looked at before the program goes on."""
+    def trial(self, unit: Unit, kind: str, at: int, error: type[BaseException], place: Place) -> Verdict:
+        """Inject a fault and judge."""
         self._know(unit)
         case = self.case(unit.first)
         statement = unit_of(case, unit).statement
@@ -105,15 +104,15 @@ class Program:
         finally:
             sys.unraisablehook = unraisable
         try:
-            outcome, problem = self._judged(case, unit, raised, error, looks)
+            outcome, problem = self._judged(case, unit, raised, error)
         finally:
             case.restore_modes()
         if outcome == "modes" and instants.last.unprotected:
             outcome, problem = "at a with's end", ""
         return Verdict(outcome, problem, place, unit.statement.text)
 
-    def _judged(self, case: Case, unit: Unit, raised: BaseException | None, error: type[BaseException],
-                looks: bool) -> tuple[str, str]:
+    def _judged(self, case: Case, unit: Unit, raised: BaseException | None,
+                error: type[BaseException]) -> tuple[str, str]:
         if raised is not None and not isinstance(raised, error):
             return "other error", f"raised {type(raised).__name__}: {str(raised)[:120]}"
         seen = case.observe()
