@@ -56,13 +56,18 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
         for entry in entries:
             if entry.target is not None:
                 entry.content = read(entry.value)
-        before = _as_it_is(optimizer)
-        _commit(optimizer, groups, states)
+        targets = [entry.target.storage for entry in entries if entry.target is not None]
+        before, cells = _as_it_is(optimizer), [storage.cell for storage in targets]
         try:
+            _commit(optimizer, groups, states)
             engine.materialize(entry.target for entry in entries if entry.target is not None)
-        except Exception:  # the tensors keep what they had
-            session.rebound()
-            at_once(changes((), before))
+        except Exception as error:
+            if [storage.cell for storage in targets] == cells:  # no tensor has its new content
+                for storage in targets:
+                    if not storage.settled:  # what failed came before the plan, and has not dropped it
+                        storage.fail(error)
+                session.rebound()
+                at_once(changes((), before))
             raise
 
 

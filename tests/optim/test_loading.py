@@ -12,6 +12,8 @@ from torch_peer import array_of, assert_same
 
 import genesis
 from genesis import optim
+from genesis.engine import flushing, running
+from genesis.runtime.cpu.executor import CPUExecutor
 from tests.optim.test_optimizers import CASES, assert_all_same, loss_of, problem, take_steps
 
 MOVING = [name for name in CASES if name not in ("sgd",)]
@@ -216,6 +218,47 @@ def test_states_can_change_places() -> None:
     state["state"] = {0: state["state"][1], 1: state["state"][0]}
     optimizer.load_state_dict(state)
     assert [optimizer.state[w]["exp_avg"].item() for w in weights] == [second, first] and first != second
+
+
+@pytest.mark.parametrize(("place", "name"), [(flushing, "prepare"), (CPUExecutor, "start")])
+def test_a_load_that_finds_no_memory_changes_nothing(monkeypatch: pytest.MonkeyPatch, place: Any, name: str) -> None:
+    """Whether it is while the plan is looked for or while it runs: moments, counts and options stay together."""
+    saved = in_memory(copied(trained("adamw", 3)[0]))
+    saved["param_groups"][0]["lr"] = 0.5
+    optimizer, *_ = trained("adamw", 1)
+    before = deepcopy(contents(optimizer))
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(place, name, _no_memory)
+        optimizer.load_state_dict(saved)
+    assert contents(optimizer) == before
+    optimizer.load_state_dict(saved)
+    assert [state["step"] for state in optimizer.state.values()] == [3] * len(optimizer.state)
+
+
+def test_a_load_that_fails_when_all_is_written_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tensors have their new contents then, so counts and options stay with them."""
+    expected = trained("adamw", 3)[0]
+    saved = in_memory(copied(expected))
+    optimizer, *_ = trained("adamw", 1)
+    settle = running.finish
+
+    def failing(flush: Any) -> None:
+        settle(flush)
+        raise MemoryError
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(running, "finish", failing)
+        optimizer.load_state_dict(saved)
+    assert contents(optimizer)[0] == contents(expected)[0]
+
+
+def in_memory(saved: dict[str, Any]) -> dict[str, Any]:
+    """The state dict, with its tensors computed: a load has nothing to run but its own copies."""
+    genesis.eval([x for state in saved["state"].values() for x in state.values() if isinstance(x, genesis.Tensor)])
+    return saved
+
+
+def _no_memory(*args: Any) -> Any:
+    raise MemoryError
 
 
 def test_options_are_torchs_saved_ones() -> None:

@@ -97,7 +97,7 @@ def test_a_compiled_step_that_finds_no_memory_is_not_counted(monkeypatch: pytest
             if failing and number == 4:
                 assert step.hits
                 with monkeypatch.context() as patched:
-                    patched.setattr(CPUExecutor, "run", _no_memory)
+                    patched.setattr(CPUExecutor, "start", _no_memory)
                     with pytest.raises(MemoryError):
                         step().item()
                 assert optimizer.state[w]["step"] == 4
