@@ -45,7 +45,7 @@ def batch_norm(input: Tensor, running_mean: Tensor | None, running_var: Tensor |
 def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
                        bias: Tensor | None, training: bool, momentum: float, eps: float,
                        tracked: Tensor | None) -> Tensor:
-    """`batch_norm`, which counts the batch in `tracked` where it changes the running statistics, together with that."""
+    """`batch_norm`, which counts the batch in `tracked` at once with what it changes of the running statistics."""
     try:
         if input.type.shape == (0,):  # torch takes a vector of nothing too
             return input.clone()
@@ -64,8 +64,8 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
     affine = () if weight is None else (weight,) if bias is None else (weight, bias)
     y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
     result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
-    if count:
-        _follow([(running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))], momentum, tracked)
+    statistics = [(running_mean, mean), (running_var, variance * (count / (count - 1)))] if count else []
+    _follow(statistics, momentum, tracked)  # an empty batch has none, and is counted
     return result
 
 
