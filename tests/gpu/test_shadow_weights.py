@@ -239,7 +239,7 @@ def test_a_failed_step_leaves_no_wrong_copy(cuda: Any, monkeypatch: pytest.Monke
         found = [step(batch(0)).item(), step(batch(1)).item()]
         if failing:
             with monkeypatch.context() as patched:
-                patched.setattr(CudaExecutor, "run", _fail)
+                patched.setattr(CudaExecutor, "start", _fail)
                 with pytest.raises(RuntimeError, match="no memory"):
                     step(batch(2)).item()
         return [*found, step(batch(3)).item()]

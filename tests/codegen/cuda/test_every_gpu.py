@@ -6,6 +6,8 @@ compiled by default; all of them with `pytest -m slow`.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from genesis.codegen.cuda.compile import compile_sources
@@ -15,6 +17,7 @@ from genesis.ir import OPS, DType, Graph, Node, literal
 from genesis.ir.ops import control, leaves, movement, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
+from genesis.ir.ops.clipping import total_norm
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.ops.optimizer import adamw
 from genesis.ir.types import bfloat16, float16, float32, float64, int8, int64
@@ -85,6 +88,13 @@ def writes(dtype: DType) -> Program:
         OPS["index_add"](table, many, updates, axis=0), OPS["scatter_add"](table, places, values, axis=0))
 
 
+def norms() -> Program:
+    """Gradients of two dtypes, those of a dtype in one launch."""
+    tensors = tuple(an_input(i, shape, dtype) for i, (shape, dtype) in enumerate(
+        (shape, dtype) for dtype in (float32, bfloat16) for shape in ((768, 3072), (768,))))
+    return tensors, tuple(total_norm(*tensors, norm_type=norm_type) for norm_type in (1.0, 2.0, 3.0, math.inf))
+
+
 def optimizer() -> Program:
     """Two parameters in one launch."""
     tensors = inputs(*[(768, 768), (768,)] * 4)
@@ -123,6 +133,7 @@ PROGRAMS = {
     "writes": lambda: writes(float32),
     "writes in bfloat16": lambda: writes(bfloat16),
     "writes of integers": lambda: writes(int64),
+    "norms of many tensors": norms,
     "optimizer": optimizer,
 }
 

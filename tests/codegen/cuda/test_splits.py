@@ -229,7 +229,7 @@ def test_long_rows_are_held_as_memory_has_them() -> None:
     x = an_input(0, (264, 50304), bfloat16)
     group, = fuse(decomposed(Graph((x,), (composite.softmax(x, axis=1),)))).groups
     blocks = choose_blocks(build(group), H200)
-    assert blocks.held and emit_loop(group).source.count("tl.load(in0") == 1
+    assert blocks.kept_bytes and emit_loop(group).source.count("tl.load(in0") == 1
     longer = an_input(0, (264, 131072), bfloat16)
     group, = fuse(decomposed(Graph((longer,), (composite.softmax(longer, axis=1),)))).groups
     assert emit_loop(group).source.count("tl.load(in0") == 2
