@@ -107,7 +107,7 @@ def _names(outcome: Outcome, functions: list[Any] | None, undo: list[Callable[[]
         owner[name] = value
 
     def keep(switch: Any) -> None:
-        undo.append(lambda: switch.__exit__())
+        undo.append(lambda: switch.__exit__(None, None, None))
         switch.__enter__()
 
     def module(name: str, source: str) -> Any:
