@@ -13,17 +13,17 @@ from genesis import engine
 from genesis.nn import functional as F
 from genesis.runtime.cuda.driver import DriverError, DriverOutOfMemory
 from genesis.runtime.cuda.memory_blocks import FreeList
-from genesis.runtime.cuda.memory_pool import MemoryPool
+from genesis.runtime.cuda.memory_pool import MemoryPool, pool_of
 from genesis.runtime.fake_cuda.driver import HostDriver
 
 from .compare import array, numbers
 
 
 class Failing:
-    """Lets the n-th allocation of the pool from now on fail, and all after it while it is `on`."""
+    """Lets the n-th allocation of the pool from now on fail, and all after it while `left` is not None."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, driver: HostDriver):
-        self.left: int | None = None
+        self._left: int | None = None
         self.count = 0
         allocate, alloc, map_memory = MemoryPool.allocate_in, driver.alloc, driver.map_memory
 
@@ -50,6 +50,17 @@ class Failing:
         monkeypatch.setattr(MemoryPool, "allocate_in", counted)
         monkeypatch.setattr(driver, "alloc", refused)
         monkeypatch.setattr(driver, "map_memory", not_mapped)
+
+    @property
+    def left(self) -> int | None:
+        """How many allocations there are until one fails; None while none does."""
+        return self._left
+
+    @left.setter
+    def left(self, count: int | None) -> None:
+        if count is not None and self._left is None:
+            pool_of(0).segments()  # empties the shelves, from which storages take blocks without asking the pool
+        self._left = count
 
     @staticmethod
     def starved(pool: Any, lane: Any, nbytes: int, allocate: Callable) -> Any:
