@@ -3,7 +3,8 @@
 In come strings and a folder's `tokenizer.json`, out go token ids; and the other way round. Needs the extra `llm`.
 """
 
+from genesis.models.text.byte_level import byte_tokenizer, write_byte_tokenizer
 from genesis.models.text.streaming import Fragment, stream_generate
 from genesis.models.text.tokenizer import Tokenizer
 
-__all__ = ["Fragment", "Tokenizer", "stream_generate"]
+__all__ = ["Fragment", "Tokenizer", "byte_tokenizer", "stream_generate", "write_byte_tokenizer"]

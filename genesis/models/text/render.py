@@ -68,12 +68,12 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read a request, write {"text": …} or {"error": …}."""
+    """Read a request, write {"texts": …} or {"error": …}."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     request = json.loads(sys.stdin.buffer.read())
     try:
-        answer = {"text": render(request["template"], request["values"])}
+        answer = {"texts": [render(request["template"], values) for values in request["several"]]}
     except ImportError as error:
         answer = {"missing": str(error)}
     except MemoryError:

@@ -20,12 +20,15 @@ class Tokenizer:
     """The tokenizer of a model's folder.
 
     Attributes:
+        end_id: the token that ends a text, or None where there is none.
         stop_ids: tokens that end an answer, from `generation_config.json`, `config.json` and the tokenizer.
         chat_template: jinja2's text, or None where the model was not made for chats.
     """
 
     def __init__(self, tokens: Any, special: Mapping[str, str], stop_ids: Sequence[int], chat_template: str | None):
         self._tokens, self.special, self.stop_ids = tokens, dict(special), tuple(stop_ids)
+        own = tokens.token_to_id(self.special["eos_token"]) if "eos_token" in self.special else None
+        self.end_id: int | None = own if own is not None else next(iter(self.stop_ids), None)
         self.chat_template = chat_template
 
     @classmethod
@@ -69,6 +72,11 @@ class Tokenizer:
         """The tokens of a text; with those that the model expects around it."""
         return list(self._tokens.encode(text, add_special_tokens=add_special_tokens).ids)
 
+    def encode_many(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """The tokens of several texts."""
+        found = self._tokens.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+        return [list(encoding.ids) for encoding in found]
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of tokens."""
         return str(self._tokens.decode(list(ids), skip_special_tokens=skip_special_tokens))
@@ -84,11 +92,16 @@ class Tokenizer:
         Raises:
             ValueError: there is no template, or it refuses the chat, or takes more than it may.
         """
+        return self.chats([messages], add_generation_prompt, **values)[0]
+
+    def chats(self, several: Sequence[Sequence[Mapping[str, Any]]], add_generation_prompt: bool = True,
+              **values: Any) -> list[str]:
+        """Several chats, written as `chat` writes one, in one process."""
         if self.chat_template is None:
             raise ValueError("this model has no chat template: give it a text to continue")
-        return render_chat(self.chat_template, {**self.special, "messages": list(messages), "tools": None,
-                                                "documents": None, "add_generation_prompt": add_generation_prompt,
-                                                **values})
+        return render_chats(self.chat_template, [
+            {**self.special, "messages": list(messages), "tools": None, "documents": None,
+             "add_generation_prompt": add_generation_prompt, **values} for messages in several])
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **values: Any) -> list[int]:
         """The tokens of a chat; the template writes the special ones."""
@@ -96,8 +109,14 @@ class Tokenizer:
 
 
 def render_chat(template: str, values: Mapping[str, Any]) -> str:
-    """Render a template in a process of its own, with limits on time, memory and text (`render.py`)."""
-    request = json.dumps({"template": template, "values": dict(values)}).encode()
+    """Render a template for one chat."""
+    return render_chats(template, [values])[0]
+
+
+def render_chats(template: str, several: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Render a template for each of several chats in a process of its own, with limits on time, memory and text
+    (`render.py`)."""
+    request = json.dumps({"template": template, "several": [dict(values) for values in several]}).encode()
     program = Path(__file__).with_name("render.py")
     try:
         done = subprocess.run([sys.executable, "-P", str(program)], input=request, capture_output=True, timeout=TIMEOUT,
@@ -111,7 +130,7 @@ def render_chat(template: str, values: Mapping[str, Any]) -> str:
         raise ImportError(f"{answer['missing']}: pip install 'genesis-compiler[llm]'")
     if "error" in answer:
         raise ValueError(f"the chat template cannot write this chat: {answer['error']}")
-    return str(answer["text"])
+    return [str(text) for text in answer["texts"]]
 
 
 def _optional(path: Path) -> dict[str, Any]:
