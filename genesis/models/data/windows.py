@@ -23,8 +23,8 @@ class TokenWindows(Dataset["dict[str, np.ndarray]"]):
     Args:
         folder: that `genesis data` wrote.
         context: tokens of a row.
-        documents: a token sees those of its own document only, positions count from its beginning in the row, and the last token
-            of one does not predict the first of the next.
+        documents: a token sees those of its own document only, positions count from its beginning in the row, and
+            the last token of one does not predict the first of the next.
 
     A sample has `input_ids` and `targets`, (context,) int64 each, and with `documents` also `documents` (a number for
     each text) and `position_ids`.

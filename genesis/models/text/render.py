@@ -73,7 +73,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     request = json.loads(sys.stdin.buffer.read())
     try:
-        answer = {"texts": [render(request["template"], values) for values in request["several"]]}
+        answer: dict[str, Any] = {"texts": [render(request["template"], values) for values in request["several"]]}
     except ImportError as error:
         answer = {"missing": str(error)}
     except MemoryError:

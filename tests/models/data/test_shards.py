@@ -38,7 +38,7 @@ def test_many_tokens_take_four_bytes(tmp_path: Path) -> None:
 
 def test_windows_are_all_tokens_and_the_next(tmp_path: Path) -> None:
     write_tokens(TEXTS, byte_tokenizer(), tmp_path)
-    stream = sum(DOCUMENTS, [])
+    stream = [token for document in DOCUMENTS for token in document]
     rows = TokenWindows(tmp_path, 10)
     assert len(rows) == (len(stream) - 1) // 10
     for i, row in enumerate(rows[i] for i in range(len(rows))):
