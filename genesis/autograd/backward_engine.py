@@ -75,11 +75,12 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
         running = _Backward(roots, create_graph, wanted, others)
         while running.arrived:
             running.go_on(running.next_stop())
+        _note_leaves(running.found.leaves)
         with tracking(create_graph):
             for number, node in running.found.leaves.items():
                 leaf = state.watched.get(number)
                 if leaf is not None and leaf._hooks:
-                    _refuse()
+                    refuse_python()
                     running.found.leaves[number] = read(leaf._hooks.run(wrap_as(leaf, node)))
     finally:
         waiting = at_end[outer:]
@@ -89,7 +90,13 @@ def gradients(roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | 
     return running.found
 
 
-def _refuse() -> None:
+def _note_leaves(numbers: Iterable[int]) -> None:
+    """Tell a capture which leaf tensors gradients arrived at: a hook on one of them is a function of Python there."""
+    if state.session is not None and (running := session.active()) is not None:
+        running.differentiated += [leaf for number in numbers if (leaf := state.watched.get(number)) is not None]
+
+
+def refuse_python() -> None:
     """Refuse to compile a program whose backward calls Python."""
     if state.session is not None and (running := session.active()) is not None:
         running.refuse("backward calls a function of Python")
@@ -135,7 +142,7 @@ class _Backward:
 
     def go_on(self, stop: Stop) -> None:
         """Ask the stop what becomes of the gradients that arrived, and go on from there."""
-        _refuse()
+        refuse_python()
         given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
         if isinstance(stop, Boundary):
             with tracking(self._create_graph):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.autograd import anomaly
-from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside
+from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside, refuse_python
 from genesis.autograd.graph_release import release_graph
 from genesis.frontend import session
 from genesis.frontend.at_once import Expected, attributes
@@ -136,6 +136,7 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool) -> 
             pass
     for tensor, _ in reached:
         if tensor._after_hooks:
+            refuse_python()
             for hook in list(tensor._after_hooks.values()):
                 hook(tensor)
 

@@ -21,6 +21,7 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
     if tensor.is_leaf:
         if tensor._hooks is None:
             tensor._hooks = Hooks()
+        state.hooked += 1
         return RemovableHandle(tensor._hooks, hook)
     node = content(tensor)
     if node.hooks is None:
@@ -37,6 +38,7 @@ def register_post_accumulate_grad_hook(tensor: Any, hook: Any) -> RemovableHandl
     _refuse()
     if tensor._after_hooks is None:
         tensor._after_hooks = {}
+    state.hooked += 1
     return RemovableHandle(tensor._after_hooks, hook)
 
 

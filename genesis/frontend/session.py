@@ -29,6 +29,7 @@ class Session:
         numbers: (nodes, again): numbers that a replay asks for anew.
         grads: tensors whose `.grad` was set, with what it was before.
         entry_grads: tensors whose `.grad` was looked at before it was set, with what it was.
+        differentiated: leaf tensors that a backward, or a gradient that was asked for, arrived at.
         freed: values whose backward let go of what it had kept.
         ended: an optimizer ended a step.
         at_end: storages that were not computed when it did, with their contents: the plain call computes them there.
@@ -45,6 +46,7 @@ class Session:
         self.numbers: list[tuple[Sequence[Node], Callable[[], Sequence[Any]]]] = []
         self.grads: dict[int, tuple[Any, Any]] = {}
         self.entry_grads: dict[int, tuple[Any, Any]] = {}
+        self.differentiated: list[Any] = []
         self.freed: list[Node] = []
         self.ended = False
         self.at_end: list[tuple[Callable[[], Any], Node]] = []

@@ -47,6 +47,7 @@ class FrontendState:
             flow through no storage that stays at one time they flow through none while this stays.
         grad_looks: how often any tensor's `.grad` was looked at or set: gradients that nobody had at one time nobody
             has while this stays.
+        hooked: how often any leaf tensor got a hook: those that had none at one time have none while this stays.
         undo: what takes back what Python counted with a write (an optimizer's step), by a node that the write needs: it
             is called where the write is dropped, as its plan failed.
         look_at: the number of the recorded value at which the engine looks how much is pending.
@@ -54,9 +55,9 @@ class FrontendState:
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
-    __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "look_at",
-                 "modules", "parameters", "pending", "rebound", "regions", "session", "touched", "tracked_writes",
-                 "undo", "volatile", "watched")
+    __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
+                 "look_at", "modules", "parameters", "pending", "rebound", "regions", "session", "touched",
+                 "tracked_writes", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -71,7 +72,7 @@ class FrontendState:
         self.regions: list[Region] = []
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = 0
-        self.touched = self.tracked_writes = self.grad_looks = self.rebound = 0
+        self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
 
 
 state: Final = FrontendState()

@@ -15,6 +15,7 @@ from genesis.frontend.storage import Storage
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 from genesis.ir.source import here
+from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_parts import Operand, parts_of
 from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
@@ -36,6 +37,7 @@ class CallReplay:
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
                  known: Collection[int]):
         self._shape = shape
+        self._hooks = LeafHooks(effects, tensors)
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
         if any(s.node.needs_grad for s, _ in written):  # the next call is another program
@@ -74,7 +76,9 @@ class CallReplay:
         self._leaves = {leaf: own.get(leaf) for leaf in {x.leaf for x in self._operands if x.leaf is not None}}
 
     def ready(self, tensors: Sequence[Any]) -> bool:
-        """True if the gradients that it looked at are the same, and gradients flow through no more than they did."""
+        """True if the gradients that it looked at are the same, meet no hooks, and flow through no more than before."""
+        if not self._hooks.absent(tensors):
+            return False
         if self._tracked_writes != state.tracked_writes:
             if any(storage.needs_grad for storage in self._plain):
                 return False

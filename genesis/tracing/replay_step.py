@@ -25,6 +25,7 @@ from genesis.frontend.threads import others, others_record
 from genesis.ir.types import Device
 from genesis.runtime.plan import Memories
 from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
+from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
 from genesis.tracing.snapshot import NotReplayable, Unsettled
@@ -46,6 +47,7 @@ class StepReplay:
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage]):
         self._shape = shape
+        self._hooks = LeafHooks(effects, tensors)
         entry = list(effects.entry_grads.values())
         self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
         gradients = [x for x, _ in effects.grads.values()]
@@ -119,8 +121,8 @@ class StepReplay:
         self.storages = frozenset([*self._fixed, *self._updated])
 
     def ready(self, tensors: Sequence[Any]) -> bool:
-        """True if gradients are as they were at the captured call's start."""
-        return all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
+        """True if gradients are as they were at the captured call's start, and meet no hooks."""
+        return self._hooks.absent(tensors) and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""

@@ -413,3 +413,67 @@ def test_hooks_of_a_parameter_are_called_at_every_compiled_step() -> None:
     for _ in range(5):
         step(ramp(2))
     assert seen == [[1.0, 2.0]] * 5
+
+
+HOOKS: dict[str, Callable[[Any], Any]] = {
+    "on the gradient": lambda w: w.register_hook(lambda g: g * 3),
+    "after accumulation": lambda w: w.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 3)),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("steps", [True, False], ids=["with a step", "gradients alone"])
+def test_a_hook_that_a_parameter_gets_between_compiled_calls_is_called_until_it_is_removed(hook: str,
+                                                                                           steps: bool) -> None:
+    def trained(compile: Callable[[Any], Any]) -> list[list[float]]:
+        w = ramp(2).requires_grad_()
+        optimizer = genesis.optim.SGD([w], lr=0.5)
+
+        def step(x: Any) -> None:
+            optimizer.zero_grad()
+            (w * w * x).sum().backward()
+            if steps:
+                optimizer.step()
+        call, seen = compile(step), []
+        for i in range(8):
+            if i == 3:
+                handle = HOOKS[hook](w)
+            if i == 6:
+                handle.remove()
+            call(ramp(2))
+            seen += [w.tolist(), w.grad.tolist()]
+        return seen
+    assert trained(genesis.compile) == trained(lambda function: function)
+
+
+@pytest.mark.parametrize("by", ["a leaf that it closes over", "its argument"])
+def test_gradients_that_a_compiled_function_asks_for_go_through_hooks_that_came_later(by: str) -> None:
+    def found(compile: Callable[[Any], Any]) -> list[list[float]]:
+        w = ramp(2).requires_grad_()
+        call, seen = compile(lambda x: genesis.autograd.grad((w * w * x * x).sum(), x if x.requires_grad else w)[0]), []
+        for i in range(5):
+            x = ramp(2, start=i)
+            if by == "its argument":
+                x.requires_grad_()
+            if i == 3:
+                (x if x.requires_grad else w).register_hook(lambda g: g * 3)
+            seen.append(call(x).tolist())
+        return seen
+    assert found(genesis.compile) == found(lambda function: function)
+
+
+def test_a_hook_on_another_tensor_does_not_end_replays() -> None:
+    w, other = ramp(2).requires_grad_(), ramp(2).requires_grad_()
+    optimizer = genesis.optim.SGD([w], lr=0.5)
+
+    @genesis.compile
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        (w * x).sum().backward()
+        optimizer.step()
+    for _ in range(3):
+        step(ramp(2))
+    other.register_hook(lambda g: g * 3)
+    before = step.hits
+    step(ramp(2))
+    assert step.hits == before + 1
