@@ -117,6 +117,7 @@ from genesis.nn.functional import (  # torch has these both here and there
 if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them
     from genesis import (
         array_api as array_api,
+        checkpointing as checkpointing,
         compiler as compiler,
         cuda as cuda,
         func as func,
@@ -124,6 +125,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         models as models,
         signal as signal,
         special as special,
+        utils as utils,
     )
     from genesis.frontend.printing import (
         get_printoptions as get_printoptions,

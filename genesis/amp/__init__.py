@@ -13,6 +13,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         """`GradScaler` is made of tensors, which are above autocast: it is imported when it is asked for."""
         if name != "GradScaler":
-            raise AttributeError(f"module 'genesis.amp' has no attribute {name!r}")
+            from genesis.ir.suggest import MissingName
+            raise MissingName(f"module 'genesis.amp' has no attribute {name!r}", name, lambda: __all__)
         from genesis.amp.grad_scaler import GradScaler
         return GradScaler

@@ -153,6 +153,9 @@ from genesis.array_api.statistics import (
     sum,
     var,
 )
+from genesis.ir.suggest import suggesting
 
 __array_api_version__ = "2024.12"
 newaxis = None
+
+__getattr__ = suggesting(__name__)

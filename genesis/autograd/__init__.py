@@ -8,9 +8,12 @@ from genesis.autograd.gradients import grad, value_and_grad
 from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
 from genesis.frontend import grad_mode
 from genesis.frontend.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from genesis.ir.suggest import suggesting
 
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
     "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_anomaly_enabled", "no_grad",
     "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "value_and_grad",
 ]
+
+__getattr__ = suggesting(__name__)

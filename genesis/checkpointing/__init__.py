@@ -5,5 +5,8 @@ In come objects with `state_dict()`, out goes a directory for each checkpoint, w
 """
 
 from genesis.checkpointing.manager import CheckpointManager, Resumed
+from genesis.ir.suggest import suggesting
 
 __all__ = ["CheckpointManager", "Resumed"]
+
+__getattr__ = suggesting(__name__)

@@ -18,6 +18,7 @@ import functools
 from typing import Any
 
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.nn.modules.tree import Tree
 from genesis.tracing import stance as _state
 from genesis.tracing.compiled import compile, reset
@@ -103,3 +104,5 @@ def cudagraph_mark_step_begin() -> None:
 
 __all__ = ["allow_in_graph", "compile", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling",
            "is_exporting", "list_backends", "reset", "set_stance"]
+
+__getattr__ = suggesting(__name__)

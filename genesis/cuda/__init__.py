@@ -53,3 +53,6 @@ from genesis.cuda.random import (
     set_rng_state_all,
 )
 from genesis.cuda.streams import Event, Stream, current_stream, default_stream, set_stream, stream
+from genesis.ir.suggest import suggesting
+
+__getattr__ = suggesting(__name__)

@@ -14,6 +14,9 @@ from genesis.func.derivatives import (
 )
 from genesis.func.modules import functional_call, stack_module_state
 from genesis.func.vectorize import vmap
+from genesis.ir.suggest import suggesting
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linearize",
            "stack_module_state", "value_and_grad", "vjp", "vmap"]
+
+__getattr__ = suggesting(__name__)

@@ -4,6 +4,7 @@ Norms and products run on the tensor's device. Decompositions are LAPACK's, on t
 host and back, which is said once.
 """
 
+from genesis.ir.suggest import suggesting
 from genesis.linalg.lu_factors import *
 from genesis.linalg.norms import *
 from genesis.linalg.tensors import *
@@ -37,3 +38,5 @@ from genesis.ops.products import (
 # isort: on
 
 __all__ = [name for name, value in list(globals().items()) if callable(value)]
+
+__getattr__ = suggesting(__name__)

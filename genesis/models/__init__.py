@@ -6,6 +6,7 @@
 `GPT` is a model of its own, a short file to read and to train.
 """
 
+from genesis.ir.suggest import suggesting
 from genesis.models.architecture import Architecture
 from genesis.models.auto import AutoModel, AutoModelForCausalLM, config_of
 from genesis.models.bert import BertConfig, BertModel
@@ -24,3 +25,5 @@ __all__ = ["GPT", "Architecture", "AutoModel", "AutoModelForCausalLM", "BertConf
            "CausalLMOutput", "GPT2Config", "GPT2LMHeadModel", "GPTConfig", "LlamaConfig", "LlamaForCausalLM",
            "MistralConfig", "MistralForCausalLM", "ModelConfig", "PreTrainedModel", "Qwen2Config", "Qwen2ForCausalLM",
            "Qwen3Config", "Qwen3ForCausalLM", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", "Transformer", "config_of"]
+
+__getattr__ = suggesting(__name__)

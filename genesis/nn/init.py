@@ -12,6 +12,7 @@ from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.ops.creation import zeros
 from genesis.ops.random import rand, randn
 from genesis.ops.ranges import eye
@@ -210,3 +211,5 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 def _matrix(name: str, tensor: Tensor) -> None:
     if tensor.ndim != 2:
         raise failure(name, "Only tensors with 2 dimensions are supported", [("tensor", tensor)], error=ValueError)
+
+__getattr__ = suggesting(__name__)

@@ -13,6 +13,7 @@ from genesis.ir.errors import failure
 from genesis.ir.ops.clipping import clip_by_norm, clip_by_value
 from genesis.ir.ops.clipping import total_norm as norm_of_all
 from genesis.ir.ops.control import results_of
+from genesis.ir.suggest import suggesting
 from genesis.ops.creation import zeros
 from genesis.ops.norms import vector_norm
 from genesis.ops.shape import cat, stack
@@ -163,3 +164,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         for p in listed:
             p.copy_(vec[position:position + p.numel()].reshape(p.shape))
             position += p.numel()
+
+__getattr__ = suggesting(__name__)

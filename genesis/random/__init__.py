@@ -18,6 +18,9 @@ from genesis.frontend.generator import (
     seed,
     set_rng_state,
 )
+from genesis.ir.suggest import suggesting
 
 __all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed",
            "set_rng_state"]
+
+__getattr__ = suggesting(__name__)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from genesis.frontend.session import repeated
 from genesis.ir.errors import failure
+from genesis.ir.suggest import check_keywords
 from genesis.optim.optimizer import Optimizer
 
 
@@ -32,6 +33,12 @@ class LRScheduler:
                                f"[{number}] when resuming an optimizer")
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
         self.step()
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """A schedule that sets nothing yet, whose `__init__` takes these options."""
+        if options:
+            check_keywords(cls, options)
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)

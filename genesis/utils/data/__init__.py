@@ -5,6 +5,7 @@ In come a dataset (an index → a sample, or an iterable of samples) and how to 
     sampler ─ indices ─▶ workers: dataset[i], collate ─ arrays in shared memory ─▶ loader: tensors
 """
 
+from genesis.ir.suggest import suggesting
 from genesis.utils.data.collate import default_collate, default_convert
 from genesis.utils.data.dataset import (
     ChainDataset,
@@ -32,3 +33,5 @@ __all__ = ["BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Datas
            "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
            "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerInfo", "default_collate",
            "default_convert", "get_worker_info", "random_split"]
+
+__getattr__ = suggesting(__name__)
