@@ -140,7 +140,7 @@ class StoredWeights(Mapping[str, "np.ndarray"]):
                 f"; {pickled[0]} is a pickle, which can run any program when it is read: convert it to safetensors"
                 if pickled else ""))
         try:
-            return mapped(path)
+            return mapped(path)[0]
         except (Damaged, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is damaged or no safetensors file ({error})") from None
 

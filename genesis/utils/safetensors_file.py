@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from genesis.ir.types import DType, dtype_named
+from genesis.utils.sources import read_exactly, read_into
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,24 +79,26 @@ def read(file: BinaryIO, size: int) -> tuple[Iterator[tuple[str, np.ndarray, DTy
     """The tensors, read one by one as they are asked for, and the metadata.
 
     Args:
-        file: at its start.
-        size: in bytes.
+        file: at the first byte.
+        size: in bytes, from there on.
 
     Raises:
         Damaged: it breaks the format, or has a tensor that Genesis has no dtype for. From the iterator, it is shorter
             than it was.
     """
+    first = file.tell()
     header, start = _header(file, size)
-    metadata = header.pop(METADATA, {})
-    if not isinstance(metadata, dict) or not all(type(value) is str for value in metadata.values()):
-        raise Damaged(f"{METADATA} is not texts by name")
+    metadata = _metadata(header)
     stored = [_stored(name, entry) for name, entry in header.items()]
     _check_layout(stored, size - start)
-    return _tensors(file, start, stored), metadata
+    return _tensors(file, first + start, stored), metadata
 
 
-def mapped(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, DType]]:
-    """The tensors of a file by name, over its mapped bytes: what is not used is not read. Do not write to them.
+def mapped(path: str | os.PathLike[str]) -> tuple[dict[str, tuple[np.ndarray, DType]], dict[str, str]]:
+    """The tensors of a file by name, over its mapped bytes, and its metadata: what is not used is not read.
+
+    What is written to an array stays in this process. One that does not lie at a multiple of its elements' size is a
+    copy.
 
     Raises:
         OSError: the file cannot be opened.
@@ -105,15 +108,31 @@ def mapped(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, DType]]:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         header, start = _header(file, size)
-        header.pop(METADATA, None)
+        metadata = _metadata(header)
         stored = [_stored(name, entry) for name, entry in header.items()]
         _check_layout(stored, size - start)
-        data = np.memmap(file, np.uint8, "r") if size > start else np.empty(size, np.uint8)
+        data = np.memmap(file, np.uint8, "c") if size > start else np.empty(size, np.uint8)
     found = {}
     for tensor in stored:
-        array = data[start + tensor.start:start + tensor.end]
+        array = np.asarray(data[start + tensor.start:start + tensor.end])
+        if (start + tensor.start) % tensor.dtype.itemsize:
+            array = array.copy()
+        _check_values(tensor, array)
         found[tensor.name] = array.view(tensor.dtype.numpy).reshape(tensor.shape), tensor.dtype
-    return found
+    return found, metadata
+
+
+def _metadata(header: dict[str, Any]) -> dict[str, str]:
+    """The header's texts by name, which are taken out."""
+    metadata = header.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(type(value) is str for value in metadata.values()):
+        raise Damaged(f"{METADATA} is not texts by name")
+    return metadata
+
+
+def _check_values(tensor: Stored, array: np.ndarray) -> None:
+    if tensor.dtype.name == "bool" and array.size and array.max() > 1:
+        raise Damaged(f"{tensor.name!r} is of BOOL and has bytes that are neither 0 nor 1")
 
 
 def _tensors(file: BinaryIO, start: int, stored: Sequence[Stored]) -> Iterator[tuple[str, np.ndarray, DType]]:
@@ -121,21 +140,20 @@ def _tensors(file: BinaryIO, start: int, stored: Sequence[Stored]) -> Iterator[t
     for tensor in stored:
         array = np.empty(tensor.end - tensor.start, np.uint8)
         file.seek(start + tensor.start)
-        if _fill(file, memoryview(array)) != array.size:  # type: ignore[arg-type]
+        if read_into(file, memoryview(array)) != array.size:  # type: ignore[arg-type]
             raise Damaged(f"it ends within {tensor.name!r}")
-        if tensor.dtype.name == "bool" and array.size and array.max() > 1:
-            raise Damaged(f"{tensor.name!r} is of BOOL and has bytes that are neither 0 nor 1")
+        _check_values(tensor, array)
         yield tensor.name, array.view(tensor.dtype.numpy).reshape(tensor.shape), tensor.dtype
 
 
 def _header(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     """The header, and where the data begin."""
-    length = int.from_bytes(file.read(8), "little")
+    length = int.from_bytes(read_exactly(file, 8), "little")
     if size < 8 or length > size - 8:
         raise Damaged(f"its header has {length} bytes, the file {size}" if size >= 8 else f"it has {size} bytes")
     if length > LONGEST_HEADER:
         raise Damaged(f"its header has {length} bytes; at most {LONGEST_HEADER} are read")
-    text = file.read(length)
+    text = read_exactly(file, length)
     if len(text) != length or not text.startswith(b"{"):
         raise Damaged("its header is no JSON object")
     found = parse(text.decode())
@@ -200,17 +218,6 @@ def _check_layout(stored: Sequence[Stored], size: int) -> None:
         end = tensor.end
     if end != size:
         raise Damaged(f"its tensors have {end} bytes, its data {size}")
-
-
-def _fill(file: BinaryIO, into: memoryview) -> int:
-    """The number of bytes that were read."""
-    done = 0
-    while done < len(into):
-        count = file.readinto(into[done:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        done += count
-    return done
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:

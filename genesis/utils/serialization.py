@@ -1,4 +1,4 @@
-"""Saving and loading: nested dictionaries and lists of tensors in one safetensors file.
+"""Saving and loading: nested dictionaries and lists of tensors in one safetensors file; reading files of torch's.
 
 The tensors are the file's entries, named by their paths, so that any tool reads them. The
 structure around them is JSON in the file's metadata. Nothing in a file is ever executed.
@@ -6,24 +6,28 @@ structure around them is JSON in the file's metadata. Nothing in a file is ever 
 
 from __future__ import annotations
 
-import errno
+import base64
+import binascii
 import json
 import os
-import stat
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 from genesis.frontend.host_values import from_host
+from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
-from genesis.ir.types import cpu
-from genesis.ops.creation import DeviceLike
+from genesis.ir.types import cpu, tensor_type
 from genesis.utils.atomic_file import replace_file
-from genesis.utils.safetensors_file import Damaged, parse, read, write
+from genesis.utils.locations import MapLocation, placing
+from genesis.utils.safetensors_file import Damaged, mapped, parse, read, write
+from genesis.utils.sources import Sink, Source, opened
+from genesis.utils.torch_file import is_torch_file, read_torch_file
 
 STRUCTURE: Final = "genesis.structure"
 """The metadata's key. A value is a plain JSON one, or an object with one of the keys below."""
-TENSOR, DICT, LIST, TUPLE = "tensor", "dict", "list", "tuple"
+TENSOR, DICT, LIST, TUPLE, BYTES = "tensor", "dict", "list", "tuple", "bytes"
 
 MOST_NESTED: Final = 150
 """Dictionaries, lists and tuples inside of each other. Each takes three levels of JSON, of which Python's reader and
@@ -32,18 +36,19 @@ others' accept about a thousand."""
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def save(obj: Any, path: str | os.PathLike[str]) -> None:
+def save(obj: Any, f: str | os.PathLike[str] | BinaryIO) -> None:
     """Write an object to a file, all of it or nothing: a crash leaves the old file as it was.
 
     A tensor that is found at several places is written once. Computes what is still pending.
 
     Args:
-        obj: tensors, numbers, strings, booleans and None in dictionaries, lists and tuples: what
+        obj: tensors, numbers, strings, bytes, booleans and None in dictionaries, lists and tuples: what
             `state_dict()` gives.
-        path: where to write; an existing file is replaced and keeps its permissions.
+        f: where to write; an existing file is replaced and keeps its permissions. Or a file that is open for bytes,
+            which gets them where it stands.
 
     Raises:
-        TypeError: something in the object cannot be saved; names where it is.
+        TypeError: something in the object cannot be saved; names where it is. Or `f` is no path and no such file.
         ValueError: it is nested too deep, or has text that UTF-8 has no form for.
         OSError: the file cannot be written; names it.
 
@@ -53,7 +58,11 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     >>> load(path)
     {'step': 3, 'weights': [tensor([1., 1.])]}
     """
-    replace_file(path, prepared(obj))
+    if isinstance(f, (str, bytes, os.PathLike)):
+        replace_file(f, prepared(obj))
+        return
+    sink = Sink(f)
+    prepared(obj)(cast(BinaryIO, sink))
 
 
 def prepared(obj: Any) -> Callable[[BinaryIO], None]:
@@ -68,60 +77,73 @@ def prepared(obj: Any) -> Callable[[BinaryIO], None]:
     return lambda file: write(file, arrays, {STRUCTURE: structure})
 
 
-def load(path: str | os.PathLike[str], map_location: DeviceLike = None) -> Any:
-    """Read what `save` wrote. A safetensors file of another tool gives its tensors by name.
+def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None, *, weights_only: bool | None = None,
+         mmap: bool | None = None) -> Any:
+    """Read what `save` wrote, or `torch.save`. A safetensors file of another tool gives its tensors by name.
 
     Args:
-        path: the file.
-        map_location: the device of the tensors, the CPU by default.
+        f: the file's path, or a file that is open for bytes and can seek: from where it stands to its end.
+        map_location: the device of the tensors, the CPU by default; a dictionary of the devices that a file of torch's
+            names; or a function of a storage's tensor and that name.
+        weights_only: taken for torch's sake: nothing in a file is ever executed. False warns that it changes nothing.
+        mmap: tensors on the CPU are the file's pages, which are read when they are used. What is written to them is
+            not written to the file, which must stay as it is while they live. Needs a path.
 
     Raises:
         FileNotFoundError, IsADirectoryError, PermissionError and other OSError: it cannot be read.
-        ValueError: it is damaged or no safetensors file, has a tensor of a dtype that Genesis does not have (U16, U32,
-            U64, the F8 and F4 formats, complex numbers), or a structure that `save` does not write. Nothing that a file
-            says makes this allocate more than the file is large.
+        TypeError: `f` is neither a path nor a file that is open for bytes.
+        ValueError: it is damaged, or no file of safetensors or torch's; it has a tensor of a dtype that Genesis does not
+            have (U16, U32, U64, the F8 and F4 formats, complex numbers), a structure that `save` does not write, or, a
+            file of torch's, anything but tensors, numbers, texts, bytes and containers of them. Nothing that a file
+            says makes this allocate more than the file is large, beside Python's objects for its structure.
         MemoryError: the file is larger than memory.
 
-    >>> import genesis, tempfile
-    >>> path = tempfile.mkdtemp() + "/weights.safetensors"
-    >>> save({"w": genesis.ones(2, dtype=genesis.bfloat16)}, path)
-    >>> load(path, map_location="cpu")["w"]
+    >>> import genesis, io
+    >>> file = io.BytesIO()
+    >>> save({"w": genesis.ones(2, dtype=genesis.bfloat16)}, file)
+    >>> load(io.BytesIO(file.getvalue()), map_location="cpu")["w"]
     tensor([1., 1.], dtype=genesis.bfloat16)
     """
-    tensors = {}
-    try:
-        with _opened(path) as file:
-            arrays, metadata = read(file, os.fstat(file.fileno()).st_size)
-            for name, array, _ in arrays:
-                tensor = from_host(array, cpu)
-                tensors[name] = tensor if map_location is None else tensor.to(map_location)
-    except (Damaged, UnicodeDecodeError) as error:
-        raise failure("load", f"{os.fspath(path)!r} is damaged or no safetensors file ({error})", error=ValueError,
-                      hint="genesis.save writes the files that genesis.load reads") from None
-    except MemoryError:
-        raise failure("load", f"there is no memory for what is in {os.fspath(path)!r}", error=MemoryError) from None
-    if STRUCTURE not in metadata:
-        return tensors
-    try:
-        return _rebuild(parse(metadata[STRUCTURE]), tensors)
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise failure("load", f"the structure in {os.fspath(path)!r} is damaged ({type(error).__name__}: {error})",
-                      hint="genesis.save writes the files that genesis.load reads", error=ValueError) from None
+    if weights_only is False:
+        warnings.warn("genesis.load(weights_only=False) reads what weights_only=True reads: nothing in a file is "
+                      "executed", stacklevel=2)
+    place = placing(map_location)
+    with opened(f) as source:
+        if mmap and source.path is None:
+            raise failure("load", f"mmap=True needs a file's path, not {source.name}", error=ValueError,
+                          hint="load(path, mmap=True)")
+        try:
+            head = source.file.read(9)
+            source.file.seek(-len(head), os.SEEK_CUR)
+            if is_torch_file(head):
+                return read_torch_file(source, place, bool(mmap))
+            tensors, structure = _entries(source, place, bool(mmap))
+        except (Damaged, UnicodeDecodeError) as error:
+            kind = "file of torch's that is read" if is_torch_file(head) else "safetensors file"
+            raise failure("load", f"{source.name} is damaged or no {kind} ({error})", error=ValueError,
+                          hint="genesis.save writes the files that genesis.load reads") from None
+        except MemoryError:
+            raise failure("load", f"there is no memory for what is in {source.name}", error=MemoryError) from None
+        if structure is None:
+            return tensors
+        try:
+            return _rebuild(parse(structure), tensors)
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise failure("load", f"the structure in {source.name} is damaged ({type(error).__name__}: {error})",
+                          hint="genesis.save writes the files that genesis.load reads", error=ValueError) from None
 
 
-def _opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, open for reading. A pipe or a device would be read for ever."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "no file to load", os.fspath(path)) from None
-    kind = os.fstat(handle).st_mode
-    if stat.S_ISREG(kind):
-        return open(handle, "rb", buffering=0)
-    os.close(handle)
-    if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    raise failure("load", f"{os.fspath(path)!r} is no regular file", error=ValueError)
+def _entries(source: Source, place: Callable[[Tensor, str], Tensor], map: bool) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors of a safetensors file by name, and the structure around them."""
+    if not map:
+        arrays, metadata = read(source.file, source.size)
+        tensors = {name: place(from_host(array, cpu), "cpu") for name, array, _ in arrays}
+        return tensors, metadata.get(STRUCTURE)
+    from genesis.runtime.cpu.storage import CPUStorage
+    assert source.path is not None
+    pages, metadata = mapped(source.path)
+    return {name: place(wrap_memory(CPUStorage.wrap(array), tensor_type(array.shape, dtype, cpu)), "cpu")
+            for name, (array, dtype) in pages.items()}, metadata.get(STRUCTURE)
 
 
 def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple[Any, ...], str], depth: int) -> Any:
@@ -140,6 +162,8 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         return {TENSOR: names[part]}
     if type(obj) in _PLAIN:
         return obj
+    if type(obj) is bytes:
+        return {BYTES: base64.b64encode(obj).decode()}
     if isinstance(obj, Mapping):
         return {DICT: [[_key(key, path), _describe(value, _join(path, key), entries, names, depth + 1)]
                        for key, value in obj.items()]}
@@ -149,7 +173,7 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
     if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0:  # a numpy scalar
         return obj.item()
     raise failure("save", f"a {type(obj).__name__} at {path or 'the top'!r} cannot be saved", error=TypeError,
-                  hint="tensors, numbers, strings, None in dictionaries, lists and tuples; state_dict() of an object")
+                  hint="tensors, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
 
 
 def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -161,6 +185,8 @@ def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     (kind, content), = value.items()
     if kind == TENSOR:
         return tensors[content]
+    if kind == BYTES:
+        return _bytes(content)
     if type(content) is not list:
         raise ValueError(f"a {kind[:20]} of {type(content).__name__}")
     if kind == DICT:
@@ -171,6 +197,16 @@ def _rebuild(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind == TUPLE:
         return tuple(items)
     raise ValueError(f"unknown kind {kind[:20]!r}")
+
+
+def _bytes(content: Any) -> bytes:
+    """The bytes that base64 has a text for."""
+    if type(content) is not str:
+        raise ValueError("bytes that are no text")
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"bytes that are not base64 ({error})") from None
 
 
 def _rebuild_dictionary(pairs: list[Any], tensors: Mapping[str, Tensor]) -> dict[Any, Any]:

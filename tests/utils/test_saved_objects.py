@@ -1,0 +1,197 @@
+"""What `save` and `load` take beside state dicts and paths, and the states of every optimizer and schedule."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_peer import array_of
+
+import genesis
+from genesis import nn, optim
+from genesis.optim import lr_scheduler
+from tests.optim.test_optimizers import CASES
+
+
+def back(obj: Any) -> Any:
+    """What comes back from a file in memory."""
+    file = io.BytesIO()
+    genesis.save(obj, file)
+    return genesis.load(io.BytesIO(file.getvalue()))
+
+
+def as_plain(obj: Any) -> Any:
+    """The structure with lists of numbers in place of tensors."""
+    if isinstance(obj, genesis.Tensor):
+        return str(obj.dtype), array_of(obj).tolist()
+    if isinstance(obj, dict):
+        return {key: as_plain(value) for key, value in obj.items()}
+    return type(obj)(map(as_plain, obj)) if type(obj) in (list, tuple) else obj
+
+
+def test_bytes() -> None:
+    assert back([b"", b"\0\xff" * 100, {"b": b"x"}]) == [b"", b"\0\xff" * 100, {"b": b"x"}]
+    for damaged in ("!", "YQ", 3, ["YQ=="]):
+        file = io.BytesIO()
+        genesis.save({"bytes": damaged}, file)
+        text = file.getvalue().replace(b'{\\"dict\\": [[\\"bytes\\", ', b'{\\"bytes\\": ')
+        text = text.replace(b"]]}\"", b"}\"")
+        length = text.index(b"}}") + 2 - 8
+        with pytest.raises(ValueError, match="damaged"):
+            genesis.load(io.BytesIO(length.to_bytes(8, "little") + text[8:8 + length]))
+
+
+def test_open_files(tmp_path: Path) -> None:
+    obj = {"w": genesis.arange(5), "n": 1}
+    with open(tmp_path / "file", "wb") as file:
+        file.write(b"mine")
+        genesis.save(obj, file)
+    with open(tmp_path / "file", "rb", buffering=0) as raw:
+        raw.seek(4)
+        assert as_plain(genesis.load(raw)) == as_plain(obj)
+        assert not raw.closed
+    file = open(tmp_path / "raw", "wb", buffering=0)  # noqa: SIM115
+    genesis.save(obj, file)
+    file.close()
+    assert as_plain(genesis.load(tmp_path / "raw")) == as_plain(obj)
+
+
+class Slow(io.BytesIO):
+    """Takes and gives a few bytes at once, and has no readinto."""
+
+    readinto = property()  # type: ignore[assignment]
+
+    def write(self, data: Any) -> int:
+        return super().write(bytes(data)[:7])
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 5, 5))
+
+
+def test_files_that_take_and_give_little_at_once() -> None:
+    file = Slow()
+    genesis.save(genesis.arange(100), file)
+    file.seek(0)
+    assert genesis.load(file).tolist() == list(range(100))
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda: genesis.save(1, io.StringIO()), TypeError, "open for text"),
+    (lambda: genesis.load(io.StringIO()), TypeError, "open for text"),
+    (lambda: genesis.save(1, 3), TypeError, "a int is neither a path nor an open file"),
+    (lambda: genesis.load(3), TypeError, "a int is neither a path nor an open file"),
+    (lambda: genesis.load(io.BytesIO()), ValueError, "it has 0 bytes"),
+    (lambda: genesis.load(io.BytesIO(bytes(20)), mmap=True), ValueError, "needs a file's path"),
+])
+def test_what_is_no_file(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n  try: " in str(caught.value) and "test_saved_objects.py" in str(caught.value)
+
+
+def test_a_pipe_cannot_seek() -> None:
+    import os
+    read, write = os.pipe()
+    os.close(write)
+    with open(read, "rb") as file, pytest.raises(ValueError, match=r"cannot seek(.|\n)*io\.BytesIO"):
+        genesis.load(file)
+
+
+def test_mapped_files(tmp_path: Path) -> None:
+    obj = {name: genesis.tensor(np.arange(7)).to(getattr(genesis, name)) for name in (
+        "bool", "int8", "bfloat16", "float32", "float64")} | {"empty": genesis.zeros(0, 2), "n": [1]}
+    genesis.save(obj, tmp_path / "file")
+    found = genesis.load(tmp_path / "file", mmap=True)
+    assert as_plain(found) == as_plain(obj)
+    found["float32"].mul_(2)
+    assert found["float32"].tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert as_plain(genesis.load(tmp_path / "file")) == as_plain(obj), "the file is as it was"
+    model = nn.Linear(7, 1, bias=False)
+    model.load_state_dict({"weight": found["float32"][None]})
+    assert model.weight.tolist() == [[0, 2, 4, 6, 8, 10, 12]]
+
+
+def test_weights_only_changes_nothing() -> None:
+    file = io.BytesIO()
+    genesis.save([1], file)
+    assert genesis.load(io.BytesIO(file.getvalue()), weights_only=True) == [1]
+    with pytest.warns(UserWarning, match="nothing in a file is executed"):
+        assert genesis.load(io.BytesIO(file.getvalue()), weights_only=False) == [1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_optimizers_state_comes_back_whole(name: str) -> None:
+    kind, options = CASES[name]
+    parameters = [genesis.ones(3, requires_grad=True), genesis.ones(2, 2, requires_grad=True)]
+    optimizer = getattr(optim, kind)(parameters, **options)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum((p * p).sum() for p in parameters).backward()
+        optimizer.step()
+    state = optimizer.state_dict()
+    assert as_plain(back(state)) == as_plain(state)
+    getattr(optim, kind)(parameters, **options).load_state_dict(back(state))
+
+
+SCHEDULES: dict[str, Callable[[Any], Any]] = {
+    "ConstantLR": lr_scheduler.ConstantLR, "LinearLR": lr_scheduler.LinearLR, "PolynomialLR": lr_scheduler.PolynomialLR,
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9), "StepLR": lambda o: lr_scheduler.StepLR(o, 2),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [2, 2, 5]),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.1, 20),
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.9 ** epoch),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda epoch: 0.9),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.LinearLR(o, total_iters=3), lr_scheduler.StepLR(o, 2)], [3]),
+    "ChainedScheduler": lambda o: lr_scheduler.ChainedScheduler([lr_scheduler.LinearLR(o), lr_scheduler.StepLR(o, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedules_state_comes_back_whole(name: str) -> None:
+    assert set(SCHEDULES) == {kind for kind in lr_scheduler.__all__ if kind != "LRScheduler"}
+
+    def steps(schedule: Any, count: int) -> list[float]:
+        rates = []
+        for _ in range(count):
+            optimizer.step()
+            schedule.step(1.0) if name == "ReduceLROnPlateau" else schedule.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        return rates
+    optimizer = optim.SGD([genesis.ones(1, requires_grad=True)], lr=0.1, momentum=0.9)
+    schedule = SCHEDULES[name](optimizer)
+    steps(schedule, 4)
+    state, groups = schedule.state_dict(), optimizer.state_dict()
+    assert as_plain(back(state)) == as_plain(state)
+    state, groups = back(state), back(groups)
+    rest = steps(schedule, 5)
+    optimizer = optim.SGD([genesis.ones(1, requires_grad=True)], lr=0.1, momentum=0.9)
+    schedule = SCHEDULES[name](optimizer)
+    optimizer.load_state_dict(groups)
+    schedule.load_state_dict(state)
+    assert steps(schedule, 5) == rest
+
+
+def test_a_scaler_and_what_is_in_no_container() -> None:
+    state = genesis.amp.GradScaler(device="cpu").state_dict()
+    assert back(state) == state
+    for value in (None, True, 3, 2.5, "x", b"x", (), [], {}):
+        assert back(value) == value and type(back(value)) is type(value)
+
+
+def test_unknown_objects_are_refused_with_their_place() -> None:
+    class Mine:
+        pass
+    for obj, where in (({"a": [Mine()]}, "'a.0'"), (Mine(), "'the top'"), ({"s": {1}}, "'s'"), ([lambda: 1], "'0'"),
+                       (np.ones(2), "'the top'"), ({"c": 1j}, "'c'")):
+        with pytest.raises(TypeError, match=f"at {where} cannot be saved") as caught:
+            genesis.save(obj, io.BytesIO())
+        for part in ("test_saved_objects.py", "try: tensors, numbers, strings, bytes"):
+            assert part in str(caught.value)
