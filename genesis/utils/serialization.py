@@ -92,8 +92,8 @@ def load(f: str | os.PathLike[str] | BinaryIO, map_location: MapLocation = None,
     Raises:
         FileNotFoundError, IsADirectoryError, PermissionError and other OSError: it cannot be read.
         TypeError: `f` is neither a path nor a file that is open for bytes.
-        ValueError: it is damaged, or no file of safetensors or torch's; it has a tensor of a dtype that Genesis does not
-            have (U16, U32, U64, the F8 and F4 formats, complex numbers), a structure that `save` does not write, or, a
+        ValueError: it is damaged, or no file of safetensors or torch's; it has a tensor of a dtype that Genesis does
+            not have (U16, U32, U64, the F8 and F4 formats, complex), a structure that `save` does not write, or, a
             file of torch's, anything but tensors, numbers, texts, bytes and containers of them. Nothing that a file
             says makes this allocate more than the file is large, beside Python's objects for its structure.
         MemoryError: the file is larger than memory.
