@@ -76,7 +76,7 @@ ABSENT = (
            r"householder_product|ldl_(factor|solve)", "linalg"),
     Absent("not there yet: layers", r"AdaptiveLogSoftmaxWithLoss|Buffer|CrossMapLRN2d|DataParallel|FractionalMaxPool.*|"
            r"Lazy.*|LinearCrossEntropy.*|SyncBatchNorm", "nn"),
-    Absent("not there yet: optimizers", "Adafactor|ASGD|LBFGS|Muon", "optim"),
+    Absent("not there yet: optimizers", "Adafactor|ASGD|LBFGS", "optim"),
     Absent("parts of torch's compiler only: its backends, guards that may be left out, files of its cache",
            r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"
            r"set_enable_guard_collectives|load_compiled_function|(save|load)_cache_artifacts|(skip|keep)_.*_unsafe|"
