@@ -68,6 +68,10 @@ class CheckpointManager:
         self._writer: threading.Thread | None = None
         self._error: BaseException | None = None
 
+    def checkpoints(self) -> list[Path]:
+        """The folders of the checkpoints that are there, newest first; whether one is whole, `resume` finds out."""
+        return directory.checkpoints(self.folder)
+
     def due(self, step: int) -> bool:
         """Is it time to save, after this many steps?"""
         return step > 0 and step % self.every == 0

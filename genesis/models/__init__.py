@@ -8,7 +8,7 @@
 
 from genesis.ir.suggest import suggesting
 from genesis.models.architecture import Architecture
-from genesis.models.auto import AutoModel, AutoModelForCausalLM, config_of
+from genesis.models.auto import AutoModel, AutoModelForCausalLM, config_for, config_of
 from genesis.models.bert import BertConfig, BertModel
 from genesis.models.causal_lm import CausalLM, CausalLMOutput
 from genesis.models.config import ModelConfig
@@ -24,6 +24,7 @@ from genesis.models.transformer import Transformer
 __all__ = ["GPT", "Architecture", "AutoModel", "AutoModelForCausalLM", "BertConfig", "BertModel", "CausalLM",
            "CausalLMOutput", "GPT2Config", "GPT2LMHeadModel", "GPTConfig", "LlamaConfig", "LlamaForCausalLM",
            "MistralConfig", "MistralForCausalLM", "ModelConfig", "PreTrainedModel", "Qwen2Config", "Qwen2ForCausalLM",
-           "Qwen3Config", "Qwen3ForCausalLM", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", "Transformer", "config_of"]
+           "Qwen3Config", "Qwen3ForCausalLM", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", "Transformer", "config_for",
+           "config_of"]
 
 __getattr__ = suggesting(__name__)

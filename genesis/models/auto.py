@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from typing import Any, Final
 
 from genesis.ir.types import DType
@@ -77,6 +78,26 @@ class AutoModel:
         """The model in a folder or in the cache; see `PreTrainedModel.from_pretrained`."""
         model = _chosen(ENCODERS, folder, revision, "encoders")
         return model.from_pretrained(folder, dtype=dtype, device=device, revision=revision, **changes)
+
+
+def config_for(family: str, **fields: Any) -> ModelConfig:
+    """The configuration of a new language model.
+
+    Args:
+        family: a `model_type`: "llama", "qwen3", "gpt2", …
+        fields: of the family's `config.json`; the others have their defaults.
+
+    Raises:
+        ValueError: there is no such family, or a field is not one of its.
+
+    >>> config_for("gpt2", n_layer=2).architecture().layers
+    2
+    """
+    if family not in CAUSAL:
+        near = get_close_matches(family, CAUSAL, 1)
+        raise ValueError(f"there is no family {family!r} of language models; "
+                         + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(CAUSAL))}"))
+    return CAUSAL[family].config_class(**fields)
 
 
 def config_of(folder: str | os.PathLike[str], revision: str = "main") -> ModelConfig:

@@ -78,7 +78,7 @@ class Muon(Optimizer):
         """
         if parameter.ndim != 2:
             raise failure("Muon", "Muon only supports 2D parameters whereas we found a parameter with size: "
-                          f"{tuple(parameter.shape)}", hint="AdamW for it, in an optimizer of its own", error=ValueError)
+                          f"{tuple(parameter.shape)}", hint="AdamW for it, in its own optimizer", error=ValueError)
         return {"momentum_buffer": zeros_like(parameter).detach()}
 
     def complete(self, saved: Mapping[Any, Any], initial: Mapping[Any, Any]) -> Mapping[Any, Any]:

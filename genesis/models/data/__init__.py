@@ -9,8 +9,9 @@ follows each; -100 where none counts) and, where documents are kept apart, `docu
 
 from genesis.models.data.examples import Example, read_examples
 from genesis.models.data.packing import PackedExamples
-from genesis.models.data.shards import TokenFolder, write_tokens
+from genesis.models.data.shards import TokenFolder, copy_tokenizer, write_tokens
 from genesis.models.data.texts import read_texts
 from genesis.models.data.windows import TokenWindows
 
-__all__ = ["Example", "PackedExamples", "TokenFolder", "TokenWindows", "read_examples", "read_texts", "write_tokens"]
+__all__ = ["Example", "PackedExamples", "TokenFolder", "TokenWindows", "copy_tokenizer", "read_examples",
+           "read_texts", "write_tokens"]

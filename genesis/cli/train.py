@@ -1,0 +1,394 @@
+"""Trains a language model as a TOML file says.
+
+    genesis data books/ -t bytes -o data/books
+    genesis train tiny.toml
+
+where tiny.toml holds
+
+    out = "runs/tiny"
+    steps = 1000
+
+    [data]
+    train = "data/books"
+    context = 256
+
+    [model]                      # a family and the fields of its config.json; or folder = "…", to go on with a model
+    family = "llama"
+    hidden_size = 128
+    intermediate_size = 384
+    num_hidden_layers = 4
+    num_attention_heads = 4
+
+The run's folder gets metrics.jsonl, checkpoints/ and, at the end, model/. Ctrl-C and SIGTERM save at the end of the
+step; the same command goes on from there, bit by bit as if nothing had happened.
+
+This file uses public names only: copy it to change the loop (python your_copy.py tiny.toml).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from genesis.cli import language
+
+if TYPE_CHECKING:
+    import genesis
+    from genesis.cli.run_config import OptimizerConfig, RunConfig, ScheduleConfig, TrainConfig
+    from genesis.models import CausalLM
+    from genesis.models.text import Tokenizer
+    from genesis.utils.data import DataLoader
+
+Config = TypeVar("Config", bound="RunConfig")
+
+HELP = "train a language model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("config", type=Path, help="a TOML file; see above")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, or go on training. 0 at the end of the run; 128 + the signal's number when one stopped it."""
+    return language.refused(lambda: _run(arguments.config))
+
+
+def _run(path: Path) -> int:
+    from genesis.cli.run_config import read_config
+    config = read_config(path)
+    ending = fit(prepared(config))
+    print(ending.text, flush=True)
+    return ending.status
+
+
+# What is trained, on what
+
+@dataclass
+class Run:
+    """What a run is made of.
+
+    Attributes:
+        config: see `RunConfig`.
+        model: a `CausalLM`, on its device.
+        trained: what has the state of all that is learnt, for checkpoints: the model, or its low-rank layers.
+        batches: rows of `batch` · `accumulate` for each step: `input_ids`, `targets`, perhaps `documents` and
+            `position_ids`.
+        validation: the batches of an evaluation, in the same order each time; or None.
+        tokenizer: for samples; or None.
+        save: writes what was trained, at the end; returns the folder.
+    """
+
+    config: RunConfig
+    model: CausalLM
+    trained: Any
+    batches: DataLoader
+    validation: DataLoader | None
+    tokenizer: Tokenizer | None
+    save: Callable[[], Path]
+
+
+def prepared(config: TrainConfig) -> Run:
+    """The run of a configuration: a model that is new or a folder's, and windows over tokens.
+
+    Raises:
+        FileNotFoundError: a folder is missing.
+        ValueError: a field of the model is unknown, or the parts do not fit each other.
+    """
+    import genesis
+    from genesis.models.data import TokenWindows
+    from genesis.models.text import Tokenizer
+    from genesis.utils.data import DataLoader
+    config = resolved(config)
+    genesis.manual_seed(config.seed)
+    data = config.data
+    rows = TokenWindows(data.train, data.context, data.documents)
+    model = build_model(config.model, rows.folder.vocab_size, config.device)
+    if model.spec.vocab_size < rows.folder.vocab_size:
+        raise ValueError(f"{data.train} has tokens below {rows.folder.vocab_size}, the model a vocabulary of "
+                         f"{model.spec.vocab_size}")
+    if model.spec.context < data.context:
+        raise ValueError(f"data.context = {data.context} is longer than the model's context, {model.spec.context}")
+    validation = None
+    if data.validation is not None:
+        validation = DataLoader(TokenWindows(data.validation, data.context, data.documents), config.batch,
+                                generator=genesis.Generator())
+    has_tokenizer = (rows.folder.path / "tokenizer.json").is_file()
+    return Run(config, model, model, loader(rows, config), validation,
+               Tokenizer.from_pretrained(rows.folder.path) if has_tokenizer else None,
+               lambda: save_folder(model, Path(config.out) / "model", rows.folder.path if has_tokenizer else None))
+
+
+def resolved(config: Config) -> Config:
+    """The configuration with a device and a precision: of a GPU if there is one."""
+    import genesis
+    device = config.device or ("cuda" if genesis.cuda.is_available() else "cpu")
+    precision = config.precision or ("float32" if device == "cpu" else "bfloat16")
+    return replace(config, device=device, precision=precision)
+
+
+def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None) -> CausalLM:
+    """A folder's model, or a new one of a family, with the data's vocabulary unless the fields say otherwise."""
+    import genesis
+    from genesis.models import AutoModelForCausalLM, config_for
+    given = dict(fields)
+    if "folder" in given:
+        folder = given.pop("folder")
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=genesis.float32, device=device, **given).train()
+    if "family" not in given:
+        raise ValueError("[model] needs 'family', or 'folder' to go on with the model of one")
+    family = given.pop("family")
+    return AutoModelForCausalLM.from_config(config_for(family, **{"vocab_size": vocab_size, **given})).to(device)
+
+
+def loader(rows: Any, config: RunConfig) -> DataLoader:
+    """Batches of a step, in another order in each pass.
+
+    Raises:
+        ValueError: there are fewer rows than one step takes.
+    """
+    from genesis.utils.data import DataLoader
+    size = config.batch * config.accumulate
+    if len(rows) < size:
+        raise ValueError(f"the data has {len(rows)} rows, a step takes {config.batch} × {config.accumulate}")
+    return DataLoader(rows, size, shuffle=True, drop_last=True, num_workers=config.workers,
+                      persistent_workers=config.workers > 0)
+
+
+def save_folder(model: CausalLM, folder: Path, tokenizer: Path | None) -> Path:
+    """Write a model, and the tokenizer of another folder beside it."""
+    from genesis.models.data import copy_tokenizer
+    model.save_pretrained(folder)
+    if tokenizer is not None:
+        copy_tokenizer(tokenizer, folder)
+    return folder
+
+
+# How it is trained
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        status: 0, or 128 + the number of the signal that stopped it.
+        text: for people.
+    """
+
+    status: int
+    text: str
+
+
+def fit(run: Run) -> Ending:
+    """Train from the newest checkpoint, or from the start, to the last step or a signal.
+
+    Raises:
+        ValueError: the folder holds a run of another configuration.
+    """
+    from genesis.checkpointing import CheckpointManager
+    from genesis.cli.run_config import check_same
+    from genesis.cli.run_log import RunLog, work_of
+    config, out = run.config, Path(run.config.out)
+    manager = CheckpointManager(out / "checkpoints", keep=config.checkpoints.keep, every=config.checkpoints.every)
+    parts = state_of(run)
+    check_same(config, out, bool(manager.checkpoints()))
+    found = manager.resume(**parts)
+    for name, why in found.skipped:
+        print(f"checkpoint {name} is skipped: {why}", file=sys.stderr)
+    if found.step:
+        print(f"going on behind step {found.step} of {config.steps}, from {found.path}", flush=True)
+    one_step, batches, step = make_step(run, parts), endless(run.batches), found.step
+    work = work_of(run.model, run.batches.dataset.context, config)
+    stopping = 0
+    with StopFlag() as stop, RunLog(out, config.log, config.steps, step, work, config.device) as log:
+        while step < config.steps and not stopping:
+            loss, norm = one_step(next(batches))
+            rate = parts["scheduler"].get_last_lr()[0]
+            for name, part in parts.items():
+                if name.endswith("scheduler"):
+                    part.step()
+            step += 1
+            log.step(step, loss, norm, rate)
+            last = step == config.steps
+            if run.validation is not None and is_due(step, config.evaluation.every, last):
+                log.validation(step, evaluate(run))
+            if run.tokenizer is not None and is_due(step, config.samples.every, last):
+                log.sample(step, config.samples.prompt, sample(run, step))
+            stopping = stop.signal
+            if manager.due(step) or last or stopping:
+                log.flush()
+                manager.save(step, **parts)
+        manager.wait()
+    if step < config.steps:
+        return Ending(128 + stopping, f"stopped behind step {step} of {config.steps}: the same command goes on")
+    return Ending(0, f"{config.steps} steps are done; the model is in {run.save()}")
+
+
+def is_due(step: int, every: int, last: bool) -> bool:
+    """Is it time for what is done every so many steps, 0 for never, and at the end?"""
+    return every > 0 and (step % every == 0 or last)
+
+
+def state_of(run: Run) -> dict[str, Any]:
+    """All that has a state, by the names that a checkpoint has them under (and the random generators, unnamed)."""
+    import genesis
+    config = run.config
+    parts = {"model": run.trained, "loader": run.batches}
+    for name, optimizer in build_optimizers(run.model, config.optimizer).items():
+        parts[name] = optimizer
+        parts[name.replace("optimizer", "scheduler")] = genesis.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate(step, config.steps, config.schedule))
+    if config.precision == "float16":
+        parts["scaler"] = genesis.amp.GradScaler()
+    return parts
+
+
+def build_optimizers(model: CausalLM, config: OptimizerConfig) -> dict[str, Any]:
+    """AdamW, which shrinks matrices only; beside it Muon for the matrices of the blocks, if it is wanted."""
+    from genesis import optim
+    inside = [p for p in model.model.layers.parameters() if p.ndim == 2 and p.requires_grad]
+    inside = inside if config.name == "muon" else []
+    others = [p for p in model.parameters() if p.requires_grad and not any(p is q for q in inside)]
+    groups = [{"params": [p for p in others if p.ndim >= 2], "weight_decay": config.weight_decay},
+              {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0}]
+    found: dict[str, Any] = {"optimizer": optim.AdamW([group for group in groups if group["params"]], lr=config.lr,
+                                                      betas=config.betas, eps=config.eps)}
+    if inside:
+        found["matrix_optimizer"] = optim.Muon(inside, lr=config.matrix_lr, momentum=config.momentum,
+                                               weight_decay=config.weight_decay)
+    return found
+
+
+def learning_rate(step: int, steps: int, schedule: ScheduleConfig) -> float:
+    """The fraction of the learning rate after so many steps.
+
+    >>> from genesis.cli.run_config import ScheduleConfig
+    >>> [round(learning_rate(step, 100, ScheduleConfig(warmup=20, final=0.1)), 3) for step in (0, 9, 20, 60, 100)]
+    [0.05, 0.5, 1.0, 0.55, 0.1]
+    """
+    if step < schedule.warmup:
+        return (step + 1) / schedule.warmup
+    done = min(1.0, (step - schedule.warmup) / max(1, steps - schedule.warmup))
+    height = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[schedule.decay]
+    return schedule.final + (1 - schedule.final) * height
+
+
+def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, genesis.Tensor]], tuple[Any, Any]]:
+    """The function of one step: a batch in, the mean loss of its targets and the norm of the gradients out."""
+    import genesis
+    from genesis.nn.utils import clip_grad_norm_
+    config, device, model = run.config, run.config.device, run.model
+    optimizers = [part for name, part in parts.items() if name.endswith("optimizer")]
+    scaler = parts.get("scaler", genesis.amp.GradScaler(enabled=False))
+    learnt = [p for p in model.parameters() if p.requires_grad]
+
+    def one_step(micro_batches: Sequence[Mapping[str, Any]], share: Any) -> tuple[Any, Any]:
+        total = genesis.zeros((), device=device)
+        for batch in micro_batches:
+            loss = summed_loss(model, batch, config) * share
+            scaler.scale(loss).backward()
+            total = total + loss.detach()
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        norm = clip_grad_norm_(learnt, config.clip or math.inf)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+        scaler.update()
+        return total, norm.detach()
+
+    replayed = genesis.compile(one_step) if config.compile and config.precision != "float16" else one_step
+
+    def whole_step(batch: Mapping[str, genesis.Tensor]) -> tuple[Any, Any]:
+        count = int((batch["targets"] >= 0).sum().item())
+        placed = {name: x.to(device).chunk(config.accumulate) for name, x in batch.items()}
+        micro_batches = [{name: x[i] for name, x in placed.items()} for i in range(config.accumulate)]
+        return replayed(micro_batches, genesis.tensor(1 / max(count, 1), device=device))
+    return whole_step
+
+
+def summed_loss(model: CausalLM, batch: Mapping[str, Any], config: RunConfig) -> Any:
+    """The cross-entropy in nats of a batch's targets, summed."""
+    import genesis
+    import genesis.nn.functional as F
+    low = config.precision != "float32"
+    dtype = getattr(genesis, config.precision or "") if low else genesis.bfloat16
+    with genesis.autocast(batch["input_ids"].device.type, dtype=dtype, enabled=low):
+        logits = model(batch["input_ids"], position_ids=batch.get("position_ids"),
+                       documents=batch.get("documents")).logits
+        return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), reduction="sum")
+
+
+def endless(batches: DataLoader) -> Iterator[Mapping[str, genesis.Tensor]]:
+    """Pass after pass."""
+    while True:
+        yield from batches
+
+
+def evaluate(run: Run) -> float:
+    """The mean loss in nats of the validation's first batches."""
+    import genesis
+    assert run.validation is not None
+    device, most = run.config.device, run.config.evaluation.batches
+    total, count = 0.0, 0
+    run.model.eval()
+    with genesis.no_grad():
+        for number, batch in enumerate(run.validation, 1):
+            count += int((batch["targets"] >= 0).sum().item())
+            total += summed_loss(run.model, {name: x.to(device) for name, x in batch.items()}, run.config).item()
+            if number == most:
+                break
+    run.model.train()
+    return total / max(count, 1)
+
+
+def sample(run: Run, step: int) -> str:
+    """What the model writes now. Its draws are its own: they change none of the training's."""
+    from genesis.models.text import stream_generate
+    assert run.tokenizer is not None
+    wanted = run.config.samples
+    room = run.model.spec.context - wanted.tokens
+    ids = run.tokenizer.encode(wanted.prompt)[-max(room, 1):]
+    return "".join(part.text for part in stream_generate(
+        run.model, run.tokenizer, ids, wanted.tokens, temperature=wanted.temperature, seed=run.config.seed + step))
+
+
+# What is around it
+
+class StopFlag:
+    """While it is entered, the first Ctrl-C or SIGTERM is noted, and the next one raises KeyboardInterrupt.
+
+    Attributes:
+        signal: the number of the one that came; 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._came)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    sys.exit(run(parser.parse_args()))
