@@ -32,7 +32,8 @@ RECORDS = ("genesis.ir", "genesis.frontend")
 LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.config": (),
     "genesis.ir": (),
-    "genesis.frontend": ("genesis.ir", "genesis.runtime.references"),  # how Python counts references
+    # how Python counts references, and contexts that no exception leaves half entered
+    "genesis.frontend": ("genesis.ir", "genesis.runtime.references", "genesis.runtime.contexts"),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),

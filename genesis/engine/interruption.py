@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from genesis.engine.plan_lookup import backend_of
 from genesis.engine.running import finish
 from genesis.engine.state import Record, engine_state
-from genesis.engine.uncollected import uncollected
 
 
 def left_behind(record: Record) -> bool:
@@ -30,7 +29,6 @@ def left_behind(record: Record) -> bool:
         frame = frame.f_back  # type: ignore[assignment]
     if record.flush is not None and record.flush.committed:
         finish(record.flush)
-    uncollected.over()
     engine_state.record = None
     return True
 

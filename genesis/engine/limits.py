@@ -28,6 +28,7 @@ from genesis.frontend.storage import NEVER, Storage, live_pending
 from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.walk import computed, walk
+from genesis.runtime.contexts import Attempt
 
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _WHOLE: Final = (_HOME + "optim" + os.sep, _HOME + "autograd" + os.sep)
@@ -49,15 +50,21 @@ DEEP: Final = 4
 
 def look(storage: Storage, number: int) -> None:
     """A storage got content, the `number`-th that was recorded, and a mark is passed: cut, or set the next mark."""
-    if not lock.acquire(blocking=False):  # another thread computes: later
-        state.look_at = number + _every()
-        return
-    state.look_at, again = NEVER, number + _every()
+    frame, again = sys._getframe(1), number + _every()
+    with (attempt := Attempt(lock)):
+        if attempt.taken == [False]:  # another thread computes: later
+            state.look_at = again
+        else:
+            _look_once(storage, number, frame, again)
+
+
+def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> None:
+    """Look; what is recorded meanwhile is not looked at. After an exception the next look is at number `again`."""
     try:
-        again = _look(storage, number, sys._getframe(1))
+        state.look_at = NEVER
+        again = _look(storage, number, frame)
     finally:
         state.look_at = again
-        lock.release()
 
 
 def _every() -> int:

@@ -20,10 +20,10 @@ from genesis.engine.state import Cache
 from genesis.engine.symbolic.family import Family, Member
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, Sizes, SymbolicProgram, Terms
-from genesis.engine.uncollected import uncollected
 from genesis.frontend.state import state
 from genesis.ir.errors import Overwritten
 from genesis.ir.types import Device
+from genesis.runtime.contexts import uncollected
 from genesis.runtime.disk_store import default_directory
 from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache

@@ -8,11 +8,12 @@ changes replace has to be held by the caller until they are made: the end of an 
 from __future__ import annotations
 
 import gc
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat, starmap
 from operator import call, eq
 from typing import Any, Final
+
+from genesis.runtime.contexts import in_order
 
 Change = tuple[Any, ...]
 """A function of C and its arguments."""
@@ -20,7 +21,7 @@ Change = tuple[Any, ...]
 Expected = tuple[Any, str, Any]
 """An object, the name of an attribute, and the value that it has to have."""
 
-at_once: Final[Callable[[Iterator[Any]], None]] = deque(maxlen=0).extend
+at_once: Final[Callable[[Iterator[Any]], None]] = in_order
 """Make the changes. Called with what `changes` returned, which was made before: then a condition that is looked at
 right before it, without a call, holds when the first change is made."""
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ from genesis.frontend.state import state
 from genesis.ir.node import Node, number, unique
 from genesis.ir.ops import leaves
 from genesis.ir.source import here
+from genesis.runtime.contexts import Context, leaving
 
 _PACKAGE = __file__.removesuffix("frontend/session.py")
 
@@ -128,10 +130,19 @@ def stand_in(tensor: Any, method: str) -> Any:
     return running.last_values(tensor, method)
 
 
-def enter(session: Session | None) -> Session | None:
-    """Make this the running session; returns the one before."""
-    before, state.session = state.session, session
-    return before
+class running(Context):
+    """A context inside which a session runs."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def _entering(self) -> Callable[[], Any]:
+        return partial(setattr, state, "session", self._session)
+
+    def _leaving(self) -> Callable[..., Any]:
+        return leaving((setattr, state, "session", state.session))
 
 
 def take_back(numbers: Iterable[Callable[[], Sequence[Any]]]) -> None:

@@ -1,8 +1,5 @@
-"""Contexts that switch bytes. What enters and leaves one is a function of C, so no exception comes in between: a mode
-is what it was again however the context is left.
-
-Python looks a context's `__enter__` and `__exit__` up before it calls them. Here looking up makes the functions that
-are called, by Python; what they do is one call of `Struct.pack_into`.
+"""Contexts that switch bytes. What enters and leaves one is a function of C (`runtime/contexts.py`), a call of
+`Struct.pack_into`: a mode is what it was again however the context is left.
 """
 
 from __future__ import annotations
@@ -10,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
+
+from genesis.runtime.contexts import Context
 
 put: Final = {count: Struct("B" * count).pack_into for count in (1, 2)}
 put_back: Final = {count: Struct("B" * count + "???").pack_into for count in (1, 2)}
@@ -20,32 +19,8 @@ SPARE: Final = 3
 """Bytes behind those of a mode that leaving a context overwrites."""
 
 
-class _Entering:
-    """`__enter__`, whose look-up makes the function to call. Looked up in the class, as `contextlib.ExitStack` does, it
-    is one that does both."""
-
-    def __get__(self, context: Any, owner: Any = None) -> Any:
-        return (lambda context: context._entering()()) if context is None else context._entering()
-
-
-class _Leaving:
-    """`__exit__`, likewise."""
-
-    def __get__(self, context: Any, owner: Any = None) -> Any:
-        return (lambda context, *error: context._leaving()(*error)) if context is None else context._leaving()
-
-
-class Switch:
+class Switch(Context):
     """The base of contexts that switch the bytes of a mode. A subclass says which bytes, and to what."""
-
-    if TYPE_CHECKING:
-        def __enter__(self) -> Any:
-            """Switch."""
-
-        def __exit__(self, *error: object) -> None:
-            """Switch back."""
-    else:
-        __enter__, __exit__ = _Entering(), _Leaving()
 
     def __init__(self) -> None:
         self._before: list[tuple[int, ...]] = []

@@ -18,6 +18,7 @@ from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import assign_all, read
+from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -57,18 +58,24 @@ def load(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
             if entry.target is not None:
                 entry.content = read(entry.value)
         targets = [entry.target.storage for entry in entries if entry.target is not None]
-        before, cells = _as_it_is(optimizer), [storage.cell for storage in targets]
-        try:
-            _commit(optimizer, groups, states)
-            engine.materialize(entry.target for entry in entries if entry.target is not None)
-        except Exception as error:
-            if [storage.cell for storage in targets] == cells:  # no tensor has its new content
-                for storage in targets:
-                    if not storage.settled:  # what failed came before the plan, and has not dropped it
-                        storage.fail(error)
-                session.rebound()
-                at_once(changes((), before))
-            raise
+        _take_over(optimizer, groups, states, targets)
+
+
+def _take_over(optimizer: Optimizer, groups: Sequence[Group], states: Mapping[Any, Mapping[Any, _Entry]],
+               targets: Sequence[Storage]) -> None:
+    """Give the optimizer these groups, states and contents of tensors; all is as it was where that raises."""
+    before, cells = _as_it_is(optimizer), [storage.cell for storage in targets]
+    try:
+        _commit(optimizer, groups, states)
+        engine.flush(targets)
+    except Exception as error:
+        if [storage.cell for storage in targets] == cells:  # no tensor has its new content
+            for storage in targets:
+                if not storage.settled:  # what failed came before the plan, and has not dropped it
+                    storage.fail(error)
+            session.rebound()
+            at_once(changes((), before))
+        raise
 
 
 def _as_it_is(optimizer: Optimizer) -> list[Change]:

@@ -147,8 +147,8 @@ class Optimizer:
     def _update(self) -> None:
         """Record the updates of all parameters, write all of them at once, and end the step."""
         writes = Writes()
-        with no_grad():
-            try:
+        try:
+            with no_grad():
                 self._writes = writes
                 for group in self.param_groups:
                     for layer, parameters in self._alike(group):
@@ -157,8 +157,8 @@ class Optimizer:
                         gradients = [p.grad for p in parameters]
                         self.update(group, parameters, [-g for g in gradients] if group.get("maximize") else gradients)
                 writes.commit()
-            finally:
-                self._writes = None
+        finally:
+            self._writes = None
         engine.end_step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:

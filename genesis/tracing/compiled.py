@@ -31,6 +31,7 @@ from genesis.frontend.threads import unlocked_after_fork
 from genesis.ir.errors import failure
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
+from genesis.runtime.contexts import uncollected
 from genesis.tracing import stance
 from genesis.tracing.attempts import Attempts
 from genesis.tracing.explanation import CallShape, Explanation, Recapture, value_text
@@ -189,16 +190,15 @@ class CompiledFunction(CompiledBase):
         tracer = Tracer(entered.enter, effects.give_up)
         effects.refused = tracer.stop
         effects.last_values = values.stand_in
-        before, failed = session.enter(effects), True
-        try:
-            with tracer:
+        failed = True
+        try:  # a collection may call the user's callbacks, which are no part of the function
+            with uncollected, session.running(effects), tracer:
                 result = self.function(*args, **kwargs)
             failed = False
         except BaseException:
             effects.refusal = effects.refusal or "it raised"
             raise
         finally:
-            session.enter(before)
             tracer.forget()  # no cycle: what the call held is freed when it ends
             if effects.refusal is not None and effects.ended:
                 _end_step(effects)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
 
 from genesis.frontend import session
 from genesis.frontend.state import state
+from genesis.frontend.switching import SPARE, Switch
 from genesis.ir.errors import failure
 
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
@@ -18,10 +19,15 @@ _NO_STANCES = {"aot_eager_then_compile": "there is no backend between recording 
 
 
 class _Thread(threading.local):
-    """What a thread is in: calls of compiled functions, and calls of functions that are not to be compiled."""
+    """What a thread is in.
 
-    compiling = 0
-    disabled = 0
+    Attributes:
+        flags: bytes: whether a call of a compiled function runs, whether functions are not to be compiled, and spare
+            ones (`frontend/switching.py`).
+    """
+
+    def __init__(self) -> None:
+        self.flags = bytearray((0, 0, *[0] * SPARE))
 
 
 _thread = _Thread()
@@ -32,35 +38,35 @@ untraced: set[CodeType] = set()
 """Code of functions whose Python is not looked into (`allow_in_graph`)."""
 
 
-@contextmanager
-def inside() -> Iterator[None]:
-    """Inside, a call of a compiled function runs."""
-    _thread.compiling += 1
-    try:
-        yield
-    finally:
-        _thread.compiling -= 1
+class inside(Switch):
+    """A context: inside, a call of a compiled function runs."""
+
+    def _mode(self) -> bytearray:
+        return _thread.flags
+
+    def _inside(self, mode: bytearray) -> tuple[int, ...]:
+        return (1,)
 
 
-@contextmanager
-def nothing_compiled(recursive: bool = True) -> Iterator[None]:
-    """Inside, compiled functions run as they are, if `recursive`; a capture around it records its call instead."""
-    global unusual
-    if state.session is not None and (running := session.active()) is not None:
-        running.refuse("it calls a function that is not to be compiled")
-    before, _thread.compiling = _thread.compiling, 0
-    unusual = True
-    _thread.disabled += recursive
-    try:
-        yield
-    finally:
-        _thread.disabled -= recursive
-        _thread.compiling = before
+class nothing_compiled(inside):
+    """A context: inside, compiled functions run as they are, if `recursive`; a capture around it records its call
+    instead."""
+
+    def __init__(self, recursive: bool = True):
+        global unusual
+        super().__init__()
+        if state.session is not None and (running := session.active()) is not None:
+            running.refuse("it calls a function that is not to be compiled")
+        self._recursive = recursive
+        unusual = True
+
+    def _inside(self, mode: bytearray) -> tuple[int, ...]:
+        return 0, mode[1] or self._recursive
 
 
 def disabled() -> bool:
     """Whether compiled functions run as they are."""
-    return bool(_thread.disabled) or _stance == "force_eager"
+    return _thread.flags[1] == 1 or _stance == "force_eager"
 
 
 def set_to(stance: str) -> None:
@@ -95,7 +101,7 @@ def is_compiling() -> bool:
     >>> f(genesis.zeros(1)), genesis.compiler.is_compiling()
     (tensor([1.]), False)
     """
-    return _thread.compiling > 0
+    return _thread.flags[0] == 1
 
 
 class set_stance(AbstractContextManager[None]):  # a name of torch's

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
+from itertools import chain, starmap
+from operator import is_
 from pathlib import Path
 from typing import Any
 
 from genesis.ir.source import Source
 from genesis.optim.optimizer import Optimizer
+from genesis.runtime.contexts import Context, in_order, leaving
 from genesis.tracing.code_reads import owners_of
 from genesis.tracing.stance import untraced
 
@@ -42,8 +45,8 @@ _READS_STATE_NAMES = frozenset({"set_default_device", "set_rng_state", "get_rng_
 _HARMLESS = frozenset({"is_available", "device_count", "current_device", "is_initialized"})
 
 
-class Tracer:
-    """Follows one call.
+class Tracer(Context):
+    """Follows one call: a context, inside of which it is made.
 
     Attributes:
         globals: the user's code objects that ran, with their global names.
@@ -67,18 +70,17 @@ class Tracer:
         self._inside: types.FrameType | None = None
         self._users: dict[int, bool] = {}
         self._kept: list[types.CodeType] = []
+        self._following: Callable[..., Any] | None = self._event
 
-    def __enter__(self) -> Tracer:
-        self._collecting = gc.isenabled()
-        gc.disable()  # a collection may call the user's callbacks, which are no part of the function
+    def _entering(self) -> Callable[[], Any]:
         self._before = sys.getprofile()
-        sys.setprofile(self._event)
-        return self
+        return partial(sys.setprofile, self._following)
 
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-        if self._collecting:
-            gc.enable()
+    def _leaving(self) -> Callable[..., Any]:
+        before: tuple[Any, ...] = (sys.getprofile(),)
+        follows = map(is_, starmap(sys.getprofile, ((),)), (self._following,))  # it may have stopped
+        return leaving((in_order, starmap(sys.setprofile, chain.from_iterable(
+            map({True: (before,), False: ()}.__getitem__, follows)))))
 
     def _event(self, frame: types.FrameType, event: str, arg: Any) -> None:
         """What the interpreter calls at each call and return: few statements, as a step has tens of thousands."""
@@ -132,10 +134,11 @@ class Tracer:
         """Let go of whom to tell: the call is over."""
         self._refused = lambda reason: None
         self._entered = lambda code, namespace: None
+        self._following = None
 
     def stop(self) -> None:
         """Follow the call no further."""
-        if sys.getprofile() == self._event:
+        if self._following is not None and sys.getprofile() is self._following:
             sys.setprofile(self._before)
 
 

@@ -76,6 +76,12 @@ class AtExit(NamedTuple):
 
     code: CodeType | None
     offset: int
+    line: int = 0
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was, if it was in code: with memory that others use it may be elsewhere than in the run before."""
+        return None if self.code is None else Place(self.code.co_filename[len(_HOME):], self.line, self.offset)
 
     @property
     def unprotected(self) -> bool:
@@ -136,7 +142,7 @@ class Traced:
             if left == -1:
                 sys.settrace(None)
                 sys.setprofile(None)
-                self.last = AtExit(frame.f_code, frame.f_lasti)
+                self.last = AtExit(frame.f_code, frame.f_lasti, frame.f_lineno or 0)
                 raise error
         with self._installed(count):
             return function()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +55,8 @@ def modes() -> dict[str, Any]:
     return {"grad": mode.enabled, "inference": mode.inference, "autocast": autocast.dtypes,
             "dtype": genesis.get_default_dtype(), "device": str(genesis.get_default_device()),
             "collects garbage": gc.isenabled(), "lock held": lock._is_owned(),  # type: ignore[attr-defined]
-            "session": state.session is not None, "regions": len(state.regions)}
+            "session": state.session is not None, "regions": len(state.regions),
+            "compiling": genesis.compiler.is_compiling(), "profile": sys.getprofile()}
 
 
 def value_of(x: Any) -> Value:

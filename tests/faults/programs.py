@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
@@ -108,7 +109,10 @@ class Case:
         from genesis.frontend.autocast_policy import state as autocast
         from genesis.frontend.grad_mode import mode
         from genesis.frontend.state import lock, state
+        from genesis.tracing import stance
         mode.flags[:2], autocast.policy[0], state.session = b"\1\0", 0, None
+        stance._thread.flags[:2] = b"\0\0"
+        sys.setprofile(None)
         state.regions.clear()
         state.volatile.clear()
         engine_state.record = None
@@ -164,6 +168,8 @@ class Recipe:
         scaled: the loss is scaled, by a GradScaler.
         low: the forward runs under autocast.
         read_first: `loss.item()` comes before the backward.
+        warm: iterations before the one that faults are injected into.
+        anew: all plans are forgotten before it.
     """
 
     model: str = "mlp"
@@ -174,6 +180,7 @@ class Recipe:
     low: bool = False
     read_first: bool = False
     warm: int = 2
+    anew: bool = False
     device: str = field(default="cpu", compare=False)
 
 
@@ -221,7 +228,7 @@ class Training(Case):
         if recipe.compiled == "step":
             yield from self._inside()
             return
-        yield Statement("opt.zero_grad()", self.opt.zero_grad)
+        yield Statement("opt.zero_grad()", self._forget_and_clear if recipe.anew else self.opt.zero_grad)
         yield Statement("out = net(x)", lambda: {"out": self._out()}, ("out",))
         yield Statement("loss = cross_entropy(out, y)",
                         lambda: {"loss": F.cross_entropy(self.names["out"], self.y)}, ("loss",))
@@ -239,6 +246,10 @@ class Training(Case):
             yield Statement("scaler.update()", scaler.update)
         if not recipe.read_first:
             yield Statement("value = loss.item()", lambda: {"value": self.names["loss"].item()}, ("value",))
+
+    def _forget_and_clear(self) -> None:
+        genesis.engine.reset()
+        self.opt.zero_grad()
 
     def _out(self) -> Any:
         if self._recipe.low:
@@ -369,6 +380,9 @@ PROGRAMS: dict[str, Callable[[str], Case]] = {
     "compiled batch norm": _training(compiled="step", model="batch norm"),
     "compiled dropout": _training(compiled="step", model="dropout"),
     "compiled mixed dtypes": _training(compiled="step", model="mixed dtypes"),
+    "capture": _training(compiled="step", warm=0),
+    "capture of a forward": _training(compiled="forward", warm=0),
+    "compile": _training(anew=True, optimizer="SGD momentum", warm=0),
     "loading": lambda device: Loading(Recipe(device=device)),
     "moving": lambda device: Moving(Recipe(device=device)),
 }

@@ -109,7 +109,7 @@ class Program:
             case.restore_modes()
         if outcome == "modes" and instants.last.unprotected:
             outcome, problem = "at a with's end", ""
-        return Verdict(outcome, problem, place, unit.statement.text)
+        return Verdict(outcome, problem, instants.last.place or place, unit.statement.text)
 
     def _judged(self, case: Case, unit: Unit, raised: BaseException | None,
                 error: type[BaseException]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+from genesis.runtime.contexts import Attempt
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.driver import MAP_GRANULARITY
 from genesis.runtime.cuda.memory_pool import pool_of
@@ -76,8 +77,7 @@ def _arenas() -> list[Arena]:
 def release_idle_arenas(device: int) -> None:
     """Give back the scratch memory of a GPU's streams that no plan is being started on in another thread."""
     for arena in tuple(_arenas()):
-        if arena.device == device and arena.lock.acquire(blocking=False):
-            try:
-                arena.release()
-            finally:
-                arena.lock.release()
+        if arena.device == device:
+            with (attempt := Attempt(arena.lock)):
+                if attempt.taken == [True]:
+                    arena.release()

@@ -22,6 +22,7 @@ from typing import Any, Final
 from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
+from genesis.runtime.contexts import Attempt
 from genesis.runtime.cuda.arena import arena_of
 from genesis.runtime.cuda.bound_plan import BoundPlan, LoadedSteps
 from genesis.runtime.cuda.cuda_python_driver import driver
@@ -244,15 +245,15 @@ class _PlanOnStream:
 
     def let_go(self) -> None:
         """Give back the outputs that nobody holds, unless a run is under way; the next run allocates others."""
-        if self._inputs is None or not self._arena.lock.acquire(blocking=False):
+        if self._inputs is None:
             return
-        try:
+        with (attempt := Attempt(self._arena.lock)):
+            if attempt.taken == [False]:
+                return
             for at, count in enumerate(map(getrefcount, self._outputs)):
                 if count <= HELD_ONCE:
                     self._outputs[at] = CUDAStorage(0, self._device)
             self._inputs = None
-        finally:
-            self._arena.lock.release()
 
 
 def _check_inputs(types: Sequence[TensorType], inputs: Sequence[CUDAStorage]) -> None:

@@ -1,0 +1,126 @@
+"""Contexts that C enters and leaves: no exception comes between a change and the block that takes it back.
+
+Python looks a context's `__enter__` and `__exit__` up before it calls the first. Here looking up makes, in Python, the
+two functions that are called; what these do is one call of C.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, starmap
+from operator import call
+from typing import TYPE_CHECKING, Any, Final
+
+
+class _Entering:
+    """`__enter__`, whose look-up makes the function to call. Looked up in the class, as `contextlib.ExitStack` does, it
+    is one that does both."""
+
+    def __get__(self, context: Any, owner: Any = None) -> Any:
+        return (lambda context: context._entering()()) if context is None else context._entering()
+
+
+class _Leaving:
+    """`__exit__`, likewise."""
+
+    def __get__(self, context: Any, owner: Any = None) -> Any:
+        return (lambda context, *error: context._leaving()(*error)) if context is None else context._leaving()
+
+
+class Context:
+    """The base of such contexts.
+
+    A subclass says what enters and leaves it, by functions of C: for a `with` both are asked for before it is entered.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        def __enter__(self) -> Any:
+            """Enter."""
+
+        def __exit__(self, *error: object) -> None:
+            """Leave."""
+    else:
+        __enter__, __exit__ = _Entering(), _Leaving()
+
+    def _entering(self) -> Callable[[], Any]:
+        """What enters the context."""
+        raise NotImplementedError
+
+    def _leaving(self) -> Callable[..., Any]:
+        """What leaves it, given three arguments."""
+        raise NotImplementedError
+
+
+in_order: Final[Callable[[Iterator[Any]], None]] = deque(maxlen=0).extend
+"""Go through an iterator to its end."""
+
+_ITEM: Final = "{0[it]!s:.0}".format
+"""Looks an item of its first argument up, whatever the others are, and gives ""."""
+
+
+def leaving(*changes: tuple[Any, ...]) -> Callable[..., str]:
+    """What makes the changes (functions of C and their arguments) when it is called for the first time, whatever it is
+    given, and gives "": an `__exit__` that is one call of C.
+
+    A formatted string takes any arguments. The item that it looks up is not there, so the dictionary calls its
+    function.
+
+    >>> done = []
+    >>> leave = leaving((done.append, 1), (done.append, 2))
+    >>> leave(None, None, None), done
+    ('', [1, 2])
+    """
+    return partial(_ITEM, defaultdict(partial(in_order, starmap(call, changes))))
+
+
+class _Uncollected(Context):
+    """Contexts may nest; what the user turned off stays off."""
+
+    __slots__ = ()
+
+    def _entering(self) -> Callable[[], Any]:
+        return gc.disable
+
+    def _leaving(self) -> Callable[..., Any]:
+        return leaving((gc.enable,)) if gc.isenabled() else leaving()
+
+
+uncollected: Final = _Uncollected()
+"""A context in which Python's cyclic collector, and so no finalizer of a cycle, runs. Of a `with` statement only: what
+enters and leaves it apart finds the collector off already."""
+
+
+class Attempt(Context):
+    """A context that takes a lock if it is free.
+
+    Attributes:
+        taken: [whether it was], inside.
+
+    >>> import threading
+    >>> lock = threading.RLock()
+    >>> with (attempt := Attempt(lock)):
+    ...     attempt.taken
+    [True]
+    """
+
+    __slots__ = ("_lock", "taken")
+
+    def __init__(self, lock: Any):
+        self._lock = lock
+        self.taken: list[bool] = []
+
+    def _entering(self) -> Callable[[], Any]:
+        return partial(in_order, map(self.taken.append, starmap(self._lock.acquire, ((False,),))))
+
+    def _leaving(self) -> Callable[..., Any]:
+        calls = chain.from_iterable(map(_ONCE_IF.__getitem__, self.taken))
+        return leaving((in_order, starmap(self._lock.release, calls)))
+
+
+_ONCE_IF: Final[dict[bool, tuple[tuple[()], ...]]] = {True: ((),), False: ()}
+"""Arguments of the calls that are made: of one, or of none."""
