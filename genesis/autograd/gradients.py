@@ -180,7 +180,7 @@ class _Gradients:
             total = read(before) + node
         self.storages[storage] = None
         self.contents.append(total if part is None else part.write(storage.node, total))
-        self.expected += [(storage, "_node", content), (storage, "writes", writes)]
+        self.expected += [((getattr, storage, "_node"), content), ((getattr, storage, "writes"), writes)]
 
     def accumulated(self) -> bool:
         """Make it so; False, and nothing done, if another thread wrote to a gradient since."""

@@ -18,8 +18,8 @@ from genesis.runtime.contexts import in_order
 Change = tuple[Any, ...]
 """A function of C and its arguments."""
 
-Expected = tuple[Any, str, Any]
-"""An object, the name of an attribute, and the value that it has to have."""
+Expected = tuple[Change, Any]
+"""A function of C with its arguments, and what it has to give, such as `(getattr, x, "version"), 3`."""
 
 at_once: Final[Callable[[Iterator[Any]], None]] = in_order
 """Make the changes. Called with what `changes` returned, which was made before: then a condition that is looked at
@@ -30,8 +30,8 @@ def changes(writes: Iterable[Callable[[], Any]], others: Iterable[Change] = (),
             expected: Sequence[Expected] = ()) -> Iterator[Any]:
     """The changes in order, to be made by `at_once`: calls without arguments, then others.
 
-    `expected`: objects, names of attributes and their values. `at_once` raises KeyError, and has done nothing, where
-    one has another value by then.
+    `expected`: calls and what they have to give. `at_once` raises KeyError, and has done nothing, where one gives
+    something else by then.
 
     Python's collector stays out meanwhile, as it runs finalizers.
 
@@ -47,8 +47,8 @@ def changes(writes: Iterable[Callable[[], Any]], others: Iterable[Change] = (),
         found = chain(starmap(call, _UNCOLLECTED), found, starmap(call, _COLLECTED))
     if not expected:
         return found
-    objects, names, values = zip(*expected, strict=True)
-    return chain(map(_HOLDS.__getitem__, map(eq, map(getattr, objects, names), values)), found)
+    asked, values = zip(*expected, strict=True)
+    return chain(map(_HOLDS.__getitem__, map(eq, starmap(call, asked), values)), found)
 
 
 _HOLDS: Final = {True: None}

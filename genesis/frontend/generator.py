@@ -132,7 +132,7 @@ class Generator:
         draw = moved.get(self, draws)
         moved[self] = draw + 1
         return ((seed if seed < 2**63 else seed - 2**64, draw), [(setattr, self, "_draws", draw + 1)],
-                [(self, "_draws", draws), (self, "_seed", seed)])
+                [((getattr, self, "_draws"), draws), ((getattr, self, "_seed"), seed)])
 
     def __reduce__(self) -> tuple:
         return _restored, (str(self.device), self._seed, self._draws)

@@ -324,7 +324,7 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
         for at, tensor in enumerate(tensors):
             if tensor.part is not None or storages[at].needs_grad:
                 content, writes = content_of(storages[at])
-                expected += [(storages[at], "_node", content), (storages[at], "writes", writes)]
+                expected += [((getattr, storages[at], "_node"), content), ((getattr, storages[at], "writes"), writes)]
                 contents[at] = _whole(tensor, values[at], False, False)
         try:
             write_at_once(storages, contents, also, expected)

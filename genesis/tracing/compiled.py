@@ -114,8 +114,7 @@ class CompiledFunction(CompiledBase):
                     return self._plainly("an argument shares memory with a tensor that it knows", args, kwargs)
                 if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
-                    result = entry.replay.run(given)
-                    return result if entry.slots is None else entry.slots.write(result)
+                    return entry.replay.run(given)
         if not self._wanted(key):
             with stance.inside():
                 return self.function(*args, **kwargs)
@@ -222,8 +221,10 @@ class CompiledFunction(CompiledBase):
                 made, given = (result, results_of(slots, guards)), slots.tensors
             shape = Result(made, given, lambda x: guards.knows(x) or id(x) in known or x in entered.world,
                            values.of)
+            if slots is not None:
+                slots.hold(shape)
             with lock:
-                replay = make_replay(effects, shape, given, entered)
+                replay = make_replay(effects, shape, given, entered, slots)
             kept = _Kept(guards, replay, slots)
             if kept.shares(given):
                 raise NotReplayable("an argument shares memory with a tensor that the function knows already")

@@ -13,6 +13,7 @@ from genesis.ir.ops import leaves
 from genesis.tracing.replay_call import CallReplay
 from genesis.tracing.replay_step import StepReplay
 from genesis.tracing.results import Result
+from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import Entered, NotReplayable, Unsettled
 
 
@@ -32,7 +33,8 @@ class Replay(Protocol):
         """Do the call again on these tensor arguments; returns what the function would."""
 
 
-def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered: Entered) -> Replay:
+def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered: Entered,
+                slots: Slots | None = None) -> Replay:
     """The replay of a call that was just captured. When it ended a step, the step runs here.
 
     Args:
@@ -40,6 +42,7 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         shape: the structure of its result.
         tensors: its arguments that are tensors.
         entered: the state before it.
+        slots: the places that it writes to.
     """
     arguments = {id(x) for x in tensors}
     if not arguments.isdisjoint(effects.grads) or not arguments.isdisjoint(effects.entry_grads):
@@ -57,11 +60,11 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
     with _computing_anew([s.node for s in made], entered.contents):
         if effects.ended:
-            return StepReplay(effects, shape, tensors, allowed)
+            return StepReplay(effects, shape, tensors, allowed, slots)
         if effects.grads:
             raise NotReplayable("it sets gradients without ending a step")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
-        return CallReplay(effects, shape, tensors, allowed, known)
+        return CallReplay(effects, shape, tensors, allowed, known, slots)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_parts import Operand, parts_of
 from genesis.tracing.replay_sources import Expected, live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
+from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable
 
 _node_of = attrgetter("_node")
@@ -35,8 +36,8 @@ class CallReplay:
     """
 
     def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
-                 known: Collection[int]):
-        self._shape = shape
+                 known: Collection[int], slots: Slots | None):
+        self._shape, self._slots = shape, slots
         self._hooks = LeafHooks(effects, tensors)
         self._entry_grads = list(effects.entry_grads.values())
         written = [(s, count) for s, count in effects.writes.items() if s.cell is not None]
@@ -89,14 +90,20 @@ class CallReplay:
         """Record the call. What it changes is changed at once, when all of it is recorded."""
         while True:
             fresh, written, told, expected = self._recorded(tensors)
+            made = self._shape.tensors(fresh, tensors)
+            if self._slots is None:
+                held = None
+            else:
+                held = self._slots.changes(self._shape, made, told, expected)
             try:
                 at_once(changes((), told, expected))
                 break
             except KeyError:  # another thread drew, or a handler did
                 continue
+        del held
         for storage in written:
             storage.written()
-        return self._shape.build(fresh, tensors)
+        return self._shape.value(made) if self._slots is None else self._slots.result(self._shape, made)
 
     def _recorded(self, tensors: Sequence[Any]) -> tuple[list[Any], list[Storage], list[Change], list[Expected]]:
         """The storages that the call makes, those that it writes to, and what it changes and expects to find."""
@@ -127,7 +134,7 @@ class CallReplay:
         written: list[Storage] = []
         for target, count, value, place in self._targets:
             storage = tensors[target].storage if target.__class__ is int else target
-            expected.append((storage, "writes", storage.writes))
+            expected.append(((getattr, storage, "writes"), storage.writes))
             told += storage.writing(operands[place] if value is None else values[value], count)  # type: ignore[index]
             written.append(storage)
         return fresh, written, told, expected

@@ -28,6 +28,7 @@ from genesis.runtime.references import HELD_AND_NAMED, HELD_ONCE
 from genesis.tracing.leaf_hooks import LeafHooks
 from genesis.tracing.replay_sources import live_positions, look_ahead, sources_of
 from genesis.tracing.results import Result
+from genesis.tracing.slots import Slots
 from genesis.tracing.snapshot import NotReplayable, Unsettled
 
 _grad_of, _cell_of, _memory_of = attrgetter("_grad"), attrgetter("cell"), attrgetter("cell.memory")
@@ -45,8 +46,9 @@ class StepReplay:
     checked in a few C loops, and not at all when no storage was touched since the last replay.
     """
 
-    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage]):
-        self._shape = shape
+    def __init__(self, effects: Session, shape: Result, tensors: Sequence[Any], allowed: set[Storage],
+                 slots: Slots | None = None):
+        self._shape, self._slots = shape, slots
         self._hooks = LeafHooks(effects, tensors)
         entry = list(effects.entry_grads.values())
         self._entry_tensors, self._entry_grads = [x for x, _ in entry], [grad for _, grad in entry]
@@ -134,7 +136,8 @@ class StepReplay:
             else:
                 with beside(record):
                     call.complete()
-        return self._shape.build(call.made, tensors)  # type: ignore[arg-type]
+        made: Any = call.made
+        return self._shape.value(made) if self._slots is None else self._slots.result(self._shape, made)
 
     def run_once(self, call: _StepCall) -> None:
         """Run the plan for a call, which is done then.
@@ -169,25 +172,31 @@ class StepReplay:
                     at_once(starmap(operate, [attributes(self._graded, "_grad", repeat(None))]))
             raise
 
-    def changes(self, call: _StepCall, outputs: Sequence[Any]) -> tuple[list[Change], int]:
-        """What everybody has to be told when the plan has run: the changes, and `state.touched` from then on."""
-        held = call.held = []  # what is replaced, until it is
+    def changes(self, call: _StepCall, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
+        """What everybody has to be told when the plan has run: the changes, what they expect to find, and
+        `state.touched` from then on."""
+        held: list[Any] = []
+        call.held = held  # what is replaced, until it is
+        expected = call.expected.copy()
         found: list[Change] = [*call.counted, (setitem, self._runs, 0, self._runs[0] + 1)]
         looks, told_all = state.grad_looks, not (call.untouched and self._touched == state.touched)
         if told_all or self._written_arguments or others() or (self._graded and not call.ours):
             state.touched += 1
         touched = state.touched
         if told_all or self._written_arguments or others():
-            found += self._overwritten(call, held)
+            found += self._overwritten(call, held, expected)
         if self._cleared:
             held.append(list(map(_grad_of, self._cleared)))
             found.append(attributes(self._cleared, "_grad", repeat(None)))
         if self._graded:
             found += self._gradients(call, outputs, held)
-        call.fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
+        fresh = [Storage(kind, None, Cell(outputs[index])) for index, kind in self._results]
+        made = self._shape.tensors(fresh, call.tensors)
+        if self._slots is not None:
+            held += self._slots.changes(self._shape, made, found, expected)
         found += [(setattr, self, "_touched", touched), (setattr, self, "_looks", looks),
-                  (setattr, call, "made", call.fresh)]
-        return found, touched
+                  (setattr, call, "made", made)]
+        return found, expected, touched
 
     def _refresh_memories(self) -> None:
         """Settle what was written, and find the memories where they are now."""
@@ -202,9 +211,10 @@ class StepReplay:
                 self._memories[i] = memory
             self._fixed_memories = found
 
-    def _overwritten(self, call: _StepCall, held: list[Any]) -> list[Change]:
+    def _overwritten(self, call: _StepCall, held: list[Any], expected: list[Expected]) -> list[Change]:
         """The changes that give the written storages new content: who looks at them from then on sees that, and who
-        looks at the old one finds no memory there, or a copy.
+        looks at the old one finds no memory there, or a copy. They expect that nobody reads more of the old one by
+        then: what was recorded so would be lost.
 
         Raises:
             Superseded: one of them has been written to and is to be computed first.
@@ -224,10 +234,13 @@ class StepReplay:
             new.owner = storage._reference
             ended.append((cell, cell.memory))
             found.append((setattr, storage, "cell", new))
-        if (state.pending and live_pending()) or others_record():  # somebody may have looked at what they hold
+        looks = [(getrefcount, node) for _, node in held if node is not None]
+        counts = [*starmap(operate, looks)]
+        if others_record() or (state.pending and live_pending()):  # somebody may have looked at what they hold
             copies = [memory.clone() for _, memory in ended]
         else:
             copies = [None] * len(ended)
+            expected += zip(looks, counts, strict=True)
         return [attributes([cell for cell, _ in ended], "memory", copies), *found]
 
     def _hold_alone(self, untouched: bool) -> bool:
@@ -289,19 +302,18 @@ class _StepCall:
 
     Attributes:
         tensors: its arguments.
-        made: the storages that the function made; None before it is done.
+        made: the tensors of the function's result; None before it is done.
         untouched: no storage was looked at since the last call.
         ours: gradients are those of the last call, and nobody else looks at them.
         counted, expected: the changes that make its numbers given, and what they expect to find.
         held: what the changes replace, until they are made.
     """
 
-    __slots__ = ("counted", "expected", "fresh", "held", "made", "ours", "replay", "tensors", "untouched")
+    __slots__ = ("counted", "expected", "held", "made", "ours", "replay", "tensors", "untouched")
 
     def __init__(self, replay: StepReplay, tensors: Sequence[Any]):
         self.replay, self.tensors = replay, tensors
-        self.made: list[Storage] | None = None
-        self.fresh: list[Storage] = []
+        self.made: list[Any] | None = None
         self.untouched = self.ours = False
         self.counted: list[Change] = []
         self.expected: list[Expected] = []
@@ -320,5 +332,4 @@ class _StepCall:
 
     def changes(self, outputs: Sequence[Any]) -> tuple[list[Change], list[Expected], int]:
         """See `engine.running.Replayed`."""
-        found, touched = self.replay.changes(self, outputs)
-        return found, self.expected, touched
+        return self.replay.changes(self, outputs)

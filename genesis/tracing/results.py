@@ -135,8 +135,8 @@ class Result:
                     raise NotReplayable("it returns a value that gradients flow through, and ends a step")
                 self._outs[at] = replace(out, leaf=FREED)
 
-    def build(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> Any:
-        """The result over these storages and arguments."""
+    def tensors(self, fresh: Sequence[Storage], tensors: Sequence[Any]) -> list[Any]:
+        """The tensors that the result holds, over these storages, or of these arguments. Computes nothing."""
         for i, inference in self._inference:
             fresh[i].inference = inference
         made = []
@@ -150,9 +150,14 @@ class Result:
             if out.detached is not None:
                 x.detached = families.setdefault(out.detached, Detached())
             made.append(x)
-        return made[0] if self._single else self._build(self.tree, made)
+        return made
 
-    def _build(self, tree: Any, made: Sequence[Any]) -> Any:
+    def value(self, made: Sequence[Any]) -> Any:
+        """The result that holds these tensors."""
+        return made[0] if self._single else self.part(self.tree, made)
+
+    def part(self, tree: Any, made: Sequence[Any]) -> Any:
+        """A part of the result that has this structure. One that `reads` computes values."""
         if tree.__class__ is int:
             return made[tree]
         kind, parts = tree
@@ -161,8 +166,17 @@ class Result:
         if kind == "constant":
             return parts
         if kind is dict:
-            return {k: self._build(x, made) for k, x in parts.items()}
+            return {k: self.part(x, made) for k, x in parts.items()}
         if kind.__class__ is _Record:
-            return kind.of({k: self._build(x, made) for k, x in parts.items()})
-        built = [self._build(x, made) for x in parts]
+            return kind.of({k: self.part(x, made) for k, x in parts.items()})
+        built = [self.part(x, made) for x in parts]
         return kind(*built) if hasattr(kind, "_fields") else kind(built)
+
+
+def reads(tree: Any) -> bool:
+    """Whether a number in a result of this structure is read from a tensor."""
+    if tree.__class__ is int:
+        return False
+    kind, parts = tree
+    return kind.__class__ is _Read or (kind != "constant" and any(map(reads, parts.values() if isinstance(
+        parts, dict) else parts)))

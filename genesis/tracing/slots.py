@@ -14,22 +14,23 @@ the replay like an argument, what it holds afterwards is made like a result.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from operator import call, getitem
-from types import CellType, SimpleNamespace
+from inspect import getattr_static
+from operator import call, getitem, setitem
+from types import CellType, MemberDescriptorType, MethodDescriptorType, SimpleNamespace, WrapperDescriptorType
 from typing import Any
 
+from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import TensorBase
 from genesis.nn.modules.module import Module
-from genesis.nn.modules.tree import Registry, Tree, changed
+from genesis.nn.modules.tree import Registry, Tree, changed, changing
 from genesis.tracing.checks import ANY, APPENDED, Difference, contents_of, same
 from genesis.tracing.code_reads import place_of
 from genesis.tracing.explanation import value_text
 from genesis.tracing.guards import Guards
-from genesis.tracing.results import Known
+from genesis.tracing.results import Known, Result, reads
 from genesis.tracing.signature import describe
 from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
 from genesis.tracing.tracer import is_library_module
@@ -54,22 +55,30 @@ class Slots:
         of = {kind: [x for x, its in zip(changes, kinds, strict=True) if its == kind] for kind in kinds}
         self._fixed, given, counted = of.get("fixed", []), of.get("given", []), of.get("counted", [])
         self._given = [partial(_get, x.owner, x.key) for x in given]
-        self._counted = [(partial(_get, x.owner, x.key), x.now - x.before) for x in counted]
+        self._counted = [(x, x.now - x.before) for x in counted]
         self._key, self.tensors = describe_all([x.before for x in given], tensors)
         self._givens, self._arguments = given, len(tensors)
         made = [*self._fixed, *given, *of.get("stored", []), *of.get("appended", [])]
         self.after = [x.now for x in made]
-        self._puts = [_putter(x) for x in (*made, *counted)]
+        self._made = made
+        self._puts: list[tuple[Difference, Any]] = []
+        self._later: list[tuple[Difference, Any]] = []
         self._in_modules = any(x.slowly for x in (*made, *counted))
         self.reasons = reasons
+
+    def hold(self, shape: Result) -> None:
+        """Take over the structure of (the call's result, what a replay puts into the places)."""
+        trees = shape.tree[1][1][1]
+        for x, tree in zip(self._made, trees, strict=True):
+            (self._later if reads(tree) or not _in_c(x) else self._puts).append((x, tree))
 
     def read(self, tensors: Sequence[Any]) -> list[Any] | None:
         """The tensors that a replay takes, the arguments first; None if another value is in a place."""
         for x in self._fixed:
             if not same(_get(x.owner, x.key), x.before):
                 return None
-        for get, _ in self._counted:
-            if type(get()) is not int:
+        for x, _ in self._counted:
+            if type(_get(x.owner, x.key)) is not int:
                 return None
         try:
             key, found = describe_all([get() for get in self._given], tensors)
@@ -77,14 +86,31 @@ class Slots:
             return None
         return found if key == self._key else None
 
-    def write(self, made: tuple[Any, Sequence[Any]]) -> Any:
-        """Put what a replay made into the places; returns the call's own result."""
-        result, after = made
-        values = [*after, *[get() + added for get, added in self._counted]]
-        deque(map(call, self._puts, values), 0)  # one call of C: no interrupt between two places
+    def changes(self, shape: Result, made: Sequence[Any], found: list[Change], expected: list[Expected]) -> list[Any]:
+        """Add the changes that put what a replay made into the places, and what they expect to find. Returns what they
+        replace.
+
+        Not among them: what is read from a tensor, which has its value later, and what Python puts there."""
+        held = [_get(x.owner, x.key) for x, _ in self._puts if x.key is not APPENDED]
+        found += [_putting(x, shape.part(tree, made)) for x, tree in self._puts]
+        for x, added in self._counted:
+            look = _looking(x)
+            before = call(*look)
+            expected.append((look, before))
+            found.append(_putting(x, before + added))
         if self._in_modules:
+            found.append(changing())
+        return held
+
+    def result(self, shape: Result, made: Sequence[Any]) -> Any:
+        """The call's own result, when the changes are made; puts the rest into the places."""
+        own, (_, trees) = shape.tree[1]
+        del trees
+        for x, tree in self._later:
+            call(*_putting(x, shape.part(tree, made)))
+        if self._later and self._in_modules:
             changed()
-        return result
+        return shape.part(own, made)
 
     def change(self) -> tuple[str, Any, Any] | None:
         """(name, the value that it is captured for, the value now) of a place that keeps it from being replayed."""
@@ -248,19 +274,43 @@ def _get(owner: Any, key: Any) -> Any:
     return contents_of(owner) if isinstance(owner, CellType) else getattr(owner, key, MISSING)
 
 
-def _putter(x: Difference) -> Callable[[Any], Any]:
+def _putting(x: Difference, value: Any) -> Change:
     """What puts a value into the place."""
     owner, key = x.owner, x.key
-    if x.now is MISSING:
-        return lambda value: owner.pop(key, None) if isinstance(owner, dict) else delattr(owner, key)
     if key is APPENDED:
-        put: Callable[[Any], Any] = owner.extend
-        return put
-    if isinstance(owner, Registry):
-        return partial(dict.__setitem__, owner, key)
-    if isinstance(owner, (dict, list)):
-        return partial(owner.__setitem__, key)
-    return partial(setattr, owner, "cell_contents" if isinstance(owner, CellType) else key)
+        return owner.extend, value
+    if isinstance(owner, dict):
+        kind = _of_dict(type(owner))
+        return (kind.pop, owner, key, None) if x.now is MISSING else (kind.__setitem__, owner, key, value)
+    if isinstance(owner, list):
+        return setitem, owner, key, value
+    name = "cell_contents" if isinstance(owner, CellType) else key
+    return (delattr, owner, name) if x.now is MISSING else (setattr, owner, name, value)
+
+
+def _of_dict(kind: type) -> Any:
+    """The class whose methods write to such a dictionary: a module's registry is told of its changes otherwise."""
+    return dict if issubclass(kind, Registry) else kind
+
+
+def _in_c(x: Difference) -> bool:
+    """Whether C puts the value into the place, so that nothing comes in between."""
+    kind: type = type(x.owner)
+    if isinstance(x.owner, dict):
+        own = _of_dict(kind)
+        method = own.pop if x.now is MISSING else own.__setitem__
+        return isinstance(method, WrapperDescriptorType | MethodDescriptorType)
+    if isinstance(x.owner, list):
+        return kind is list
+    return isinstance(x.owner, CellType) or (kind.__setattr__ is object.__setattr__ and isinstance(
+        getattr_static(kind, str(x.key), None), MemberDescriptorType))
+
+
+def _looking(x: Difference) -> Change:
+    """What looks at the place."""
+    if isinstance(x.owner, (dict, list)):
+        return getitem, x.owner, x.key
+    return getattr, x.owner, "cell_contents" if isinstance(x.owner, CellType) else x.key
 
 
 def _unsettled(x: Difference | None, guards: Guards) -> Unsettled:

@@ -132,5 +132,5 @@ def test_changes_are_made_in_order_or_not_at_all() -> None:
     at_once(changes([lambda: setattr(thing, "a", 1)], [(setattr, thing, "a", 2), attributes([thing], "b", [3])]))
     assert (thing.a, thing.b) == (2, 3)
     with pytest.raises(KeyError):
-        at_once(changes([lambda: setattr(thing, "a", 4)], (), [(thing, "b", 0)]))
+        at_once(changes([lambda: setattr(thing, "a", 4)], (), [((getattr, thing, "b"), 0)]))
     assert thing.a == 2 and gc.isenabled() == collects

@@ -168,6 +168,7 @@ class Recipe:
         scaled: the loss is scaled, by a GradScaler.
         low: the forward runs under autocast.
         read_first: `loss.item()` comes before the backward.
+        keeps: the compiled step also counts its calls, stores its loss and appends it, in Python's objects.
         warm: iterations before the one that faults are injected into.
         anew: all plans are forgotten before it.
     """
@@ -179,6 +180,7 @@ class Recipe:
     scaled: bool = False
     low: bool = False
     read_first: bool = False
+    keeps: bool = False
     warm: int = 2
     anew: bool = False
     device: str = field(default="cpu", compare=False)
@@ -190,6 +192,8 @@ class Training(Case):
     def __init__(self, recipe: Recipe):
         super().__init__()
         self._recipe, device = recipe, recipe.device
+        self.calls, self.losses = 0, list[Any]()
+        self.last: Any = None
         set_draws(7, 0)
         self.net = MODELS[recipe.model]()
         with genesis.no_grad():
@@ -218,6 +222,8 @@ class Training(Case):
         yield Statement("opt.zero_grad()", self.opt.zero_grad)
         yield Statement("loss = cross_entropy(net(x), y)",
                         lambda: local.update(loss=F.cross_entropy(self.net(self.x), self.y)))
+        if self._recipe.keeps:
+            yield Statement("calls += 1; last = loss; losses.append(loss)", lambda: self._keep(local["loss"]))
         yield Statement("loss.backward()", lambda: local["loss"].backward())
         yield Statement("opt.step()", self.opt.step)
         yield Statement("return loss", lambda: {"loss": local.pop("loss")}, ("loss",))
@@ -269,9 +275,18 @@ class Training(Case):
     def _whole_step(self, x: Any, y: Any) -> Any:
         self.opt.zero_grad()
         loss = F.cross_entropy(self.net(x), y)
+        if self._recipe.keeps:
+            self.calls += 1
+            self.last = loss.detach() * 2
+            self.losses.append(loss.detach() * 3)
         loss.backward()
         self.opt.step()
         return loss
+
+    def _keep(self, loss: Any) -> None:
+        self.calls += 1
+        self.last = loss.detach() * 2
+        self.losses.append(loss.detach() * 3)
 
     def kept(self) -> Iterator[tuple[str, Any]]:
         yield "x", self.x
@@ -280,6 +295,9 @@ class Training(Case):
         for name, p in self.net.named_parameters():
             for key, value in self.opt.state.get(p, {}).items():
                 yield f"{name}.{key}", value
+        if self._recipe.keeps:
+            yield from {"calls": self.calls, "last": self.last, "losses": len(self.losses)}.items()
+            yield from ((f"losses.{i}", x) for i, x in enumerate(self.losses))
         if self.scaler is not None:
             yield "scale", self.scaler.get_scale()
             yield "growth", self.scaler._growth_tracker
@@ -380,6 +398,7 @@ PROGRAMS: dict[str, Callable[[str], Case]] = {
     "compiled batch norm": _training(compiled="step", model="batch norm"),
     "compiled dropout": _training(compiled="step", model="dropout"),
     "compiled mixed dtypes": _training(compiled="step", model="mixed dtypes"),
+    "compiled state": _training(compiled="step", keeps=True, warm=3),
     "capture": _training(compiled="step", warm=0),
     "capture of a forward": _training(compiled="forward", warm=0),
     "compile": _training(anew=True, optimizer="SGD momentum", warm=0),

@@ -56,7 +56,6 @@ def _parts() -> list[Any]:
     return [(program, kind, part) for program in PROGRAMS for kind in KINDS for part in range(PARTS[kind])]
 
 
-@pytest.mark.xfail(strict=False, reason="some are inconsistent still: open_ends.md names them")
 @pytest.mark.sweep
 @pytest.mark.parametrize(("program", "kind", "part"), _parts())
 def test_each_fault(program: str, kind: str, part: int) -> None:
@@ -70,7 +69,6 @@ def test_faults_on_a_gpu(program: str, kind: str) -> None:
     check(count(program, "h200", kind, {"line": 101, "opcode": 701}.get(kind, 1)), False)
 
 
-@pytest.mark.xfail(strict=False, reason="some are inconsistent still: open_ends.md names them")
 @pytest.mark.sweep
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("program", ["step of AdamW", "compiled step", "dropout", "batch norm"])

@@ -142,7 +142,7 @@ class Program:
             return "lost", following if unit.last - unit.first > 1 else None, ""  # what follows needs the result
         for at in ends[2:]:
             if not self._different(seen, at):
-                return "between", at, ""
+                return "between", None, ""  # the function's variables are gone: there is no way on
         if issubclass(error, Exception):
             start = max(start for start in self._starts if start <= unit.first)
             for at in range(start, unit.last + 1):

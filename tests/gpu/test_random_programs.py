@@ -119,7 +119,6 @@ def test_many_programs(cuda: CudaUnderTest, part: int) -> None:
     agree(cuda, range(part * count, (part + 1) * count))
 
 
-@pytest.mark.xfail(strict=False, reason="median is not drawn since its entry moved; see open_ends.md")
 @pytest.mark.sweep
 def test_every_op_is_drawn() -> None:
     """A thousand programs record every op but those that something else makes, and the decompositions of matrices."""

@@ -11,6 +11,7 @@ from calls import ramp, values
 import genesis
 from genesis import nn
 from genesis.nn import functional as F
+from tests.faults.table import count
 
 CALLS = 0
 STATE: Any = None
@@ -704,3 +705,27 @@ def test_what_cannot_be_captured_is_tried_ever_more_seldom() -> None:
     finally:
         type(compiled)._capture = original  # type: ignore[method-assign]
     assert tried == 100 and len(captures) <= 6
+
+
+def test_after_an_exception_at_any_line_what_a_call_keeps_belongs_to_its_weights() -> None:
+    """A counter, a stored loss and a list of losses, beside weights that an optimizer writes."""
+    row = count("compiled state", "cpu", "line", 3)
+    assert row.tried and not row.inconsistent, "\n".join(f"{v.place}: {v.problem}" for v in row.inconsistent)
+
+
+def test_a_place_that_python_writes_to_is_written_to() -> None:
+    class Noted(dict[str, Any]):
+        """A dictionary whose writes are looked at."""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            self.noted = key
+            super().__setitem__(key, value)
+
+    def make() -> Any:
+        kept = Noted(last=None)
+
+        def step(x: Any) -> Any:
+            kept["last"] = x * 2
+            return x + 1
+        return step, lambda: dict(kept)
+    both(make)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import setitem
 from typing import Any, TypeVar
 
+from genesis.frontend.at_once import Change
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import MissingName
@@ -26,6 +28,11 @@ def changed() -> None:
     """A module changed: a new epoch."""
     global _epoch
     _epoch += 1
+
+
+def changing() -> Change:
+    """The change, of those that are made at once, by which modules are changed."""
+    return setitem, globals(), "_epoch", _epoch + 1
 
 
 class Registry(dict):

@@ -45,6 +45,7 @@ CHOICES: dict[str, Any] = {
     "kthvalue": lambda lib, x, axis, keep: lib.kthvalue(x.detach(), (x.shape[axis] + 1) // 2, axis, keepdim=keep)[0],
     "median": lambda lib, x, axis, keep: lib.median(x.detach(), axis, keepdim=keep)[0],
     "nanmedian": lambda lib, x, axis, keep: lib.nanmedian(x.detach(), axis, keepdim=keep)[0],
+    "median of all": lambda lib, x, axis, keep: (lib.nanmedian if keep else lib.median)(x.detach()),
     "cummax": lambda lib, x, axis, keep: lib.cummax(x, axis)[0],
     "cummin": lambda lib, x, axis, keep: lib.cummin(x, axis)[1],
     "searchsorted": lambda lib, x, axis, keep: lib.searchsorted(
