@@ -157,7 +157,8 @@ def loader(rows: Any, config: RunConfig) -> DataLoader:
     from genesis.utils.data import DataLoader
     size = config.batch * config.accumulate
     if len(rows) < size:
-        raise ValueError(f"the data has {len(rows)} rows, a step takes {config.batch} × {config.accumulate}")
+        raise ValueError(f"the data has {len(rows)} rows, a step takes {config.batch} × {config.accumulate}: "
+                         "make the batch smaller")
     return DataLoader(rows, size, shuffle=True, drop_last=True, num_workers=config.workers,
                       persistent_workers=config.workers > 0)
 

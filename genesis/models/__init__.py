@@ -15,6 +15,7 @@ from genesis.models.config import ModelConfig
 from genesis.models.gpt import GPT, GPTConfig
 from genesis.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from genesis.models.llama import LlamaConfig, LlamaForCausalLM
+from genesis.models.lora import LoRA
 from genesis.models.mistral import MistralConfig, MistralForCausalLM
 from genesis.models.pretrained import PreTrainedModel
 from genesis.models.qwen2 import Qwen2Config, Qwen2ForCausalLM
@@ -23,8 +24,8 @@ from genesis.models.transformer import Transformer
 
 __all__ = ["GPT", "Architecture", "AutoModel", "AutoModelForCausalLM", "BertConfig", "BertModel", "CausalLM",
            "CausalLMOutput", "GPT2Config", "GPT2LMHeadModel", "GPTConfig", "LlamaConfig", "LlamaForCausalLM",
-           "MistralConfig", "MistralForCausalLM", "ModelConfig", "PreTrainedModel", "Qwen2Config", "Qwen2ForCausalLM",
-           "Qwen3Config", "Qwen3ForCausalLM", "Qwen3MoeConfig", "Qwen3MoeForCausalLM", "Transformer", "config_for",
-           "config_of"]
+           "LoRA", "MistralConfig", "MistralForCausalLM", "ModelConfig", "PreTrainedModel", "Qwen2Config",
+           "Qwen2ForCausalLM", "Qwen3Config", "Qwen3ForCausalLM", "Qwen3MoeConfig", "Qwen3MoeForCausalLM",
+           "Transformer", "config_for", "config_of"]
 
 __getattr__ = suggesting(__name__)

@@ -1,0 +1,149 @@
+"""Fine-tunes the language model of a folder on the examples of a .jsonl file.
+
+    genesis finetune Qwen/Qwen3-0.6B chats.jsonl -o runs/mine            # all weights
+    genesis finetune Qwen/Qwen3-0.6B chats.jsonl -o runs/mine --lora 8   # low-rank layers, merged at the end
+
+A line holds {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}, of which what the
+assistant says is learnt; {"prompt": "…", "completion": "…"}, of which the completion is; or {"text": "…"}. Several
+examples share a row and do not see each other. runs/mine/model is a folder as FOLDER is. Ctrl-C and SIGTERM save at the
+end of the step; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from genesis.cli import language, train
+from genesis.cli.run_config import (
+    CheckpointsConfig,
+    EvaluationConfig,
+    LogConfig,
+    OptimizerConfig,
+    RunConfig,
+    ScheduleConfig,
+)
+
+HELP = "fine-tune a language model on texts and chats"
+
+FULL_RATE, LOW_RANK_RATE = 1e-5, 2e-4
+"""Learning rates by default: of all weights, and of low-rank layers, which begin at 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(RunConfig):
+    """A fine-tuning run.
+
+    Attributes:
+        folder: of the model.
+        examples, validation: .jsonl files; the second may be None.
+        context: tokens of a row.
+        rank, alpha, dropout: of the low-rank layers; rank 0 learns all weights.
+        answers_only: prompts and questions are not learnt.
+    """
+
+    folder: str
+    examples: str
+    validation: str | None
+    context: int
+    rank: int
+    alpha: float
+    dropout: float
+    answers_only: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("folder", help="of the model, or its name in Hugging Face's cache")
+    parser.add_argument("examples", help="a .jsonl file")
+    parser.add_argument("--output", "-o", required=True, help="the run's folder")
+    parser.add_argument("--lora", type=int, default=0, metavar="RANK",
+                        help="learn low-rank layers; 0 for all weights (0)")
+    parser.add_argument("--alpha", type=float, default=16.0, help="low-rank layers are scaled by alpha / rank (16)")
+    parser.add_argument("--dropout", type=float, default=0.0, help="of what goes into low-rank layers (0)")
+    parser.add_argument("--epochs", type=float, default=1.0, help="passes through the examples (1)")
+    parser.add_argument("--steps", type=int, help="instead of --epochs")
+    parser.add_argument("--batch", type=int, default=4, help="rows that go through the model at once (4)")
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of a step (1)")
+    parser.add_argument("--context", type=int, default=1024, help="tokens of a row, at most the model's (1024)")
+    parser.add_argument("--lr", type=float, help=f"learning rate ({FULL_RATE}, with --lora {LOW_RANK_RATE})")
+    parser.add_argument("--warmup", type=int, default=10, help="steps (10)")
+    parser.add_argument("--weight-decay", type=float, default=0.0, help="of matrices (0)")
+    parser.add_argument("--learn-all", action="store_true", help="learn prompts and questions too")
+    parser.add_argument("--validation", help="a .jsonl file whose loss is told")
+    parser.add_argument("--evaluate-every", type=int, default=100, help="steps (100)")
+    parser.add_argument("--save-every", type=int, default=500, help="steps (500)")
+    parser.add_argument("--log-every", type=int, default=10, help="steps (10)")
+    parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
+    parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"),
+                        help="of products; bfloat16 on a GPU, float32 on the CPU")
+    parser.add_argument("--seed", type=int, default=0, help="(0)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fine-tune, or go on with it; statuses as of `genesis train`."""
+    return language.refused(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    config = FinetuneConfig(
+        out=arguments.output, steps=arguments.steps or 1, seed=arguments.seed, device=arguments.device,
+        precision=arguments.precision, batch=arguments.batch, accumulate=arguments.accumulate,
+        optimizer=OptimizerConfig(lr=arguments.lr or (LOW_RANK_RATE if arguments.lora else FULL_RATE),
+                                  betas=(0.9, 0.999), weight_decay=arguments.weight_decay),
+        schedule=ScheduleConfig(warmup=arguments.warmup), evaluation=EvaluationConfig(arguments.evaluate_every, 0),
+        checkpoints=CheckpointsConfig(arguments.save_every), log=LogConfig(arguments.log_every),
+        folder=arguments.folder, examples=arguments.examples, validation=arguments.validation,
+        context=arguments.context, rank=arguments.lora, alpha=arguments.alpha, dropout=arguments.dropout,
+        answers_only=not arguments.learn_all)
+    ending = train.fit(prepared(config, None if arguments.steps else arguments.epochs))
+    print(ending.text, flush=True)
+    return ending.status
+
+
+def prepared(config: FinetuneConfig, epochs: float | None = None) -> train.Run:
+    """The run: a folder's model, and rows of examples.
+
+    Args:
+        config: what is wanted; its steps are those of `epochs`, if these are given.
+        epochs: passes through the examples.
+
+    Raises:
+        FileNotFoundError: a folder or a file is missing.
+        ValueError: examples are malformed, or there are fewer than a step takes.
+    """
+    import genesis
+    from genesis.models import AutoModelForCausalLM, LoRA
+    from genesis.models.data import PackedExamples, read_examples
+    from genesis.models.folder import find_folder
+    from genesis.models.text import Tokenizer
+    from genesis.utils.data import DataLoader
+    config = train.resolved(config)
+    genesis.manual_seed(config.seed)
+    tokenizer = Tokenizer.from_pretrained(config.folder)
+    model = AutoModelForCausalLM.from_pretrained(config.folder, device=config.device).train()
+    stored = next(model.parameters()).dtype
+    config = replace(config, context=min(config.context, model.spec.context))
+    lora = LoRA(model, config.rank, config.alpha, config.dropout) if config.rank else None
+    if lora is None or config.precision == "float32":
+        model.to(genesis.float32)
+
+    def rows_of(path: str) -> PackedExamples:
+        found = PackedExamples(read_examples(path, tokenizer, config.answers_only), config.context)
+        print(f"{path}: {len(found.examples)} examples in {len(found)} rows of {config.context} tokens"
+              + (f"; {found.cut} were longer and are cut" if found.cut else ""), flush=True)
+        return found
+    rows = rows_of(config.examples)
+    validation = None
+    if config.validation is not None:
+        validation = DataLoader(rows_of(config.validation), config.batch, generator=genesis.Generator())
+    batches = train.loader(rows, config)
+    if epochs is not None:
+        config = replace(config, steps=max(1, round(epochs * len(batches))))
+
+    def save() -> Path:
+        if lora is not None:
+            lora.merge()
+        return train.save_folder(model.to(stored), Path(config.out) / "model", find_folder(config.folder))
+    return train.Run(config, model, model if lora is None else lora, batches, validation, tokenizer, save)
