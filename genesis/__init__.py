@@ -127,6 +127,10 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         special as special,
         utils as utils,
     )
+    from genesis.checkpointing.one_file import (
+        load_checkpoint as load_checkpoint,
+        save_checkpoint as save_checkpoint,
+    )
     from genesis.frontend.printing import (
         get_printoptions as get_printoptions,
         printoptions as printoptions,

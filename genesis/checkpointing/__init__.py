@@ -5,8 +5,9 @@ In come objects with `state_dict()`, out goes a directory for each checkpoint, w
 """
 
 from genesis.checkpointing.manager import CheckpointManager, Resumed
+from genesis.checkpointing.one_file import load_checkpoint, save_checkpoint
 from genesis.ir.suggest import suggesting
 
-__all__ = ["CheckpointManager", "Resumed"]
+__all__ = ["CheckpointManager", "Resumed", "load_checkpoint", "save_checkpoint"]
 
 __getattr__ = suggesting(__name__)

@@ -1,22 +1,21 @@
-"""Tools around training: saving and loading, checkpointing of activations, loaders of data."""
+"""Tools around training: saving and loading, checkpointing of activations, data, profiles of functions."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from genesis.frontend.later import later_names
 from genesis.utils.serialization import load, save
-
-if TYPE_CHECKING:
-    from genesis.utils import checkpoint as checkpoint
-    from genesis.utils import data as data
 
 __all__ = ["load", "save"]
 
-if not TYPE_CHECKING:
-    def __getattr__(name: str) -> Any:
-        """A module in here that is imported when somebody first asks for it."""
-        if name not in later_names(__name__):
-            from genesis.ir.suggest import MissingName
-            raise MissingName(f"module 'genesis.utils' has no attribute {name!r}", name,
-                              lambda: [*__all__, *later_names("genesis.utils")])
+LATER = ("checkpoint", "data", "profile")
+"""Modules that are imported when they are first asked for: programs without them need not wait."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
         return import_module(f"genesis.utils.{name}")
+    raise AttributeError(f"module 'genesis.utils' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})

@@ -47,6 +47,18 @@ class Function:
     call: Callable[..., Any]
 
 
+class Outside(Exception):
+    """What a handler asks of others has failed, by no fault of the pickle.
+
+    Attributes:
+        reason: the error to raise.
+    """
+
+    def __init__(self, reason: Exception):
+        super().__init__(reason)
+        self.reason = reason
+
+
 _MARK: Final = object()
 
 
@@ -168,7 +180,9 @@ class Interpreter:
         self._spend(sum(len(x) for x in args if isinstance(x, (str, bytes, list, tuple, dict, set))))
         try:
             self._push(function.call(*args))
-        except (TypeError, AttributeError, OverflowError) as error:
+        except (Damaged, Outside, MemoryError):
+            raise
+        except Exception as error:  # what a handler is given may be anything that a pickle can make
             raise Damaged(f"its pickle calls {function.name} with other arguments than torch does "
                           f"({str(error)[:200]})") from None
 
@@ -338,4 +352,4 @@ def _parts(value: Any, leaves: tuple[type, ...]) -> Iterator[Any]:
     return (part for part in inside if type(part) not in _KEYS)
 
 
-__all__ = ["Function", "Interpreter", "check_result", "checked_key"]
+__all__ = ["Function", "Interpreter", "Outside", "check_result", "checked_key"]

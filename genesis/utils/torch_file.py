@@ -17,7 +17,7 @@ from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Size, Tensor
 from genesis.ir.types import Device, DType, cpu, dtype_named, tensor_type
 from genesis.ops.diagonals import as_strided
-from genesis.utils.restricted_pickle import Function, Interpreter, check_result, checked_key
+from genesis.utils.restricted_pickle import Function, Interpreter, Outside, check_result, checked_key
 from genesis.utils.safetensors_file import MOST_DIMENSIONS, Damaged
 from genesis.utils.sources import Source, read_into
 from genesis.utils.torch_archive import Archive, open_archive
@@ -75,18 +75,10 @@ def read_torch_file(source: Source, place: Callable[[Tensor, str], Tensor], mapp
     reader = _Reader(archive, place, mapped)
     try:
         found = Interpreter(archive.read("data.pkl"), _allowed(), reader.storage, _refusal).run()
-    except _NotPlaced as error:
+    except Outside as error:
         raise error.reason from None
     check_result(found, _LEAVES)
     return found
-
-
-class _NotPlaced(Exception):
-    """A storage is not put where it belongs; the reason is the error to raise."""
-
-    def __init__(self, reason: Exception):
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass
@@ -137,7 +129,7 @@ class _Reader:
 
     def storage(self, identifier: Any) -> _Memory | _Untyped:
         """The storage that a pickle's persistent identifier means: ("storage", kind, key, location, elements)."""
-        if type(identifier) is not tuple or len(identifier) != 5 or identifier[0] != "storage":
+        if type(identifier) is not tuple or len(identifier) != 5 or type(identifier[0]) is not str:
             raise Damaged("its pickle refers to something that is no storage")
         _, kind, key, location, numel = identifier
         if type(key) is not str or type(location) is not str or type(numel) is not int or numel < 0:
@@ -174,7 +166,7 @@ class _Reader:
         try:
             return self.place(tensor, memory.location)
         except Exception as error:  # the user's function, or a device: no fault of the file
-            raise _NotPlaced(error) from error
+            raise Outside(error) from error
 
     def _read(self, memory: _Memory) -> np.ndarray:
         import numpy as np
@@ -244,7 +236,7 @@ def _rebuild_tensor(storage: Any, offset: Any, size: Any, stride: Any, requires_
     if not isinstance(storage, _Memory):
         raise Damaged("a tensor in it has no storage")
     _check_part(storage.numel, offset, size, stride)
-    if hooks or metadata:
+    if not (_is_empty(hooks) and _is_empty(metadata)):
         raise Damaged("a tensor in it has hooks, or is conjugated or negated")
     with no_grad():
         found = storage.part(offset, tuple(size), tuple(stride))
@@ -286,6 +278,10 @@ def _check_part(numel: int, offset: Any, size: Any, stride: Any) -> None:
                       f"element {last} of a storage of {numel}")
 
 
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, (dict, tuple)) and not len(value))
+
+
 def _row_major(size: Sequence[int]) -> tuple[int, ...]:
     found, step = [], 1
     for n in reversed(size):
@@ -297,21 +293,22 @@ def _row_major(size: Sequence[int]) -> tuple[int, ...]:
 def _rebuild_parameter(data: Any, requires_grad: Any, hooks: Any, state: Any = None) -> Tensor:
     """`torch._utils._rebuild_parameter`, with or without a state: attributes are not kept."""
     from genesis.nn import Parameter
-    if not isinstance(data, Tensor) or hooks:
+    if not isinstance(data, Tensor) or not _is_empty(hooks):
         raise Damaged("a parameter in it is over no tensor, or has hooks")
     return Parameter(data, requires_grad=requires_grad is True and data.dtype.kind == "float")
 
 
 def _rebuild_from_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     """`torch._tensor._rebuild_from_type_v2`: a tensor with attributes, which are not kept."""
-    if not isinstance(function, Function) or not isinstance(kind, _Kind) or type(args) is not tuple:
+    tensors = (_rebuild_tensor, _rebuild_tensor_v3, _rebuild_parameter)
+    if not isinstance(function, Function) or function.call not in tensors or not isinstance(kind, _Kind):
         raise Damaged("a tensor in it is of a class that is not read")
     return function.call(*args)
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
     """`_codecs.encode`: how protocol 2 has bytes."""
-    if type(text) is not str or encoding != "latin1":
+    if type(text) is not str or type(encoding) is not str or encoding != "latin1":
         raise Damaged("its pickle encodes something else than bytes")
     try:
         return text.encode("latin1")
@@ -320,12 +317,15 @@ def _encode(text: Any, encoding: Any) -> bytes:
 
 
 def _device(kind: Any, index: Any = None) -> Device:
-    if kind not in ("cpu", "cuda") or not (index is None or type(index) is int) or not 0 <= (index or 0) < 1024:
-        raise Damaged(f"it names the device {str(kind)[:20]!r}, which Genesis does not have")
+    if type(kind) is not str or kind not in ("cpu", "cuda") or not (
+            index is None or (type(index) is int and 0 <= index < 1024)):
+        raise Damaged(f"it names the device {kind[:20] if type(kind) is str else type(kind)!r}, which Genesis does not have")
     return Device(kind) if index is None else Device(kind, index)
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
+    if not isinstance(items, (list, tuple)) or not all(type(x) in (list, tuple) and len(x) == 2 for x in items):
+        raise TypeError("no pairs")
     return OrderedDict((checked_key(key), value) for key, value in items)
 
 
@@ -339,9 +339,9 @@ def _items(kind: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _count(items: Any = ()) -> Counter[Any]:
-    if not isinstance(items, (dict, tuple)):
+    if not _is_empty(items) and not isinstance(items, dict):
         raise TypeError("no counts")
-    return Counter(dict(items))
+    return Counter(items)
 
 
 _FACTORIES: Final = {f"builtins.{kind.__name__}": kind for kind in (list, dict, int, float, str, tuple, bool)}
@@ -366,7 +366,11 @@ def _complex(real: Any, imaginary: Any) -> complex:
 
 
 def _bytearray(content: Any = b"", encoding: Any = None) -> bytearray:
-    return bytearray(_encode(content, "latin1") if encoding == "latin-1" else content)
+    if type(content) is str and type(encoding) is str and encoding == "latin-1":
+        return bytearray(_encode(content, "latin1"))
+    if type(content) is not bytes or encoding is not None:
+        raise TypeError("no bytes")  # of a number it would make so many zeros
+    return bytearray(content)
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
