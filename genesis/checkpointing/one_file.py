@@ -48,7 +48,7 @@ def save_checkpoint(*arguments: Any) -> None:
         raise failure("save_checkpoint", f"it takes two or three arguments, got {len(arguments)}", error=TypeError,
                       hint="save_checkpoint(state, path), or save_checkpoint(model, optimizer, path)")
     *states, path = arguments
-    if not isinstance(path, (str, bytes, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)):
         raise failure("save_checkpoint", f"its last argument is a {type(path).__name__}, no path", error=TypeError,
                       hint="save_checkpoint(state, path), or save_checkpoint(model, optimizer, path)")
     found = tuple(map(_state_of, states))

@@ -319,12 +319,14 @@ def _encode(text: Any, encoding: Any) -> bytes:
 def _device(kind: Any, index: Any = None) -> Device:
     if type(kind) is not str or kind not in ("cpu", "cuda") or not (
             index is None or (type(index) is int and 0 <= index < 1024)):
-        raise Damaged(f"it names the device {kind[:20] if type(kind) is str else type(kind)!r}, which Genesis does not have")
+        name = kind[:20] if type(kind) is str else type(kind).__name__
+        raise Damaged(f"it names the device {name!r}, which Genesis does not have")
     return Device(kind) if index is None else Device(kind, index)
 
 
 def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
-    if not isinstance(items, (list, tuple)) or not all(type(x) in (list, tuple) and len(x) == 2 for x in items):
+    pairs = isinstance(items, (list, tuple)) and all(type(x) in (list, tuple) and len(x) == 2 for x in items)
+    if not pairs:
         raise TypeError("no pairs")
     return OrderedDict((checked_key(key), value) for key, value in items)
 

@@ -1,7 +1,7 @@
 """Saves of a real run that end before each of their system calls: what is resumed is the old step or the new, whole.
 
-A kill shows what the kernel was told; what a power cut leaves is less. `lost` keeps of a save only what had been brought
-to the disk by then: contents of files that were synced, names in directories that were synced.
+A kill shows what the kernel was told; what a power cut leaves is less. `lost` keeps of a save only what had been
+brought to the disk by then: contents of files that were synced, names in directories that were synced.
 """
 
 from __future__ import annotations
