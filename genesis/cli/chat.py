@@ -1,22 +1,30 @@
 """A chat with the language model of a folder. An empty line or Ctrl-D ends it, /new begins another.
 
     genesis chat Qwen/Qwen3-0.6B
+    genesis chat                     # the small model that `genesis demo` has trained, which continues what is written
+
+A model that was not made for chats continues the text so far. One with a table of positions sees the end of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from genesis.cli import language
+from genesis.cli.record import Settings
 
 HELP = "chat with a language model"
+
+DEMO = Path(Settings().out) / "model"
+"""Where `genesis demo` puts its model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
-    language.add_model(parser)
+    language.add_model(parser, default=str(DEMO))
     parser.add_argument("--system-prompt", help="what the model is told first")
     language.add_sampling(parser, temperature=0.7)
 
@@ -28,6 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from genesis.models.text import stream_generate
+    if arguments.folder == str(DEMO) and not DEMO.is_dir():
+        raise FileNotFoundError(f"there is no model at {DEMO} yet: genesis demo trains one in a few minutes; or give "
+                                "the folder of another")
     model, tokenizer = language.opened(arguments)
     begin: list[dict[str, Any]] = []
     if arguments.system_prompt:
@@ -43,7 +54,9 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             messages.append({"role": "user", "content": line})
             ids = tokenizer.encode_chat(messages)
-        answer, last = language.show(stream_generate(model, tokenizer, ids, **language.options(arguments)))
+        ids = language.recent(model, ids)
+        answer, last = language.show(stream_generate(model, tokenizer, ids, **{
+            **language.options(arguments), "max_new_tokens": language.room(model, ids, arguments.max_tokens)}))
         messages.append({"role": "assistant", "content": answer})
         told += answer
         if last is not None:

@@ -2,7 +2,8 @@
 
 A byte-level GPT learns the sources of Python's standard library; some files are kept apart for validation. It
 passes (exit status 0) when its validation loss is below the entropy of the validation text's own bigrams, which no
-model that looks at one byte only can reach. Writes report.html and metrics.jsonl.
+model that looks at one byte only can reach. Writes report.html, metrics.jsonl and the folder model, which
+`genesis chat` talks to.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def _train(settings: Settings) -> tuple[Outcome, Any]:
     prompt = text.validation[:settings.context]
     with clock("writing a sample"):
         sample = training.sample(model, prompt, SAMPLE_BYTES, settings)
+    training.save(model, Path(settings.out) / "model")
     facts = (("from", text.origin), ("training", f"{len(text.train):,} bytes of {text.files[0]} files"),
              ("validation", f"{len(text.validation):,} bytes of {text.files[1]} files"))
     outcome = Outcome(settings, model.parameter_count(), facts, tuple(steps), tuple(validations), bars,
@@ -137,7 +139,9 @@ def _show(outcome: Outcome, compiled: Any) -> None:
     print(f"a bigram model of the training text: {outcome.bars.fitted:.4f} nats per byte")
     print(f"{'PASS' if outcome.passed else 'FAIL'}: validation loss {outcome.validation_loss:.4f}, "
           f"{'below' if outcome.passed else 'not below'} the bigram entropy {outcome.bars.entropy:.4f} (nats per byte)")
-    print(f"report: {path}\nmetrics: {path.with_name('metrics.jsonl')}")
+    model = path.with_name("model")
+    chat = "genesis chat" if outcome.settings.out == Settings().out else f"genesis chat {model}"
+    print(f"report: {path}\nmetrics: {path.with_name('metrics.jsonl')}\nmodel: {model} (talk to it: {chat})")
 
 
 def _print_kernels(kernels: list[Any]) -> None:

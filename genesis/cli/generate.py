@@ -39,7 +39,8 @@ def _run(arguments: argparse.Namespace) -> int:
         system = [{"role": "system", "content": arguments.system_prompt}] if arguments.system_prompt else []
         ids = tokenizer.encode_chat([*system, {"role": "user", "content": prompt}])
     cache = cache_for(model, 1, arguments.max_kv_size) if arguments.max_kv_size else None
-    _, last = language.show(stream_generate(model, tokenizer, ids, cache=cache, **language.options(arguments)))
+    _, last = language.show(stream_generate(model, tokenizer, ids, cache=cache, **{
+        **language.options(arguments), "max_new_tokens": language.room(model, ids, arguments.max_tokens)}))
     if arguments.verbose and last is not None:
         print(language.speeds(last), file=sys.stderr)
     return 0

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genesis.models.text import Fragment, Tokenizer
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """The folder, the device and the dtype."""
-    parser.add_argument("folder", help="of config.json and safetensors files, or a name in Hugging Face's cache")
+def add_model(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """The folder, which may have a default, the device and the dtype."""
+    parser.add_argument("folder", nargs=None if default is None else "?", default=default,
+                        help="of config.json and safetensors files, or a name in Hugging Face's cache"
+                             + (f" ({default})" if default else ""))
     parser.add_argument("--device", help="cpu or cuda; a GPU if there is one")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights; as stored")
+
+
+def room(model: Any, ids: Sequence[int], wanted: int) -> int:
+    """How many of the wanted tokens fit behind a prompt: a model with a table of positions has so many and no more.
+
+    Raises:
+        ValueError: none do.
+    """
+    most = model.spec.position_table
+    if most and len(ids) >= most:
+        raise ValueError(f"the prompt has {len(ids)} tokens, and the model's table of positions {most}")
+    return min(wanted, most - len(ids)) if most else wanted
+
+
+def recent(model: Any, ids: Sequence[int]) -> list[int]:
+    """A conversation's last tokens: half of those that a model has positions for, so that there is room to answer."""
+    return list(ids)[-max(1, model.spec.position_table // 2):] if model.spec.position_table else list(ids)
 
 
 def add_sampling(parser: argparse.ArgumentParser, temperature: float) -> None:

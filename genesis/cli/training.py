@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,11 @@ def sample(model: Any, prompt: Bytes, count: int, settings: Settings, temperatur
     begun = genesis.tensor(prompt[None].astype(np.int64), device=settings.device)
     text = model.generate(begun, count, temperature=temperature, seed=settings.seed)
     return text.cpu().numpy()[0, len(prompt):].astype(np.uint8).tobytes()
+
+
+def save(model: Any, folder: Path) -> None:
+    """Write the model as a folder like those of other language models, with a tokenizer whose tokens are bytes."""
+    from genesis.models import GPT2LMHeadModel
+    from genesis.models.text import write_byte_tokenizer
+    GPT2LMHeadModel.from_gpt(model).save_pretrained(folder)
+    write_byte_tokenizer(folder, end=False)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
+import genesis
+from genesis import Tensor
 from genesis.models.architecture import Architecture, Dropout, activation_named
 from genesis.models.causal_lm import CausalLM
 from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, packed, renamed, transposed
+from genesis.models.gpt import GPT
 
 
 class GPT2Config(ModelConfig):
@@ -44,6 +48,26 @@ class GPT2LMHeadModel(CausalLM):
 
     config_class = GPT2Config
 
+    @classmethod
+    def from_gpt(cls, model: GPT) -> Self:
+        """The same model as a `GPT`, with copies of its weights on its device: it can be saved as a folder.
+
+        >>> from genesis.models import GPTConfig
+        >>> small = GPT(GPTConfig(vocab_size=9, context=8, layers=1, heads=2, dim=4))
+        >>> ids = genesis.tensor([[1, 2, 3]])
+        >>> bool((GPT2LMHeadModel.from_gpt(small)(ids).logits - small(ids)[0]).abs().max() < 1e-6)
+        True
+        """
+        sizes, p = model.config, model.config.dropout
+        made = cls(GPT2Config(vocab_size=sizes.vocab_size, n_positions=sizes.context, n_embd=sizes.dim,
+                              n_layer=sizes.layers, n_head=sizes.heads, resid_pdrop=p, embd_pdrop=p, attn_pdrop=0.0))
+        made = made.to(device=model.position.device, dtype=model.position.dtype)
+        with genesis.no_grad():
+            given = _weights_of_gpt(model)
+            for name, parameter in made.named_parameters():  # what a model without biases lacks is 0
+                parameter.copy_(given[name]) if name in given else parameter.zero_()
+        return made.train(model.training)
+
     def conversions(self) -> Sequence[Conversion]:
         """Other names for all, other forms for the matrices."""
         found = [renamed("transformer.wte.weight", "model.embed_tokens.weight"),
@@ -62,3 +86,23 @@ class GPT2LMHeadModel(CausalLM):
                 found += [transposed(f"{there}{name}.weight", f"{here}{own}.weight"),
                           renamed(f"{there}{name}.bias", f"{here}{own}.bias")]
         return found
+
+
+def _weights_of_gpt(model: GPT) -> dict[str, Tensor]:
+    """The weights of a `GPT` by this model's names."""
+    held = dict(model.named_parameters())
+    found = {"model.embed_tokens.weight": held["token.weight"], "model.embed_positions.weight": held["position"]}
+    places = {"": ("norm", "model.norm")}
+    for i in range(model.config.layers):
+        for theirs, ours in (("norm1", "input_layernorm"), ("attention.out", "self_attn.o_proj"),
+                             ("norm2", "post_attention_layernorm"), ("mlp.up", "mlp.up_proj"),
+                             ("mlp.down", "mlp.down_proj")):
+            places[f"{i}.{theirs}"] = f"blocks.{i}.{theirs}", f"model.layers.{i}.{ours}"
+        for kind in ("weight", "bias"):
+            if (packed_heads := held.get(f"blocks.{i}.attention.qkv.{kind}")) is not None:
+                for part, head in zip("qkv", packed_heads.chunk(3), strict=True):
+                    found[f"model.layers.{i}.self_attn.{part}_proj.{kind}"] = head
+    for theirs, ours in places.values():
+        found.update({f"{ours}.{kind}": held[f"{theirs}.{kind}"] for kind in ("weight", "bias")
+                      if f"{theirs}.{kind}" in held})
+    return found

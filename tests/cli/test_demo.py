@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,24 @@ def test_writes_everything_and_fails_the_bar(tmp_path: Path, capsys: pytest.Capt
     assert set(metrics(tmp_path)[0]) == {"step", "loss", "lr", "tokens_per_s", "elapsed"}
     page = (tmp_path / "report.html").read_text()
     assert "layer_norm" in page and "GPT.forward" in page
+
+
+def test_the_model_can_be_talked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """`genesis demo`, then `genesis chat`: no folder is named. A chat may be longer than the model's table."""
+    pytest.importorskip("tokenizers")
+    monkeypatch.chdir(tmp_path)
+    assert main(["chat"]) == 2
+    assert "there is no model at runs/demo/model yet: genesis demo trains one" in capsys.readouterr().err
+    main(["demo", *TINY])
+    assert "model: runs/demo/model (talk to it: genesis chat)" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("def f(x):\nand a line that is longer than the model's table\n"))
+    assert main(["chat", "--temp", "0"]) == 0
+    figures = re.findall(r"prompt (\d+) tokens, .* answer (\d+) tokens", capsys.readouterr().err)
+    assert figures == [("8", "8"), ("8", "8")], "half of the table of 16 each"
+    assert main(["generate", "runs/demo/model", "--prompt", "x" * 16]) == 2
+    assert "the prompt has 16 tokens, and the model's table of positions 16" in capsys.readouterr().err
+    assert main(["eval", "runs/demo/model", "runs/demo/metrics.jsonl", "--window", "16"]) == 0
 
 
 def test_seed_decides_the_run(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch_peer import array_of, assert_same, both, copy_weights
 
 import genesis
 from genesis import optim
-from genesis.models import GPT, GPTConfig
+from genesis.models import GPT, GPT2LMHeadModel, GPTConfig
 from genesis.nn.utils import clip_grad_norm_
 
 SMALL = GPTConfig(vocab_size=50, context=16, layers=2, heads=2, dim=32)
@@ -205,3 +207,19 @@ def test_what_is_refused() -> None:
         GPTConfig(dim=10, heads=3)
     with pytest.raises(ValueError, match="17 tokens is longer than the context, 16"):
         GPT(SMALL)(genesis.zeros(1, 17, dtype=genesis.int64))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_can_be_saved_as_a_gpt2(bias: bool, tmp_path: Path) -> None:
+    """As a folder that transformers reads, with all weights different from what they begin with."""
+    transformers = pytest.importorskip("transformers")
+    model = GPT(replace(SMALL, bias=bias))
+    with genesis.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(genesis.randn(parameter.shape) * 0.3)
+    GPT2LMHeadModel.from_gpt(model).save_pretrained(tmp_path)
+    ids = [[1, 7, 3, 9, 2]]
+    wanted = model(genesis.tensor(ids))[0].detach().numpy()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        assert np.allclose(theirs(torch.tensor(ids)).logits.numpy(), wanted, atol=1e-4)
