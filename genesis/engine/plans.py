@@ -159,8 +159,7 @@ def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, S
     while True:
         sizes = Sizes(member.numbers, member.samples, axes, derived)
         if not sizes.names:
-            raise FixedSizes("nothing that it reads or makes has a size above 1" if not axes else
-                             "no size of its data can change by itself")
+            raise FixedSizes("no size of its data can change by itself" if axes else "it neither reads nor makes data")
         try:
             program = SymbolicProgram(captured, sizes)
         except Overwritten:

@@ -34,6 +34,11 @@ class SizeClass:
     sixteens: bool
     typical: int
 
+    @property
+    def shared(self) -> bool:
+        """Whether it has several sizes: 16 and 32, as 0 and 1, are compiled by themselves."""
+        return self.least < self.most
+
     def __contains__(self, size: int) -> bool:
         return self.least <= size <= self.most and (size < LEAST or (size % 16 == 0) == self.sixteens)
 

@@ -516,10 +516,10 @@ def gcd(a: Any, b: Any) -> Any:
     if a.__class__ is int and b.__class__ is int:
         return math.gcd(a, b)
     terms = (*_terms(a), *_terms(b))
-    common = list(terms[0][0])
+    common = terms[0][0]
     for atoms, _ in terms[1:]:
-        common = [atom for atom in common if atom in atoms]  # a symbol's square counts once at the least
-    return _trace_of(a, b).make(((tuple(sorted(set(common))), math.gcd(*(k for _, k in terms))),))
+        common = _common(common, atoms)
+    return _trace_of(a, b).make(((common, math.gcd(*(k for _, k in terms))),))
 
 
 def tracing() -> Trace | None:
@@ -632,6 +632,16 @@ def _terms(x: Any) -> Terms:
 
 def _sorted(sums: dict[tuple[int, ...], Any]) -> Terms:
     return tuple(sorted([(atoms, k) for atoms, k in sums.items() if k]))
+
+
+def _common(atoms: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    """The factors that two products of atoms share, a square's twice; sorted as `atoms` are."""
+    left, found = list(others), []
+    for atom in atoms:
+        if atom in left:
+            left.remove(atom)
+            found.append(atom)
+    return tuple(found)
 
 
 def _without(atoms: tuple[int, ...], factors: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -123,6 +123,7 @@ def test_a_common_divisor_needs_no_guard() -> None:
         size = trace.symbol("B")
         assert gcd(size * 96, 64) == 32 and gcd(size * 6, size * 4) is size * 2 and gcd(12, 18) == 6
         assert gcd(size * size * 3, size + 0) is size
+        assert gcd(size * size * 12, size * size * 8) is size * size * 4
         assert not trace.guards
 
 

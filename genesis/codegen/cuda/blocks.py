@@ -30,6 +30,9 @@ EACH: Final = 2
 BATCH_BLOCKS: Final = (1, 16, 128, 256, 1024, 8192)
 """Block sizes for the batch: few, so that most batch sizes share their kernels."""
 
+SHORT_ROWS: Final = 64
+"""Minimum elements of a block of short rows, two a lane of a warp: with fewer, lanes of more programs idle."""
+
 PIPELINE_SHARE: Final = (40, 57)
 """(numerator, denominator): part of a multiprocessor's shared memory for pipelined loads, 160 of an H200's 228 KiB."""
 
@@ -141,8 +144,9 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_block = max(1, 1024 // r_block)
     if kernel.loads("r") and 2048 <= r_block <= PERSISTENT // 4:
         x_block = 2  # the weights serve two rows
-    while x_block > 1 and hint(kernel.x_size) < x_block * enough_programs(gpu):
-        x_block = max(1, x_block // 4)
+    least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
+    while x_block > least and hint(kernel.x_size) < x_block * enough_programs(gpu):
+        x_block = max(least, x_block // 4)
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2

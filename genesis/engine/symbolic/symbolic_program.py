@@ -24,6 +24,7 @@ from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops.windows import pooled_sizes
+from genesis.ir.size_class import class_of
 from genesis.ir.sym_int import LEAST, SYMBOLS, SymInt, Trace, gcd, symbols_of, value_at, value_of
 from genesis.ir.types import TensorType
 
@@ -94,7 +95,7 @@ class Sizes:
     Args:
         numbers: of the program at hand.
         samples: those of earlier programs of its structure.
-        axes: what is symbolic, where the size at hand is large enough.
+        axes: what is symbolic, where other sizes are compiled as the one at hand.
         derived: size → how it follows from others: it has no symbol of its own.
 
     Attributes:
@@ -106,7 +107,7 @@ class Sizes:
     def __init__(self, numbers: Sequence[Any], samples: Sequence[Sequence[Any]], axes: Iterable[Axis],
                  derived: Mapping[int, Terms]):
         self._all = (numbers, *samples)
-        chosen = [axis for axis in axes if numbers[axis.position] >= LEAST]
+        chosen = [axis for axis in axes if class_of(numbers[axis.position]).shared]
         self.names: dict[int, str] = {}
         for axis in chosen:
             if numbers[axis.position] not in derived:

@@ -39,7 +39,7 @@ from genesis.passes.fusion.epilogues import merge_epilogues
 from genesis.passes.fusion.finish_groups import make_groups
 from genesis.passes.fusion.foreach import join_equal_groups
 from genesis.passes.fusion.index_map import Expr, flatten, unflatten
-from genesis.passes.fusion.loop_reads import coordinates, reads_at, reduction_space
+from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at, reduction_space
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values, weight
 from genesis.passes.graph.snapshots import copies_only
 from genesis.passes.groups import MissedFusion, Schedule, Space
@@ -333,6 +333,8 @@ class _Fuser:
             for value, e in self.reads_at(consumer, position):
                 if value is not producer or _served(level, e, at.element, at.row):
                     continue
+                if source.space == space and self.computes_at(source, producer, e, at):
+                    continue
                 if (producer, e) in counted:
                     continue
                 counted.add((producer, e))
@@ -352,6 +354,15 @@ class _Fuser:
             raise Refused("it is stored anyway, and reading that takes less than reading what it is made of at other "
                           "places")
         return other_rows
+
+    def computes_at(self, cluster: Cluster, producer: Node, e: Expr, at: Coordinates) -> bool:
+        """Does the cluster's kernel compute its node at position e anyway, for a node of its own that reads it there?
+        (The largest and its place, of windows: where one reads, the other does.)"""
+        def position(reader: Node) -> Expr:
+            pointwise = cluster.levels[reader] == "pointwise" or reader.op.kind == "reduction"
+            return at.element if pointwise else at.row
+        return any((producer, e) in self.reads_at(reader, position(reader))
+                   for reader, level in cluster.levels.items() if level != "inlined" and producer in self.reads[reader])
 
     def bytes_read(self, cluster: Cluster) -> int:
         """How much a cluster reads of what others make."""

@@ -235,6 +235,14 @@ def test_long_rows_are_held_as_memory_has_them() -> None:
     assert emit_loop(group).source.count("tl.load(in0") == 2
 
 
+@pytest.mark.parametrize("shape, x_block", [((432, 1), 64), ((300, 4), 16), ((100, 20), 2), ((3, 4), 4),
+                                            ((300, 100), 1)])
+def test_a_program_of_few_short_rows_has_two_elements_a_lane(shape: tuple[int, int], x_block: int) -> None:
+    x = an_input(0, shape)
+    group, = fuse(Graph((x,), (r.sum(x * 2.0, axes=(1,)),))).groups
+    assert choose_blocks(build(group), H200).x == x_block
+
+
 @pytest.mark.parametrize("blocks", [Blocks(1, 16, True, 4), Blocks(2, 8, True, 4, num_stages=3),
                                     Blocks(4, 64, True, 4)])
 def test_the_variance_of_a_long_row_takes_one_walk(blocks: Blocks) -> None:
