@@ -138,7 +138,6 @@ class Storage:
             if self.exported:
                 leaf = self._shared_leaf(outside)
                 return leaf if through is None else make(control.overwritten, (through, leaf))
-            self._outside = None
         while True:
             cell = self.cell
             leaf = unique(leaves.data, (), (self.type,), self.type)
@@ -149,6 +148,8 @@ class Storage:
             cell.owner = self._reference
             if self._node is None and self.cell is cell:  # both at once: see above
                 self._node = leaf
+                if outside is not None and not self.exported:  # last: it knows what to differentiate through
+                    self._outside = None
                 return leaf
             found = self._node
             if found is not None:  # another thread's

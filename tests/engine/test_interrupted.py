@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from genesis import nn, optim
 from genesis.engine.state import engine_state
 from genesis.frontend.at_once import at_once, attributes, changes
 from genesis.runtime.cpu.executor import CPUExecutor, _Bound
+from tests.faults.events import Traced, injected
 
 
 class Stop(BaseException):
@@ -134,3 +135,21 @@ def test_changes_are_made_in_order_or_not_at_all() -> None:
     with pytest.raises(KeyError):
         at_once(changes([lambda: setattr(thing, "a", 4)], (), [((getattr, thing, "b"), 0)]))
     assert thing.a == 2 and gc.isenabled() == collects
+
+
+def test_a_value_that_numpy_saw_keeps_its_history_through_an_exception_at_any_line() -> None:
+    def loss() -> Any:
+        found = (w * w).sum()
+        found.detach().numpy().item()  # an array that is gone by now
+        return found
+    w, instants = genesis.ones(2, requires_grad=True), Traced("line")
+    seen = loss()
+    there = len(instants.places(lambda: seen * 2))
+    for at in range(there):
+        seen = loss()
+        with suppress(KeyboardInterrupt):  # the last lines may not come again: what is looked up once is remembered
+            instants.fail(lambda: seen * 2, at, injected(KeyboardInterrupt))
+        assert seen.requires_grad
+        w.grad = None
+        seen.backward()
+        assert w.grad.tolist() == [2, 2]

@@ -167,7 +167,7 @@ class Recipe:
         compiled: "forward" or "step" runs as a compiled function.
         scaled: the loss is scaled, by a GradScaler.
         low: the forward runs under autocast.
-        read_first: `loss.item()` comes before the backward.
+        read_first: `loss.item()` comes before the backward; "numpy": the loss is shown to numpy there.
         keeps: the compiled step also counts its calls, stores its loss and appends it, in Python's objects.
         warm: iterations before the one that faults are injected into.
         anew: all plans are forgotten before it.
@@ -179,7 +179,7 @@ class Recipe:
     compiled: str = ""
     scaled: bool = False
     low: bool = False
-    read_first: bool = False
+    read_first: bool | str = False
     keeps: bool = False
     warm: int = 2
     anew: bool = False
@@ -238,7 +238,10 @@ class Training(Case):
         yield Statement("out = net(x)", lambda: {"out": self._out()}, ("out",))
         yield Statement("loss = cross_entropy(out, y)",
                         lambda: {"loss": F.cross_entropy(self.names["out"], self.y)}, ("loss",))
-        if recipe.read_first:
+        if recipe.read_first == "numpy":
+            yield Statement("value = loss.detach().numpy().item()",
+                            lambda: {"value": self.names["loss"].detach().numpy().item()}, ("value",))
+        elif recipe.read_first:
             yield Statement("value = loss.item()", lambda: {"value": self.names["loss"].item()}, ("value",))
         yield Statement("loss.backward()", lambda: self._backward(self.names["loss"]))
         if recipe.clip:
@@ -385,6 +388,7 @@ PROGRAMS: dict[str, Callable[[str], Case]] = {
     "reads": Reading,
     **{f"step of {name}": _training(optimizer=name) for name in OPTIMIZERS},
     "loss read first": _training(read_first=True),
+    "loss shown to numpy": _training(read_first="numpy"),
     "batch norm": _training(model="batch norm", optimizer="SGD momentum"),
     "dropout": _training(model="dropout"),
     "mixed dtypes": _training(model="mixed dtypes"),
