@@ -7,6 +7,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from operator import mul
 from typing import Any
 
 import pytest
@@ -143,12 +145,10 @@ def test_a_value_that_numpy_saw_keeps_its_history_through_an_exception_at_any_li
         found.detach().numpy().item()  # an array that is gone by now
         return found
     w, instants = genesis.ones(2, requires_grad=True), Traced("line")
-    seen = loss()
-    there = len(instants.places(lambda: seen * 2))
-    for at in range(there):
+    for at in range(len(instants.places(partial(mul, loss(), 2)))):
         seen = loss()
         with suppress(KeyboardInterrupt):  # the last lines may not come again: what is looked up once is remembered
-            instants.fail(lambda: seen * 2, at, injected(KeyboardInterrupt))
+            instants.fail(partial(mul, seen, 2), at, injected(KeyboardInterrupt))
         assert seen.requires_grad
         w.grad = None
         seen.backward()
