@@ -23,6 +23,7 @@ from typing import Any
 from genesis.cli.dump import Nothing, about_targets, chosen_plans, program, refuse
 from genesis.cli.inspect import Program, name_of
 from genesis.ir.node import Node
+from genesis.ir.suggest import did_you_mean
 
 Asked = Callable[[Node], bool]
 """Whether a node is one that the user asks for."""
@@ -94,7 +95,8 @@ def _asked(found: Program, op: str | None) -> tuple[Asked, list[str]]:
         return (lambda node: node.op.name == op), []
     lines = {node.source for work in found.works.values() for node in work.graph.nodes if node.op.name == op} - {None}
     if not lines:
-        return (lambda node: False), [f"the program has no op named {op}"]
+        known = {node.op.name for work in found.works.values() for node in work.graph.nodes}
+        return (lambda node: False), [f"the program has no op named {op}{did_you_mean(op, known)}"]
     return (lambda node: node.source in lines), [f"{op} is computed as other ops; these kernels come from its lines"]
 
 

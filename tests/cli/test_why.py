@@ -36,6 +36,7 @@ def test_kernels_have_reasons_and_lines(tmp_path: Path, capsys: pytest.CaptureFi
 def test_one_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "softmax" not in why(tmp_path, capsys, "--op", "matmul").splitlines()[1]
     assert "the program has no op named conv" in why(tmp_path, capsys, "--op", "conv")
+    assert "no op named sofmax; did you mean 'softmax'?" in why(tmp_path, capsys, "--op", "sofmax")
 
 
 def test_an_op_that_is_decomposed_is_shown_by_its_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

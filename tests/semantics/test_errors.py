@@ -140,9 +140,15 @@ def test_the_hint_comes_last_and_the_problem_first():
     assert lines[-2].startswith("  at ")
 
 
-@pytest.mark.parametrize("dim, error", [(2, IndexError), (-3, IndexError), ((0, 2), IndexError), ((0, 0), RuntimeError),
-                                        ((1, -1), RuntimeError)])
-def test_dimensions_that_are_not_there_or_twice(dim, error) -> None:
+@pytest.mark.parametrize("dim", [2, -3, (0, 2)])
+def test_dimensions_that_are_not_there(dim) -> None:
     for library in (genesis, torch):
-        with pytest.raises(error, match=r"range|dim"):
+        with pytest.raises(IndexError, match=r"expected to be in range of \[-2, 1\]"):
+            library.ones(2, 3).sum(dim)
+
+
+@pytest.mark.parametrize("dim", [(0, 0), (1, -1)])
+def test_dimensions_that_are_there_twice(dim) -> None:
+    for library in (genesis, torch):
+        with pytest.raises(RuntimeError, match="dim"):
             library.ones(2, 3).sum(dim)
