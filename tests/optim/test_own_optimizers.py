@@ -139,6 +139,32 @@ def test_a_subclass_of_a_built_in_optimizer_may_wrap_its_step() -> None:
     assert optimizer.count == 1 and w.item() == 0.0
 
 
+def test_what_an_own_update_counts_is_taken_back_when_it_raises() -> None:
+    class Falling(genesis.optim.Optimizer):
+        broken = False
+
+        def initial_state(self, parameter: Any, group: Any) -> dict[str, Any]:
+            return {"step": 0}
+
+        def update(self, group: Any, parameters: Any, gradients: Any) -> None:
+            for p, g in zip(parameters, gradients, strict=True):
+                self.state[p]["step"] += 1
+                if self.broken:
+                    raise ArithmeticError("no")
+                p.add_(g, alpha=-group["lr"] / self.state[p]["step"])
+    w = genesis.nn.Parameter(genesis.ones(1))
+    optimizer = Falling([w], {"lr": 0.5})
+    w.grad = genesis.ones(1)
+    optimizer.step()
+    optimizer.broken = True
+    with pytest.raises(ArithmeticError):
+        optimizer.step()
+    assert optimizer.state[w]["step"] == 1 and w.item() == 0.5
+    optimizer.broken = False
+    optimizer.step()
+    assert optimizer.state[w]["step"] == 2 and w.item() == 0.25
+
+
 def test_neither_protocol() -> None:
     class Nothing(genesis.optim.Optimizer):
         pass
