@@ -61,6 +61,73 @@ def test_rates_are_torchs(name: str) -> None:
         theirs.step()
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_rate_that_the_user_sets_is_gone_on_from_as_in_torch(name: str) -> None:
+    kind, options = CASES[name]
+    optimizer, peer = optim.SGD(groups(genesis), momentum=0.9), torch.optim.SGD(groups(torch), momentum=0.9)
+    ours, theirs = (getattr(module.lr_scheduler, kind)(o, **options)
+                    for module, o in ((optim, optimizer), (torch.optim, peer)))
+    for epoch in range(9):
+        if epoch in (2, 5):
+            optimizer.param_groups[1]["lr"] = peer.param_groups[1]["lr"] = 0.03 * epoch
+        peer.step()
+        ours.step()
+        theirs.step()
+        rates = [group["lr"] for group in optimizer.param_groups]
+        assert rates == pytest.approx([group["lr"] for group in peer.param_groups], rel=1e-9), epoch
+        assert ours.get_last_lr() == rates
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "multiplicative"])
+@pytest.mark.filterwarnings("ignore")
+def test_the_rates_of_an_epoch_that_is_given_are_torchs(name: str) -> None:
+    kind, options = CASES[name]
+    optimizer, peer = optim.SGD(groups(genesis), momentum=0.9), torch.optim.SGD(groups(torch), momentum=0.9)
+    ours, theirs = (getattr(module.lr_scheduler, kind)(o, **options)
+                    for module, o in ((optim, optimizer), (torch.optim, peer)))
+    peer.step()
+    for epoch in (7, 1, 4, 2, 5):
+        ours.step(epoch)
+        theirs.step(epoch)
+        assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), rel=1e-9), epoch
+
+
+@pytest.mark.parametrize("second", CASES)
+@pytest.mark.parametrize("first", ["exponential", "linear"])
+def test_two_schedules_of_one_optimizer_are_torchs(first: str, second: str) -> None:
+    optimizer, peer = optim.SGD(groups(genesis), momentum=0.9), torch.optim.SGD(groups(torch), momentum=0.9)
+    ours, theirs = ([getattr(module.lr_scheduler, CASES[name][0])(o, **CASES[name][1]) for name in (first, second)]
+                    for module, o in ((optim, optimizer), (torch.optim, peer)))
+    for epoch in range(9):
+        peer.step()
+        for mine, its in zip(ours, theirs, strict=True):
+            mine.step()
+            its.step()
+            assert mine.get_last_lr() == pytest.approx(its.get_last_lr(), rel=1e-9), epoch
+        assert [x.get_last_lr() for x in ours] == [pytest.approx(x.get_last_lr(), rel=1e-9) for x in theirs]
+
+
+def test_a_schedule_by_torchs_protocol_works_and_goes_on_where_it_was_saved() -> None:
+    def rates(library: Any) -> list[float]:
+        class Own(library.optim.lr_scheduler.LRScheduler):
+            def get_lr(self) -> list[float]:
+                by = 0.5 if self.last_epoch % 2 else 1.0
+                return [group["lr"] * by for group in self.optimizer.param_groups]
+        optimizer, again = library.optim.SGD(groups(library)), library.optim.SGD(groups(library))
+        scheduler, second = Own(optimizer), Own(again)
+        for _ in range(3):
+            optimizer.step()
+            scheduler.step()
+        again.load_state_dict(optimizer.state_dict())
+        second.load_state_dict(scheduler.state_dict())
+        again.step()
+        second.step()
+        again.step()
+        second.step()
+        return second.get_last_lr()
+    assert rates(genesis) == rates(torch)
+
+
 def in_sequence(module: Any, optimizer: Any) -> Any:
     return module.SequentialLR(optimizer, [module.ConstantLR(optimizer, 0.1, 20), module.ExponentialLR(optimizer, 0.9),
                                            module.CosineAnnealingLR(optimizer, 5)], [3, 6])

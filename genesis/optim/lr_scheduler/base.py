@@ -16,7 +16,18 @@ from genesis.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """Sets lr = rate(initial lr, epoch) in every group. Subclasses define `rate`.
+    """Sets every group's lr, epoch by epoch. Subclasses define `rate`, of the initial lr and the epoch, and
+    `following`, of the rate that the group has, if other schedules and what the user sets are to stay in it; or
+    `get_lr`, as in torch.
+
+    >>> import genesis
+    >>> optimizer = genesis.optim.SGD([genesis.ones(1, requires_grad=True)], lr=1.0)
+    >>> class Halves(LRScheduler):
+    ...     def get_lr(self):
+    ...         return [group["lr"] / 2 if self.last_epoch else group["lr"] for group in self.optimizer.param_groups]
+    >>> Halves(optimizer).step()
+    >>> optimizer.param_groups[0]["lr"]
+    0.5
 
     Args:
         optimizer: whose groups to set; their rates now are the initial ones.
@@ -32,7 +43,18 @@ class LRScheduler:
                 raise KeyError("param 'initial_lr' is not specified in param_groups"
                                f"[{number}] when resuming an optimizer")
         self.base_lrs: list[float] = [group["initial_lr"] for group in optimizer.param_groups]
-        self.step()
+        self.begin()
+
+    _is_initial = False
+    """Whether the first rates are being set, as in torch: the groups have none of an epoch before."""
+
+    def begin(self) -> None:
+        """Set the rates of the epoch behind `last_epoch`, with which the schedule starts."""
+        self._is_initial = True
+        try:
+            self.step()
+        finally:
+            del self._is_initial
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """A schedule that sets nothing yet, whose `__init__` takes these options."""
@@ -49,30 +71,49 @@ class LRScheduler:
         """The learning rate of a group at an epoch, from its initial one."""
         raise NotImplementedError
 
+    def following(self, now: float, group: int) -> float:
+        """The learning rate of a group at `last_epoch`, from the one that it has."""
+        return self.rate(self.base_lrs[group], self.last_epoch, group)
+
     def step(self, epoch: int | None = None) -> None:
-        """Go to the next epoch, or to the one given."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        for number, (group, base) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
-            group["lr"] = self.rate(base, self.last_epoch, number)
+        """Go to the next epoch, or to the one given, whose rates do not depend on those that the groups have."""
+        if epoch is None:
+            self.last_epoch += 1
+            rates = self.get_lr()
+        else:
+            self.last_epoch = epoch
+            rates = ([self.rate(base, epoch, number) for number, base in enumerate(self.base_lrs)]
+                     if self._has_formula() else self.get_lr())
+        self.write(rates)
+
+    def _has_formula(self) -> bool:
+        return type(self).rate is not LRScheduler.rate
+
+    def write(self, rates: Sequence[float]) -> None:
+        """Set the groups' rates."""
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+        self._last_lr = list(rates)
 
     def get_lr(self) -> list[float]:
-        """The rates at this epoch, by the formula."""
-        return [self.rate(base, self.last_epoch, number) for number, base in enumerate(self.base_lrs)]
+        """The rates of `last_epoch`, from those that the groups have."""
+        return [self.following(group["lr"], number) for number, group in enumerate(self.optimizer.param_groups)]
 
     def get_last_lr(self) -> list[float]:
-        """The rates of the groups now."""
-        return [group["lr"] for group in self.optimizer.param_groups]
+        """The rates that this schedule set last."""
+        return list(self._last_lr)
 
     # States
 
     required: ClassVar[tuple[str, ...]] = ("last_epoch", "base_lrs")
     """The entries that a state dict must have. Torch's have the formula's own numbers too, some by other names."""
 
-    per_group: ClassVar[tuple[str, ...]] = ("base_lrs", "max_lrs", "min_lrs", "base_momentums", "max_momentums")
+    per_group: ClassVar[tuple[str, ...]] = ("_last_lr", "base_lrs", "max_lrs", "min_lrs", "base_momentums",
+                                            "max_momentums")
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, the initial rates, the formula's numbers and the rates now; no functions, as in torch."""
-        return {**self._plain(), "_last_lr": self.get_last_lr()}
+        return self._plain()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where the state was taken, or raise and change nothing; the optimizer's rates are set anew.
@@ -105,8 +146,11 @@ class LRScheduler:
             setattr(self, entry, list(value) if isinstance(value, (list, tuple)) else value)
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Set the rates of the epoch that the state was taken at."""
-        self.step(self.last_epoch)
+        """Set the rates that the state was taken with, or where it does not tell them those of its epoch."""
+        if self._has_formula():  # it may set momenta, too
+            self.step(self.last_epoch)
+        if "_last_lr" in state:
+            self.write([float(lr) for lr in state["_last_lr"]])
 
     def parts(self) -> Sequence[LRScheduler]:
         """The schedulers that this one is made of."""

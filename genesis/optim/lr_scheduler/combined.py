@@ -33,6 +33,14 @@ def take_parts(scheduler: LRScheduler, state: dict[str, Any]) -> None:
             part.take_values(its)
 
 
+def step_back(scheduler: LRScheduler) -> None:
+    """Take the first step of a schedule back, or of its parts."""
+    for part in scheduler.parts():
+        step_back(part)
+    if not scheduler.parts():
+        scheduler.last_epoch -= 1
+
+
 class SequentialLR(LRScheduler):
     """One schedule after another: the next begins, at its epoch 0, at each of the milestones."""
 
@@ -52,8 +60,10 @@ class SequentialLR(LRScheduler):
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         for scheduler in schedulers:
-            scheduler.last_epoch -= 1
-        schedulers[0].step()
+            step_back(scheduler)
+        first = schedulers[bisect_right(self.milestones, 0)]
+        first.begin()
+        self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         """Move the schedule of this epoch on by one."""
@@ -61,6 +71,7 @@ class SequentialLR(LRScheduler):
         number = bisect_right(self.milestones, self.last_epoch)
         begins = number > 0 and self.milestones[number - 1] == self.last_epoch
         self.schedulers[number].step(0 if begins else None)
+        self._last_lr = self.schedulers[number].get_last_lr()
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and the states of the schedules."""
@@ -81,7 +92,7 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Schedules at the same time: each takes the rate of the one before for its initial one."""
+    """Schedules at the same time: each goes on from the rate that the one before has just set."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
         if not schedulers:
@@ -92,20 +103,14 @@ class ChainedScheduler(LRScheduler):
         self.optimizer, self.schedulers = optimizer, list(schedulers)
         self.base_lrs = list(schedulers[0].base_lrs)
         self.last_epoch = schedulers[0].last_epoch
-        self._write()
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
     def step(self, epoch: int | None = None) -> None:
-        """Move all on by one."""
+        """Move all on by one, or to the epoch given."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         for scheduler in self.schedulers:
-            scheduler.last_epoch = self.last_epoch
-        self._write()
-
-    def _write(self) -> None:
-        for number, (group, lr) in enumerate(zip(self.optimizer.param_groups, self.base_lrs, strict=True)):
-            for scheduler in self.schedulers:
-                lr = scheduler.rate(lr, self.last_epoch, number)
-            group["lr"] = lr
+            scheduler.step(epoch)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and the states of the schedules."""
@@ -122,7 +127,10 @@ class ChainedScheduler(LRScheduler):
         """The epoch, then each schedule's own state; together they set the rates."""
         take_parts(self, state)
         self.base_lrs = list(self.schedulers[0].base_lrs)
-        self.resume(state)
+        if "_last_lr" in state:
+            self.write([float(lr) for lr in state["_last_lr"]])
+        else:
+            self.step(self.last_epoch)
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -156,6 +164,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
         self.min_lrs = for_each_group("min_lr", min_lr, optimizer)
         self.best = math.inf if mode == "min" else -math.inf
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
@@ -174,6 +183,7 @@ class ReduceLROnPlateau(LRScheduler):
                 if group["lr"] - lower > self.eps:
                     group["lr"] = lower
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def is_better(self, a: float, best: float) -> bool:
         """Whether a is an improvement that counts."""

@@ -93,6 +93,7 @@ class CyclicLR(LRScheduler):
             self.base_momentums = for_each_group("base_momentum", base_momentum, optimizer)
             self.max_momentums = for_each_group("max_momentum", max_momentum, optimizer)
         super().__init__(optimizer, last_epoch)
+        self.base_lrs = lowest  # whatever the groups' first rates were, as in torch
 
     def height(self, epoch: int) -> float:
         """The scaled way from base to max at this step."""

@@ -1,7 +1,9 @@
 """Learning rates as functions of the epoch.
 
-Each scheduler is a formula for the factor, or the rate, at an epoch. `step()` moves on by one
-and writes the rates into the optimizer's groups; being inputs of the plan, they compile nothing.
+Each scheduler has a formula for the rate at an epoch from the initial one (`rate`), and all but `LambdaLR` one from the
+rate that the group has (`following`): so several of them change one rate together, and go on from what a user sets.
+`step()` moves on by one and writes the rates into the optimizer's groups; being inputs of the plan, they compile
+nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +52,11 @@ class StepLR(LRScheduler):
         """base · gamma^⌊epoch / step_size⌋."""
         return base * self.gamma ** (epoch // self.step_size)
 
+    def following(self, now: float, group: int) -> float:
+        """now · gamma at each multiple of step_size."""
+        epoch = self.last_epoch
+        return now * self.gamma if epoch and epoch % self.step_size == 0 else now
+
 
 class LinearLR(LRScheduler):
     """The factor goes in a line from start_factor to end_factor in total_iters epochs, and stays."""
@@ -65,8 +72,20 @@ class LinearLR(LRScheduler):
 
     def rate(self, base: float, epoch: int, group: int) -> float:
         """base · (start + (end - start) · min(epoch, total) / total)."""
+        return base * self._factor(epoch)
+
+    def following(self, now: float, group: int) -> float:
+        """now times the factor at this epoch over the one before."""
+        epoch = self.last_epoch
+        if epoch == 0:
+            return now * self.start_factor
+        if self._is_initial or epoch > self.total_iters:
+            return now
+        return now * (self._factor(epoch) / self._factor(epoch - 1))
+
+    def _factor(self, epoch: int) -> float:
         done = min(epoch, self.total_iters) / self.total_iters
-        return base * (self.start_factor + (self.end_factor - self.start_factor) * done)
+        return self.start_factor + (self.end_factor - self.start_factor) * done
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -79,7 +98,20 @@ class CosineAnnealingLR(LRScheduler):
 
     def rate(self, base: float, epoch: int, group: int) -> float:
         """eta_min + (base - eta_min) · (1 + cos(π · epoch / T_max)) / 2."""
-        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+        return self.eta_min + (base - self.eta_min) * self._height(epoch)
+
+    def following(self, now: float, group: int) -> float:
+        """The same with what is above eta_min now, in the place of the initial rate; from the bottom on with the
+        initial one, as nothing is above it there."""
+        if self._is_initial:
+            return now
+        epoch = self.last_epoch
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            return now + (self.base_lrs[group] - self.eta_min) * self._height(epoch)
+        return self.eta_min + (now - self.eta_min) * (self._height(epoch) / self._height(epoch - 1))
+
+    def _height(self, epoch: int) -> float:
+        return (1 + math.cos(math.pi * epoch / self.T_max)) / 2
 
 
 class MultiplicativeLR(LRScheduler):
@@ -96,12 +128,11 @@ class MultiplicativeLR(LRScheduler):
     def rate(self, base: float, epoch: int, group: int) -> float:
         """The rate of the group now, times lr_lambda(epoch)."""
         now: float = self.optimizer.param_groups[group]["lr"]
-        return now * self.lr_lambdas[group](epoch) if epoch > 0 else now
+        return now if self._is_initial else now * self.lr_lambdas[group](epoch)
 
     def resume(self, state: dict[str, Any]) -> None:
         """The rates as they were saved: there is no formula for them. Without them those of the optimizer stay."""
-        for group, lr in zip(self.optimizer.param_groups, state.get("_last_lr", ()), strict=False):
-            group["lr"] = float(lr)
+        self.write(state.get("_last_lr", [group["lr"] for group in self.optimizer.param_groups]))
 
 
 class MultiStepLR(LRScheduler):
@@ -114,6 +145,10 @@ class MultiStepLR(LRScheduler):
     def rate(self, base: float, epoch: int, group: int) -> float:
         """base · gamma^(milestones up to the epoch)."""
         return base * self.gamma ** bisect_right(self.milestones, epoch)
+
+    def following(self, now: float, group: int) -> float:
+        """now · gamma^(how often the epoch is a milestone)."""
+        return now * self.gamma ** self.milestones.count(self.last_epoch)
 
 
 class ConstantLR(LRScheduler):
@@ -129,6 +164,14 @@ class ConstantLR(LRScheduler):
         """base · factor, and later base."""
         return base * self.factor if epoch < self.total_iters else base
 
+    def following(self, now: float, group: int) -> float:
+        """now · factor at first, now / factor when these epochs are over; the initial rate where that factor is 0."""
+        if self.last_epoch == 0:
+            return now * self.factor
+        if self.last_epoch != self.total_iters:
+            return now
+        return now / self.factor if self.factor else self.base_lrs[group]
+
 
 class ExponentialLR(LRScheduler):
     """The rate is multiplied by gamma every epoch."""
@@ -141,6 +184,10 @@ class ExponentialLR(LRScheduler):
         """base · gamma^epoch."""
         return base * self.gamma**epoch
 
+    def following(self, now: float, group: int) -> float:
+        """now · gamma."""
+        return now if self._is_initial else now * self.gamma
+
 
 class PolynomialLR(LRScheduler):
     """The rate falls to 0 in total_iters epochs, as a power of what is left."""
@@ -152,3 +199,10 @@ class PolynomialLR(LRScheduler):
     def rate(self, base: float, epoch: int, group: int) -> float:
         """base · (1 - min(epoch, total) / total)^power."""
         return base * (1 - min(epoch, self.total_iters) / self.total_iters) ** self.power
+
+    def following(self, now: float, group: int) -> float:
+        """now times the power of what is left over what was left before."""
+        epoch, total = self.last_epoch, self.total_iters
+        if self._is_initial or epoch > total:
+            return now
+        return now * ((1 - epoch / total) / (1 - (epoch - 1) / total)) ** self.power
