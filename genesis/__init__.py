@@ -120,6 +120,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         checkpointing as checkpointing,
         compiler as compiler,
         cuda as cuda,
+        distributed as distributed,
         func as func,
         linalg as linalg,
         models as models,

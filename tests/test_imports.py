@@ -36,6 +36,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.frontend": ("genesis.ir", "genesis.runtime.references", "genesis.runtime.contexts"),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
+    # what a call of a collective asks for the data's way to other processes
+    "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives"),
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
     # tensors over memory of other libraries, and the GPU that "cuda" means: the runtime knows both
     "genesis.ops": (*RECORDS, "genesis.runtime"),

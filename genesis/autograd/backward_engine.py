@@ -142,7 +142,8 @@ class _Backward:
 
     def go_on(self, stop: Stop) -> None:
         """Ask the stop what becomes of the gradients that arrived, and go on from there."""
-        refuse_python()
+        if not (isinstance(stop, Boundary) and stop.records):
+            refuse_python()
         given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
         if isinstance(stop, Boundary):
             with tracking(self._create_graph):

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from genesis.autograd import anomaly
 from genesis.autograd.backward_engine import Pairs, content, gradients, reaches_outside, refuse_python
@@ -139,6 +140,27 @@ def _accumulate_all(reached: Sequence[tuple[Any, Node]], create_graph: bool) -> 
             refuse_python()
             for hook in list(tensor._after_hooks.values()):
                 hook(tensor)
+    for reference in observers:
+        observer = reference()
+        if observer is not None:
+            observer.accumulated([tensor for tensor, _ in reached])
+
+
+class Observer(Protocol):
+    """Who is told of every backward."""
+
+    def accumulated(self, tensors: Sequence[Any]) -> None:
+        """A backward has given these tensors gradients, or added to those that they had."""
+
+
+observers: Final[list[weakref.ref[Observer]]] = []
+"""Those who are told of every backward, in the order in which they came: modules whose gradients are reduced over
+ranks. That order is the same on all of these."""
+
+
+def observe_backward(observer: Observer) -> None:
+    """Tell it of every backward from now on, while it lives."""
+    observers.append(weakref.ref(observer, observers.remove))
 
 
 class _Gradients:

@@ -151,6 +151,8 @@ class CUDABackend(Backend):
 
     def kernel_source(self, group: Group) -> KernelSource | None:
         from genesis.codegen.cuda.emit import emit
+        if group.kind == "collective":
+            return None
         return emit(group, self.gpu)
 
     def executor(self, plan: Plan) -> Executor:

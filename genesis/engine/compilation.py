@@ -39,6 +39,7 @@ class Compiled:
         fixed_sizes: why it serves no other sizes; None if it does, or none was tried.
         recompilation: why no template of its structure served it; None if there was none.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
+        communicates: whether it runs collectives (set by the engine).
     """
 
     plan: Plan
@@ -50,6 +51,13 @@ class Compiled:
     constants: Sequence[int] = ()
     fixed_sizes: str | None = None
     recompilation: Recompilation | None = None
+    communicates: bool = False
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other program can run before a run of it is over: it would be begun again, and what other ranks
+        have answered once they do not answer twice."""
+        return self.communicates or not self.backend.interruptible
 
     def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[list[Any], Sequence[Any]]:
         """All of a run but what overwrites memory: the outputs' memories, and the calls that are left

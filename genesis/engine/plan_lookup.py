@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from genesis.config import config
 from genesis.engine.capture import Captured, constants
 from genesis.engine.state import engine_state
+from genesis.ir.node import Node
+from genesis.ir.ops import control
 from genesis.ir.types import Device
 
 if TYPE_CHECKING:
@@ -45,10 +47,16 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
         raise Superseded
     engine_state.plans.programs.add(key, found)
     constant = constants(captured.order)
+    found.communicates = any(map(communicates, captured.order))
     found.constants = [position for position, node in enumerate(captured.order) if node in constant]
     for observer in engine_state.observers:
         observer(found)
     return found
+
+
+def communicates(node: Node) -> bool:
+    """Whether a node is a collective, or a call of a graph that has one."""
+    return node.op.kind == "collective" or (node.op is control.call and any(map(communicates, node["graph"].nodes)))
 
 
 def last_plan() -> Compiled | None:

@@ -46,14 +46,15 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
 
     Raises:
         Superseded: another program has run since it was prepared; nothing has been done.
-        Divisible: it failed, and not all of it has to do with what is asked for.
+        Divisible: it failed, and not all of it has to do with what is asked for. One with collectives is not divided:
+            some of them have run.
     """
     before, collects = engine_state.record, gc.isenabled()
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
         flush.compiled = plan_for(flush.captured, flush.device)
-        record.exclusive = not flush.compiled.backend.interruptible
+        record.exclusive = flush.compiled.exclusive
         if flush.ran != engine_state.ran:
             raise Superseded
         _execute(flush)
@@ -70,7 +71,8 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
             raise
         if flush.ran != engine_state.ran:  # it was captured while another program ran, or used what that changed
             raise Superseded from None
-        part = None if asked is None else independent_part(flush, asked)
+        together = asked is None or (flush.compiled is not None and flush.compiled.communicates)
+        part = None if together else independent_part(flush, asked)  # type: ignore[arg-type]
         if isinstance(error, MemoryError):
             part = part if asked else None
         elif part is not None:  # the other part may be what failed
@@ -134,7 +136,7 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numb
     before, ran, collects = engine_state.record, engine_state.ran, gc.isenabled()
     try:
         engine_state.record = Record(replay.__code__, compiled.plan.device, None, replayed.complete,
-                                     not compiled.backend.interruptible)
+                                     compiled.exclusive)
         outputs, writes = compiled.start(memories, numbers)
         while True:
             told, expected, touched = replayed.changes(outputs)

@@ -31,9 +31,11 @@ class Boundary:
     Attributes:
         outputs: how many values are read through it.
         origins: the tensors that they were made from; None for one that gets no gradient.
+        records: what makes its gradients only records ops, the same each time: `genesis.compile` may do these again.
     """
 
     outputs = 1
+    records = False
     origins: Sequence[Any] = ()
 
     @property

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from genesis.frontend.at_once import Change, Expected
 from genesis.frontend.state import state
@@ -109,6 +109,10 @@ class _Rewriting(threading.local):
 
 rewriting = _Rewriting()
 """How many functions run on stand-ins for values that are not there yet, as under `vmap`: nothing can be computed."""
+
+
+own_storages: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""Storages of the framework's own that stay, and that any function may read and write: what orders collectives."""
 
 
 def rebound() -> None:

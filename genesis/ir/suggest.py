@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 OTHER_WORDS: Final = {"gpu": "cuda", "nvidia": "cuda", "learning_rate": "lr", "axis": "dim", "keepdims": "keepdim",
@@ -40,9 +41,17 @@ class MissingName(AttributeError):
         return super().__str__() + ("" if name.startswith("_") else did_you_mean(name, self._known()))
 
 
-def suggesting(module: str) -> Callable[[str], Any]:
-    """A `__getattr__` for the module (PEP 562) that says which of its names is near the one that it lacks."""
+def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], Any]:
+    """A `__getattr__` for the module (PEP 562) that says which of its names is near the one that it lacks.
+
+    Args:
+        later: names of modules inside it, which are imported when they are asked for.
+    """
+    known = frozenset(later)
+
     def __getattr__(name: str) -> Any:
+        if name in known:
+            return import_module(f"{module}.{name}")
         raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module))
     return __getattr__
 

@@ -8,4 +8,4 @@ from genesis.nn.parameter import Parameter
 __all__ = ["Parameter", "functional", "init", "modules", "utils"]
 __all__ += modules.__all__
 
-__getattr__ = suggesting(__name__)
+__getattr__ = suggesting(__name__, ("parallel",))  # which few programs need

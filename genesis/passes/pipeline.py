@@ -14,6 +14,7 @@ from genesis.ir.node import Node
 from genesis.passes.fusion.shadow_weights import shadow_weights
 from genesis.passes.gpu import Gpu
 from genesis.passes.graph.autodiff import autodiff
+from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.legalize import legalize
@@ -186,6 +187,8 @@ def _lower(work: Work, target: Target) -> Work:
 PASSES: tuple[Pass, ...] = (
     Pass("inline", "capture", "what the script recorded", on_graph(inline)),
     Pass("autodiff", "grad", "with its derivatives", on_graph(autodiff)),
+    Pass("bucket_gradients", "bucketed", "with gradients put into the buckets that are reduced over all ranks",
+         on_graph(bucket_gradients)),
     Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),

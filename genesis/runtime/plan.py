@@ -131,7 +131,37 @@ class Copy:
     label: str = "copy"
 
 
-Step = Launch | Copy
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a CUDA plan, which the group's transport gives the stream (`runtime/collectives.py`).
+
+    Attributes:
+        op: the op's name.
+        communicator: the group's name.
+        operands, results: the op's; the last of each is the communicator's order, which only keeps collectives in it.
+        reduce, peer, sent, received: the op's attributes, where it has them.
+        text: all that has to be equal on all ranks.
+        origin: the user's line.
+    """
+
+    op: str
+    communicator: str
+    operands: tuple[Place, ...]
+    results: tuple[Place, ...]
+    reduce: str = ""
+    peer: int = 0
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+    text: str = ""
+    origin: str = ""
+
+    @property
+    def label(self) -> str:
+        """The op's name."""
+        return self.op
+
+
+Step = Launch | Copy | Collective
 """A step of a CUDA plan."""
 
 Edges = tuple[tuple[int, ...], ...]
@@ -189,7 +219,7 @@ class Plan:
     outputs: tuple[TensorType, ...]
     updates: tuple[int, ...]
     numbers: tuple[TensorType, ...]
-    steps: tuple[Launch | Copy | Call, ...]
+    steps: tuple[Launch | Copy | Collective | Call, ...]
     arena_bytes: int
     max_live_bytes: int = 0
     registers: tuple[Register, ...] = ()
@@ -223,4 +253,5 @@ class Memories(list[Any]):
         self.stamp = object()
 
 
-__all__ = ["Call", "Check", "Copy", "Edges", "KernelImage", "Launch", "Memories", "Place", "Plan", "Step", "Table"]
+__all__ = ["Call", "Check", "Collective", "Copy", "Edges", "KernelImage", "Launch", "Memories", "Place", "Plan",
+           "Step", "Table"]

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from genesis.ir.place import MemoryRef, Place, memory_of
-from genesis.runtime.plan import Copy, Edges, Launch, Step, Table
+from genesis.runtime.plan import Collective, Copy, Edges, Launch, Step, Table
 
 
 def edges_of(steps: Sequence[Step]) -> Edges:
@@ -53,6 +53,8 @@ def _accesses(step: Step) -> tuple[Iterable[Place], Iterable[Place]]:
     """
     if isinstance(step, Copy):
         return (step.source,), (step.destination,)
+    if isinstance(step, Collective):
+        return step.operands, step.results
     if step.writes is None:
         return (), places_of(step)
     written = set(map(id, step.writes))

@@ -23,13 +23,14 @@ from math import prod
 from typing import Any, Final
 
 from genesis.ir.types import Device, dtype_named, tensor_type
-from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Place, Plan, Table
+from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Place, Plan, Table
 from genesis.runtime.stored_form import check_form
 
 FORMAT: Final = 1
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
-CLASSES: Final[dict[str, Callable[..., Any]]] = {cls.__name__: cls for cls in (Plan, Launch, Copy, Table, Check, Place)}
+CLASSES: Final[dict[str, Callable[..., Any]]] = {cls.__name__: cls for cls in (
+    Plan, Launch, Copy, Collective, Table, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
 
 _DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

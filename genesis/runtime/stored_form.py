@@ -98,12 +98,14 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
     "Copy": (_place, _place, _text),
     "Launch": (_kernel, _tuple_of(_number_or("Place", "Table")), _tuple_of(_count, 3), _text,
                _or_none(_tuple_of(_place)), _text),
+    "Collective": (_text, _text, _tuple_of(_place), _tuple_of(_place), _text, _count, _tuple_of(_count),
+                   _tuple_of(_count), _text, _text),
     "Plan": (_device, _tuple_of(_type), _tuple_of(_type), _tuple_of(_count), _tuple_of(_type),
-             _tuple_of(_one_of("Launch", "Copy")), _count, _count, _tuple_of(_nothing, 0), _tuple_of(_count),
-             _or_none(_one_of("Plan"))),
+             _tuple_of(_one_of("Launch", "Copy", "Collective")), _count, _count, _tuple_of(_nothing, 0),
+             _tuple_of(_count), _or_none(_one_of("Plan"))),
 }
 """For each class the checks of its fields, in order, for plans on disk: no field depends on a size, and steps are
-launches and copies."""
+launches, copies and collectives."""
 
 
 def check_form(stored: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from genesis.frontend.session import Session
+from genesis.frontend.session import Session, own_storages
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
@@ -51,7 +51,7 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
            for _, x in effects.entry_grads.values()):
         raise Unsettled("it reads a gradient that was not computed yet")
     gradients = [x for _, x in (*effects.grads.values(), *effects.entry_grads.values()) if x is not None]
-    allowed = {x.storage for x in (*tensors, *entered.world.tensors, *gradients)}
+    allowed = {x.storage for x in (*tensors, *entered.world.tensors, *gradients)}.union(own_storages)
     given = {x.storage for x in tensors}
     if any(s.exported for s in allowed if s not in given):
         raise Unsettled("it reads memory that a numpy array shares")

@@ -38,7 +38,10 @@ THROUGH_FORWARD = {"sdpa_backward", "max_pool_backward", "adaptive_max_pool_back
 LINALG = {name for name, op in OPS.items() if op.kind == "linalg"}
 """Decompositions of matrices: tests/opinfo has samples that have one."""
 
-TESTED = [name for name in OPS if name not in LEAVES | CONTROL | RANDOM | THROUGH_FORWARD | LINALG]
+COLLECTIVES = {name for name, op in OPS.items() if op.kind == "collective"}
+"""What they give depends on other processes: tests/distributed."""
+
+TESTED = [name for name in OPS if name not in LEAVES | CONTROL | RANDOM | THROUGH_FORWARD | LINALG | COLLECTIVES]
 LAYOUTS = ("contiguous", "permuted", "expanded")
 
 

@@ -172,7 +172,8 @@ class _Lowerer:
         # what the call allocates becomes an output's memory or stands for a value; what it updates is copied to
         made = tuple(self._register(("fresh", output), None) if self._updates(output) else register
                      for output, register in zip(group.outputs, outs, strict=True))
-        self.calls.append(Call(row.function, args, made, "fresh", node.attributes, label))
+        function = row.function if node.op.kind != "collective" else partial(row.function, line=str(node.source or ""))
+        self.calls.append(Call(function, args, made, "fresh", node.attributes, label))
         for register, fresh in zip(outs, made, strict=True):
             if fresh != register:
                 self.calls.append(Call(_copy, (fresh,), (register,), "out", {}, "copy", _copy_late))

@@ -16,11 +16,12 @@ from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
 from genesis.ir.types import float32, int64, tensor_type
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
-from genesis.runtime.plan import Check, Copy, KernelImage, Launch, Table
+from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Step, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
 
@@ -72,8 +73,8 @@ def may_overwrite(group: Group, output: Node, operand: Node) -> bool:
 
 
 def lower(schedule: Schedule, memory: MemoryPlan, compile: Compile,
-          gpu: GpuModel = H200) -> tuple[Launch | Copy, ...]:
-    """The launches and copies that run a schedule.
+          gpu: GpuModel = H200) -> tuple[Step, ...]:
+    """The launches, copies and collectives that run a schedule.
 
     Args:
         compile: what makes images of sources.
@@ -82,19 +83,19 @@ def lower(schedule: Schedule, memory: MemoryPlan, compile: Compile,
     return steps_of(schedule, memory, kernels_of(schedule, compile, gpu))
 
 
-Kernels = Sequence[tuple[KernelSource, KernelImage | None]]
-"""(source, image) of each group's kernel; the image is None where the grid is empty."""
+Kernels = Sequence[tuple[KernelSource | None, KernelImage | None]]
+"""(source, image) of each group's kernel; the image is None where the grid is empty, both where it is a collective."""
 
 
 def kernels_of(schedule: Schedule, compile: Compile, gpu: GpuModel) -> Kernels:
     """The kernels of a schedule, compiled."""
-    sources = [emit(group, gpu) for group in schedule.groups]
-    launched = [source for source in sources if all(source.grid)]
+    sources = [None if group.kind == "collective" else emit(group, gpu) for group in schedule.groups]
+    launched = [source for source in sources if source is not None and all(source.grid)]
     images = dict(zip(map(id, launched), compile(launched), strict=True))
     return [(source, images.get(id(source))) for source in sources]
 
 
-def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[Launch | Copy, ...]:
+def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[Step, ...]:
     """The launches of a schedule's kernels over planned memory, and the copies between them."""
     copies: dict[int, list[Copy]] = {}
     for index, node, place in memory.copies:
@@ -102,14 +103,29 @@ def steps_of(schedule: Schedule, memory: MemoryPlan, kernels: Kernels) -> tuple[
     starts: dict[int, list[Copy]] = {}
     for index, origin, place in memory.starts:
         starts.setdefault(index, []).append(Copy(origin, place))
-    steps: list[Launch | Copy] = [Copy(source, destination) for source, destination in memory.before]
+    steps: list[Step] = [Copy(source, destination) for source, destination in memory.before]
     for index, (group, (source, image)) in enumerate(zip(schedule.groups, kernels, strict=True)):
         steps += starts.get(index, ())
-        if image is not None:
+        if source is None:
+            steps.append(_collective(group, memory))
+        elif image is not None:
             steps.append(Launch(image, tuple(_argument(x, memory) for x in source.args), source.grid,
                                 source.label, tuple(memory.places[x] for x in group.outputs), origin_of(group)))
         steps += copies.get(index, ())
     return (*steps, *(Copy(source, destination) for source, destination in memory.after))
+
+
+def _collective(group: Group, memory: MemoryPlan) -> Collective:
+    """The step of a collective: its operands are in memory, row-major."""
+    node = group.nodes[-1].inputs[0]
+    known = {stored_as(x): memory.places[x] for x in group.inputs}
+    attributes = node.attributes
+    shown = ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in node.inputs[:-1])
+    more = "".join(f", {attributes[name]}" for name in ("reduce", "peer") if name in attributes)
+    return Collective(node.op.name, attributes["communicator"], tuple(known[stored_as(x)] for x in node.inputs),
+                      tuple(memory.places[x] for x in group.outputs), attributes.get("reduce", ""),
+                      attributes.get("peer", 0), attributes.get("sent", ()), attributes.get("received", ()),
+                      f"{node.op.name}({'' if 'sent' in attributes else shown}{more})", line_of(node.source))
 
 
 def origin_of(group: Group) -> str:

@@ -7,6 +7,7 @@ from genesis.ir.ops import (
     bounds,
     channel_norm,
     clipping,
+    collectives,
     composite,
     contraction,
     control,

@@ -65,7 +65,7 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
     y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
     result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
     statistics = [(running_mean, mean), (running_var, variance * (count / (count - 1)))] if count else []
-    _follow(statistics, momentum, tracked)  # an empty batch has none, and is counted
+    followed(statistics, momentum, tracked)  # an empty batch has none, and is counted
     return result
 
 
@@ -120,7 +120,7 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
     if input.type.numel and (running_mean is not None or running_var is not None):
         with no_grad():
             rows = input.detach().flatten(2)
-            _follow([(running_mean, rows.mean(-1).mean(0)), (running_var, rows.var(-1).mean(0))], momentum)
+            followed([(running_mean, rows.mean(-1).mean(0)), (running_var, rows.var(-1).mean(0))], momentum)
     return _affine(ir.group_norm, (input,), weight, bias, (max(channels, 1), eps))
 
 
@@ -174,7 +174,7 @@ def _affine(op: ir.Op, operands: tuple[Tensor, ...], weight: Tensor | None, bias
     return result
 
 
-def _follow(statistics: list[tuple[Tensor | None, Tensor]], momentum: float, tracked: Tensor | None = None) -> None:
+def followed(statistics: list[tuple[Tensor | None, Tensor]], momentum: float, tracked: Tensor | None = None) -> None:
     """running ← (1 - momentum)·running + momentum·value for each, and one batch more: all of it, or nothing."""
     with no_grad():
         written = [(running, running * (1 - momentum) + value.detach() * momentum)

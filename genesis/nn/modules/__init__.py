@@ -22,6 +22,7 @@ from genesis.nn.modules.regression_loss import *
 from genesis.nn.modules.rnn import *
 from genesis.nn.modules.rotary import *
 from genesis.nn.modules.sparse import *
+from genesis.nn.modules.sync_batch_norm import *
 from genesis.nn.modules.transformer import *
 
 __all__ = [name for name, value in list(globals().items()) if isinstance(value, type)]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from math import prod
 
 from genesis.ir.graph import Graph
-from genesis.ir.node import Node
-from genesis.ir.ops import leaves
+from genesis.ir.node import Node, make
+from genesis.ir.ops import control, leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
-from genesis.passes.fusion.materialize import MemoryValues, weight
+from genesis.passes.fusion.materialize import MemoryValues, maker, weight
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group, Space
 
@@ -91,10 +91,27 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
     inputs = dict.fromkeys(values.name.get(x, x) for node in levels for x in values.reads[node] if x not in levels)
     outputs = tuple(values.name[node] for node in levels if values.name[node] in stored)
     starts_from = _starts_from(levels, values) if kind == "segment" else ()
+    if kind == "collective":
+        return _collective(nodes, tuple(inputs), values)
     in_place = _in_place(space, levels, values, outputs) if kind == "loop" else tuple(
         pair for pair in starts_from if pair[1] not in _others_read(levels, values))
     return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
                  in_place=in_place, starts_from=starts_from)
+
+
+def _collective(nodes: tuple[Node, ...], inputs: tuple[Node, ...], values: MemoryValues) -> Group:
+    """The group of a collective: all of its results have memory, read or not; those of an operand's type may be written
+    over it."""
+    call = maker(next(node for node in nodes if node.op is control.item))
+    items = tuple(make(control.item, (call,), (at,), call.source) for at in range(len(call.type)))
+    outputs = tuple(values.name.get(item, item) for item in items)
+    known = {stored_as(x): x for x in inputs}
+    together = len(call.inputs) == len(items) and call.op.name != "all_to_all"
+    pairs = [*zip(outputs, call.inputs, strict=True)] if together else [(outputs[-1], call.inputs[-1])]
+    in_place = tuple((output, known[stored_as(x)]) for output, x in pairs if output.type.numel == x.type.numel
+                     and sum(stored_as(x) is stored_as(y) for y in call.inputs) == 1)
+    return Group("collective", tuple(dict.fromkeys((*nodes, *items))), inputs, outputs,
+                 "data goes to other processes", in_place=in_place)
 
 
 def _starts_from(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node], ...]:

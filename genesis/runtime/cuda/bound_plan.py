@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from genesis.ir.place import MemoryRef
+from genesis.ir.place import MemoryRef, Place
+from genesis.runtime.cuda.collective_work import CollectiveWork
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver, driver
 from genesis.runtime.cuda.device_tables import DeviceTables
 from genesis.runtime.cuda.driver import (
@@ -28,7 +29,7 @@ from genesis.runtime.cuda.driver import (
 from genesis.runtime.cuda.launch_arguments import ArgumentLayout, Arguments
 from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.module import load
-from genesis.runtime.plan import Copy, Edges, Launch, Plan, Step
+from genesis.runtime.plan import Collective, Copy, Edges, Launch, Plan, Step
 from genesis.runtime.plan_edges import edges_of
 
 Bases = Mapping[MemoryRef, int]
@@ -65,7 +66,7 @@ class LoadedSteps:
     def first_overwriting(self) -> int:
         """The number of the first step that may write to an input."""
         for number, step in enumerate(self.steps):
-            writes = step.writes if isinstance(step, Launch) else (step.destination,)
+            writes = _written(step)
             if writes is None or any(place.where == "input" for place in writes):
                 return number
         return len(self.steps)
@@ -78,9 +79,22 @@ class LoadedSteps:
                 for step, after in zip(self.steps, self.after, strict=True)]
 
 
+def _written(step: Step) -> Sequence[Place] | None:
+    """The places that a step writes to; None: all that it can reach."""
+    if isinstance(step, Collective):
+        return step.results
+    return step.writes if isinstance(step, Launch) else (step.destination,)
+
+
 def _does_something(step: Step) -> bool:
     """Whether a step launches any program or copies any byte: CUDA refuses empty grids and copies."""
+    if isinstance(step, Collective):
+        return True
     return all(step.grid) if isinstance(step, Launch) else bool(step.destination.type.nbytes)
+
+
+Work = PreparedLaunch | DeviceCopy | CollectiveWork
+"""A step as the driver takes it."""
 
 
 class BoundPlan:
@@ -101,7 +115,8 @@ class BoundPlan:
         self._tables = DeviceTables(steps.arguments.tables, bases, steps.device, stream)
         self._arguments = Arguments(steps.arguments, self.bases, self._tables)
         # Each step as the driver takes it; None until its first launch.
-        self._works: list[PreparedLaunch | DeviceCopy | None] = [None] * len(steps.steps)
+        self._works: list[Work | None] = [None] * len(steps.steps)
+        self._collectives: list[CollectiveWork] = []
 
     def move(self, bases: Bases, stream: StreamHandle) -> None:
         """Use these memories' new addresses from now on. Work that the GPU was already given uses the old ones."""
@@ -112,9 +127,13 @@ class BoundPlan:
         self._tables.move(moved, self.bases, stream)
         self._arguments.update()
         for number in self._steps.arguments.users(moved):
-            if isinstance(self._works[number], DeviceCopy):
+            if isinstance(self._works[number], DeviceCopy | CollectiveWork):
                 self._works[number] = self._bind(number)
-            if self.graph is not None:
+            if isinstance(self._works[number], CollectiveWork):
+                if self.graph is not None:  # what a collective was captured as cannot be changed
+                    self._retire(self.graph)
+                    self.graph = None
+            elif self.graph is not None:
                 self._gpu.update_node(self.graph, number, self._works[number])
 
     def launch_each(self, stream: StreamHandle, blocking: bool) -> None:
@@ -143,8 +162,7 @@ class BoundPlan:
         for number in range(first, len(self._works)):
             work = self._work(number)
             found.append(partial(started.append, number))
-            found.append(partial(self._gpu.copy, *work, stream) if isinstance(work, DeviceCopy)
-                         else partial(self._gpu.launch, work, stream))
+            found.append(partial(self._start(work), stream))
         return found
 
     def explained(self, error: DriverError) -> Exception:
@@ -156,21 +174,29 @@ class BoundPlan:
         for number in numbers:
             work = self._work(number)  # packed only now: meanwhile the GPU runs the steps before it
             try:
-                if isinstance(work, DeviceCopy):
-                    gpu.copy(*work, stream)
-                else:
-                    gpu.launch(work, stream)
+                self._start(work)(stream)
                 if blocking:
                     gpu.synchronize()
             except DriverError as error:
                 raise self._of_step(number, error) from error
 
+    def _start(self, work: Work) -> Callable[[StreamHandle], Any]:
+        """The function that starts a step on a stream."""
+        if isinstance(work, CollectiveWork):
+            return work.start
+        return partial(self._gpu.copy, *work) if isinstance(work, DeviceCopy) else partial(self._gpu.launch, work)
+
+    @property
+    def capturable(self) -> bool:
+        """Whether all steps can be part of a graph."""
+        return all(isinstance(x, Launch | Copy) or CollectiveWork.can_be_captured(x) for x in self._steps.steps)
+
     def _of_step(self, number: int, error: DriverError) -> RuntimeError:
         step, label = self._steps.steps[number], self._steps.labels[number]
-        origin = f" ({step.origin})" if isinstance(step, Launch) and step.origin else ""
+        origin = f" ({step.origin})" if not isinstance(step, Copy) and step.origin else ""
         return RuntimeError(f"{label}{origin}: {error}")
 
-    def _work(self, number: int) -> PreparedLaunch | DeviceCopy:
+    def _work(self, number: int) -> Work:
         work = self._works[number]
         if work is None:
             work = self._works[number] = self._bind(number)
@@ -178,9 +204,7 @@ class BoundPlan:
 
     def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
         """Each step's label, and a function that starts it alone on a stream."""
-        gpu = self._gpu
-        starts = [partial(gpu.copy, *work) if isinstance(work, DeviceCopy) else partial(gpu.launch, work)
-                  for work in self._bound()]
+        starts = [self._start(work) for work in self._bound()]
         return list(zip(self._steps.labels, starts, strict=True))
 
     def graph_launch(self, stream: StreamHandle) -> list[Callable[[], Any]]:
@@ -190,18 +214,22 @@ class BoundPlan:
             _destroy_retired(self._gpu)
             nodes = list(map(GraphNode, self._bound(), self._steps.after, self._steps.early))
             self.graph = pool_of(self._steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
-        return [partial(self._gpu.launch_graph, self.graph, stream)]
+            self._collectives = [work for work in self._works if isinstance(work, CollectiveWork)]
+        return [*(work.note for work in self._collectives), partial(self._gpu.launch_graph, self.graph, stream)]
 
-    def _bound(self) -> list[PreparedLaunch | DeviceCopy]:
+    def _bound(self) -> list[Work]:
         """All steps as the driver takes them."""
         self._works = [self._bind(number) if work is None else work for number, work in enumerate(self._works)]
         return self._works
 
-    def _bind(self, number: int) -> PreparedLaunch | DeviceCopy:
+    def _bind(self, number: int) -> Work:
         """The step as the driver takes it."""
         step = self._steps.steps[number]
         if isinstance(step, Copy):
-            return DeviceCopy(*self._arguments.addresses(number), step.destination.type.nbytes)
+            destination, source = self._arguments.addresses(number)
+            return DeviceCopy(destination, source, step.destination.type.nbytes)
+        if isinstance(step, Collective):
+            return CollectiveWork(step, self._arguments.addresses(number))
         return self._gpu.prepare_launch(self._steps.kernels[number], step.kernel, step.grid, self._arguments.of(number))
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:  # late there are no globals

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from genesis.runtime.cuda.driver import (
+    CapturedWork,
     DeviceCopy,
     DeviceProperties,
     Driver,
@@ -336,12 +337,35 @@ class CudaDriver:
             raise
         return CudaGraph(executable, graph, handles)
 
-    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy, before: list[Any]) -> Any:
+    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy | CapturedWork, before: list[Any]) -> Any:
+        if isinstance(work, CapturedWork):
+            inner = self._captured(work)
+            try:
+                return self._check("cuGraphAddChildGraphNode", self._cuda.cuGraphAddChildGraphNode(
+                    graph, before, len(before), inner))
+            finally:
+                self._cuda.cuGraphDestroy(inner)  # the node has a copy
         if isinstance(work, DeviceCopy):
             return self._check("cuGraphAddMemcpyNode", self._cuda.cuGraphAddMemcpyNode(
                 graph, before, len(before), self._copy_parameters(work), self._context()))
         return self._check("cuGraphAddKernelNode", self._cuda.cuGraphAddKernelNode(
             graph, before, len(before), self._launch_parameters(work)))
+
+    def _captured(self, work: CapturedWork) -> Any:
+        """A graph of what another library gives a stream."""
+        cuda = self._cuda
+        stream = self.create_stream()
+        try:
+            self._check("cuStreamBeginCapture", cuda.cuStreamBeginCapture(
+                stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+            try:
+                work.start(stream)
+            except BaseException:
+                cuda.cuStreamEndCapture(stream)  # a failure of this call must not hide the first one
+                raise
+            return self._check("cuStreamEndCapture", cuda.cuStreamEndCapture(stream))
+        finally:
+            self.destroy_stream(stream)
 
     def update_node(self, graph: CudaGraph, number: int, work: PackedLaunch | DeviceCopy) -> None:
         """Replace a node's work in later launches of the graph: the same kernel, or a copy, over other addresses."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from genesis.ir.types import DType
 from genesis.runtime.plan import KernelImage
@@ -133,17 +133,25 @@ class DeviceCopy(NamedTuple):
     nbytes: int
 
 
+@runtime_checkable
+class CapturedWork(Protocol):
+    """Work of another library: it gives a stream what it likes, and a graph what it gives a stream that is captured."""
+
+    def start(self, stream: StreamHandle) -> None: ...
+    def note(self) -> None: ...
+
+
 class GraphNode(NamedTuple):
     """One node of a CUDA graph.
 
     Attributes:
-        work: what `prepare_launch` made, or a copy.
+        work: what `prepare_launch` made, a copy, or what another library captures.
         after: the numbers of the nodes that must be done before; all are smaller than its own.
         early: whether it may be started while the kernels before it still end: it is a kernel that waits for
             them itself, as its first instruction, and all before it are kernels.
     """
 
-    work: PreparedLaunch | DeviceCopy
+    work: PreparedLaunch | DeviceCopy | CapturedWork
     after: tuple[int, ...]
     early: bool
 

@@ -33,7 +33,7 @@ from genesis.runtime.cuda.storage import CUDAStorage
 from genesis.runtime.cuda.stream import Stream, current_stream
 from genesis.runtime.cuda.stream_order import order, ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
-from genesis.runtime.plan import Copy, Launch, Memories, Plan
+from genesis.runtime.plan import Collective, Copy, Launch, Memories, Plan, Step
 from genesis.runtime.references import HELD_ONCE
 
 _NUMBER_FORMATS: Final = {"float": "d", "int": "q", "bool": "?7x"}
@@ -45,7 +45,7 @@ class CudaExecutor:
     """A plan that is ready to run on its GPU.
 
     Args:
-        plan: its steps are launches and copies.
+        plan: its steps are launches, copies and collectives.
         invalidates: whether a run invalidates the shadow weights of the inputs that it overwrites.
 
     Raises:
@@ -59,10 +59,10 @@ class CudaExecutor:
     def __init__(self, plan: Plan, invalidates: bool = True):
         self.plan = plan
         self._invalidates = invalidates and bool(plan.updates)
-        steps: list[Launch | Copy] = []
+        steps: list[Step] = []
         for step in plan.steps:
-            if not isinstance(step, Launch | Copy):
-                raise TypeError(f"a CUDA plan has launches and copies, not {type(step).__name__}")
+            if not isinstance(step, Launch | Copy | Collective):
+                raise TypeError(f"a CUDA plan has launches, copies and collectives, not {type(step).__name__}")
             steps.append(step)
         self._steps = LoadedSteps(plan, steps)
         self._pack = struct.Struct("<" + "".join(_NUMBER_FORMATS[type.dtype.kind] for type in plan.numbers)).pack
@@ -182,7 +182,7 @@ class _PlanOnStream:
         if self._blocking:
             bound.launch_each(stream, self._blocking)
             return []
-        if bound.uses == 1 or self._without_graph:
+        if bound.uses == 1 or self._without_graph or not bound.capturable:
             return bound.launched_last(stream)
         return bound.graph_launch(stream)
 

@@ -18,7 +18,7 @@ from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import int64
 from genesis.runtime.cuda.device_tables import DeviceTables, TableLayout
 from genesis.runtime.cuda.driver import SCRATCH_POINTERS, Pointer
-from genesis.runtime.plan import Copy, Launch, Step, Table
+from genesis.runtime.plan import Collective, Copy, Launch, Step, Table
 
 NOWHERE: MemoryRef = ("", 0)
 """Stands for the memory of an argument that is a number: it starts at address 0."""
@@ -31,7 +31,8 @@ class ArgumentLayout:
     """Which memory and offset each argument of a plan is, whatever the addresses: see the module's docstring.
 
     Attributes:
-        steps: the steps that the arguments belong to. A copy has two arguments: destination and source.
+        steps: the steps that the arguments belong to. A copy has two arguments, destination and
+            source, a collective its operands and results.
         tables: the layout of these steps' tables.
         starts: for each step the position of its first argument.
         memories: the memories that arguments are in; `memory` numbers them.
@@ -48,7 +49,7 @@ class ArgumentLayout:
         offset: list[int] = []
         for step in steps:
             self.starts.append(len(memory))
-            for x in (step.destination, step.source) if isinstance(step, Copy) else step.args:
+            for x in _arguments_of(step):
                 if isinstance(x, Place):
                     memory.append(known.setdefault(memory_of(x), len(known)))
                     offset.append(x.offset)
@@ -58,12 +59,12 @@ class ArgumentLayout:
                 else:
                     memory.append(0)
                     offset.append(x)
-            if not isinstance(step, Copy):
+            if isinstance(step, Launch):
                 memory += [0] * SCRATCH_POINTERS
                 offset += [0] * SCRATCH_POINTERS
         self.memories = list(known)
         self._by_table = [(number, argument.parts) for number, step in enumerate(steps)
-                          if not isinstance(step, Copy) for argument in step.args if isinstance(argument, Table)]
+                          if isinstance(step, Launch) for argument in step.args if isinstance(argument, Table)]
         self.memory, self.offset = np.array(memory, np.int32), np.array(offset, np.int64)
 
     def users(self, moved: Mapping[MemoryRef, int]) -> list[int]:
@@ -72,6 +73,13 @@ class ArgumentLayout:
         found = set((np.searchsorted(self.starts, np.flatnonzero(used), "right") - 1).tolist())
         found.update(number for number, parts in self._by_table if parts.reaches(moved))
         return sorted(found)
+
+
+def _arguments_of(step: Step) -> Sequence[Place | int | Table]:
+    """What a step is given."""
+    if isinstance(step, Copy):
+        return step.destination, step.source
+    return (*step.operands, *step.results) if isinstance(step, Collective) else step.args
 
 
 class Arguments:
@@ -94,11 +102,11 @@ class Arguments:
         """The arguments of launch `number`, which follow later updates."""
         return StepArguments(self, number, self._address + 8 * self.layout.starts[number])
 
-    def addresses(self, number: int) -> tuple[int, int]:
-        """The destination's and the source's address of copy `number`."""
+    def addresses(self, number: int) -> list[int]:
+        """The addresses of copy `number`, destination and source, or of a collective's operands, then results."""
         start = self.layout.starts[number]
-        destination, source = self._values[start:start + 2].tolist()
-        return destination, source
+        found: list[int] = self._values[start:start + len(_arguments_of(self.layout.steps[number]))].tolist()
+        return found
 
     def described(self, number: int) -> list[Pointer | int]:
         """The arguments of launch `number` with what their pointers point to."""

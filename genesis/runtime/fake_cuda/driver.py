@@ -22,6 +22,7 @@ import numpy as np
 
 from genesis.runtime.cuda.driver import (
     MAP_GRANULARITY,
+    CapturedWork,
     DeviceCopy,
     DeviceProperties,
     DriverError,
@@ -287,7 +288,9 @@ class HostDriver:
         """Destroy a graph, of which nothing must be given back."""
         graph.works.clear()
 
-    def _node_work(self, work: HostLaunch | DeviceCopy) -> Callable[[], Any]:
+    def _node_work(self, work: HostLaunch | DeviceCopy | CapturedWork) -> Callable[[], Any]:
+        if isinstance(work, CapturedWork):
+            return partial(work.start, None)
         if isinstance(work, HostLaunch):
             return work.bound()
         self._inside("cuGraphAddMemcpyNode", work.destination, work.nbytes)

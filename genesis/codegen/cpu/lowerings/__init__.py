@@ -11,6 +11,7 @@ from typing import Any, Final
 from genesis.codegen.cpu.lowerings.activation import ACTIVATION
 from genesis.codegen.cpu.lowerings.channel_norm import CHANNEL_NORM
 from genesis.codegen.cpu.lowerings.clipping import CLIPPING
+from genesis.codegen.cpu.lowerings.collectives import COLLECTIVES
 from genesis.codegen.cpu.lowerings.composite import COMPOSITE
 from genesis.codegen.cpu.lowerings.contraction import CONTRACTION
 from genesis.codegen.cpu.lowerings.convolution import CONVOLUTION
@@ -47,6 +48,7 @@ LOWERINGS: Final[dict[str, Lowering]] = {
     **RANDOM,
     **COMPOSITE,
     **CLIPPING,
+    **COLLECTIVES,
     **OPTIMIZER,
     **UPDATE_RULES,
 }

@@ -1,0 +1,81 @@
+"""Collectives on the CPU: calls of the group's transport. Results are in memory of their own, which others may fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genesis.codegen.cpu.lowerings.dtypes import torch_dtype
+from genesis.codegen.cpu.lowerings.table import Lowering
+from genesis.ir.types import Device, DType
+from genesis.runtime.collectives import POINT_TO_POINT, ledger, transport
+
+
+def _next() -> Tensor:
+    """The next content of a communicator's order: any will do."""
+    return torch.zeros(1, dtype=torch.int32)
+
+
+def _run(name: str, communicator: str, line: str, x: Sequence[Tensor], *rest: object) -> Any:
+    """Inside, the group's collective runs; the text names all that has to be equal on all ranks."""
+    shown = ", ".join(f"{str(y.dtype).removeprefix('torch.')}{list(y.shape)}" for y in x)
+    more = "".join(f", {value}" for value in rest)
+    return ledger.running(communicator, f"{name}({shown}{more})", line)
+
+
+def _in_place(name: str) -> Callable[..., tuple[Tensor, ...]]:
+    """A collective on copies of its operands."""
+    def run(*operands: Tensor, communicator: str, line: str, **attributes: Any) -> tuple[Tensor, ...]:
+        results = [x.clone(memory_format=torch.contiguous_format) for x in operands[:-1]]
+        with _run(name, communicator, line, results, *attributes.values()):
+            getattr(transport(communicator, "cpu"), name)(results, **attributes)
+        return (*results, _next())
+    return run
+
+
+def _all_gather(x: Tensor, order: Tensor, communicator: str, world: int, line: str) -> tuple[Tensor, ...]:
+    result = x.new_empty((world * x.shape[0], *x.shape[1:]))
+    with _run("all_gather", communicator, line, [x]):
+        transport(communicator, "cpu").all_gather(result, x.contiguous())
+    return result, _next()
+
+
+def _reduce_scatter(x: Tensor, order: Tensor, communicator: str, world: int, reduce: str,
+                    line: str) -> tuple[Tensor, ...]:
+    result = x.new_empty((x.shape[0] // world, *x.shape[1:]))
+    with _run("reduce_scatter", communicator, line, [x], reduce):
+        transport(communicator, "cpu").reduce_scatter(result, x.contiguous(), reduce)
+    return result, _next()
+
+
+def _all_to_all(x: Tensor, order: Tensor, communicator: str, sent: tuple[int, ...], received: tuple[int, ...],
+                line: str) -> tuple[Tensor, ...]:
+    result = x.new_empty((sum(received), *x.shape[1:]))
+    with _run("all_to_all", communicator, line, []):  # each rank has sizes of its own
+        transport(communicator, "cpu").all_to_all(result, x.contiguous(), list(received), list(sent))
+    return result, _next()
+
+
+def _send(x: Tensor, order: Tensor, communicator: str, peer: int, line: str) -> tuple[Tensor, ...]:
+    with _run("send", POINT_TO_POINT, line, [x], f"to {peer}"):
+        transport(communicator, "cpu").send(x.contiguous(), peer)
+    return (_next(),)
+
+
+def _recv(order: Tensor, communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, peer: int,
+          line: str) -> tuple[Tensor, ...]:
+    result = torch.empty(shape, dtype=torch_dtype(dtype))
+    with _run("recv", POINT_TO_POINT, line, [result], f"from {peer}"):
+        transport(communicator, "cpu").recv(result, peer)
+    return result, _next()
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "all_reduce": _in_place("all_reduce"), "reduce_to": _in_place("reduce_to"), "broadcast": _in_place("broadcast"),
+    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all, "send": _send,
+    "recv": _recv}
+
+COLLECTIVES: dict[str, Lowering] = {name: Lowering(function, kind="fresh") for name, function in _CALLS.items()}

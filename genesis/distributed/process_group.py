@@ -1,0 +1,163 @@
+"""Process groups: which processes work together, and the chain of what they run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from genesis.distributed.store import PrefixStore
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import assign_all, emit, read
+from genesis.frontend.session import own_storages
+from genesis.frontend.tensor import Tensor
+from genesis.ir.errors import failure
+from genesis.ir.node import Node, Op
+from genesis.ir.ops.control import results_of
+from genesis.ir.types import Device, int32
+from genesis.ops.creation import tensor
+from genesis.runtime.collectives import add_group, remove_group
+
+BACKENDS: Final = {"gloo": ("cpu", "cuda"), "nccl": ("cuda",)}
+"""Backend → the device types whose tensors it moves."""
+
+_numbers = itertools.count()
+
+
+class ProcessGroup:
+    """Some of a run's processes, in order.
+
+    Attributes:
+        key: the group's name in programs, the same in all its processes.
+        ranks: their ranks in the run.
+        backends: device type → backend.
+        timeout: how long a collective may take.
+    """
+
+    def __init__(self, ranks: Sequence[int], rank: int, backends: dict[str, str], timeout: timedelta,
+                 store: PrefixStore):
+        self.key = f"group{next(_numbers)}"
+        self.ranks, self.backends, self.timeout = tuple(ranks), backends, timeout
+        self._rank = self.ranks.index(rank) if rank in self.ranks else -1
+        self._store = PrefixStore(self.key, store)
+        self._orders: dict[Device, Tensor] = {}
+        self.alive = True
+        if self._rank >= 0:
+            add_group(self.key, self._make_transport)
+
+    def rank(self) -> int:
+        """This process' number in the group, -1 outside."""
+        return self._rank
+
+    def size(self) -> int:
+        """How many processes there are."""
+        return len(self.ranks)
+
+    def name(self) -> str:
+        """The backend."""
+        found = dict.fromkeys(self.backends.values())
+        return next(iter(found)) if len(found) == 1 else ",".join(f"{k}:{v}" for k, v in self.backends.items())
+
+    def place_of(self, rank: int) -> int:
+        """The number in the group of a rank of the run.
+
+        Raises:
+            ValueError: it is none of the group's.
+        """
+        if rank not in self.ranks:
+            raise failure("process group", f"Global rank {rank} is not part of group {list(self.ranks)}",
+                          error=ValueError)
+        return self.ranks.index(rank)
+
+    def order(self, device: Device) -> Tensor:
+        """What the group's collectives on a device are ordered by (`genesis/ir/ops/collectives.py`)."""
+        found = self._orders.get(device)
+        if found is None:
+            # in memory at once, so that the first collective has the structure of all others
+            found = self._orders[device] = tensor([0], dtype=int32, device=device)
+            own_storages.add(found.storage)
+        return found
+
+    def record(self, op: Op, tensors: Sequence[Tensor], targets: Sequence[Tensor], finish: Callable[
+            [Sequence[Node]], Sequence[Node]] = lambda nodes: nodes, device: Device | None = None,
+               **attributes: Any) -> None:
+        """Record the group's next collective, and write what it gives to the targets.
+
+        Args:
+            op: a row of `ir/ops/collectives.py`.
+            tensors: its operands.
+            targets: the tensors to write to.
+            finish: makes what is written of the results.
+            device: where, if there are no operands.
+            attributes: the op's, but for the group.
+
+        Raises:
+            RuntimeError: there is no backend for the device, or the operands do not fit.
+            ValueError: the group was destroyed.
+        """
+        home = tensors[0].device if device is None else device
+        if not self.alive:
+            raise failure(op.name, "the process group was destroyed", error=ValueError)
+        if home.type not in self.backends:
+            raise failure(op.name, f"No backend type associated with device type {home.type}",
+                          hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
+                               "backend")
+        order = self.order(home)
+        with no_grad():
+            operands = (*[read(x) for x in tensors], read(order))
+            known = {"communicator": self.key, "device": home, **attributes}
+            values = tuple(known[name] for name in op.attrs)
+            *results, following = results_of(emit(op, operands, values))
+            assign_all([*targets, order], [*finish(results), following])
+
+    def run_pending(self) -> None:
+        """Run the group's collectives that were recorded."""
+        pending = [x.storage for x in self._orders.values() if not x.storage.settled]
+        if pending:
+            engine.flush(pending)
+
+    def destroy(self) -> None:
+        """Run what is pending, and let go of the transports."""
+        if self.alive:
+            try:
+                self.run_pending()
+            finally:
+                self.alive = False
+                remove_group(self.key)
+                self._orders.clear()
+
+    def _make_transport(self, device_type: str) -> Any:
+        backend = self.backends[device_type]
+        store = PrefixStore(f"{backend}-{device_type}", self._store.clone())
+        if backend == "nccl":
+            from genesis.runtime.cuda.nccl import NcclTransport
+            return NcclTransport(store, self._rank, self.size(), self.timeout)
+        from genesis.runtime.cpu.gloo import GlooTransport
+        transport = GlooTransport(store, self._rank, self.size(), self.timeout)
+        if device_type == "cpu":
+            return transport
+        from genesis.runtime.cuda.staged_transport import StagedTransport
+        return StagedTransport(transport)
+
+    def __repr__(self) -> str:
+        return f"<genesis.distributed.ProcessGroup {self.key}: ranks {list(self.ranks)}, {self.name()}>"
+
+
+def backends_of(text: str | None) -> dict[str, str]:
+    """Device type → backend, of what `init_process_group` is given.
+
+    >>> backends_of("cpu:gloo,cuda:nccl"), backends_of("nccl")
+    ({'cpu': 'gloo', 'cuda': 'nccl'}, {'cuda': 'nccl'})
+    """
+    if text is None:
+        return {"cpu": "gloo", "cuda": "nccl"}
+    found: dict[str, str] = {}
+    for part in text.lower().split(","):
+        device, _, backend = part.rpartition(":")
+        if backend not in BACKENDS or (device and device not in BACKENDS[backend]):
+            raise failure("init_process_group", f"invalid backend: {text!r}", error=ValueError,
+                          hint="'gloo', 'nccl' or 'cpu:gloo,cuda:nccl'")
+        found.update(dict.fromkeys([device] if device else BACKENDS[backend], backend))
+    return found

@@ -1,0 +1,243 @@
+"""The watchdog: which rank is gone, hangs, or runs something else, said on all ranks with its line.
+
+A thread of each process publishes a *beat* twice a second through the store: how many there were, what the process is
+doing, and the collectives that it has begun last (`runtime.collectives.ledger`). Nothing of it is on the step's path.
+While this process waits in a collective, it looks at the others' beats, and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from genesis.distributed.store import PrefixStore
+from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, ledger, transports
+
+VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
+"""Environment variable: after so many seconds without a beat a rank counts as gone."""
+
+DEFAULT_LIMIT: Final = 120.0
+PERIOD: Final = 0.5
+"""Seconds between two beats."""
+
+PATIENCE: Final = 1.0
+"""Seconds in a collective after which the others' beats are looked at."""
+
+GRACE: Final = 10.0
+"""Seconds that a collective has to end after its transport was aborted, before the process is ended."""
+
+COMPARED: Final = 64
+"""Collectives that a beat names."""
+
+
+@dataclass
+class _Peer:
+    """What is known of another rank: its last beat, and when it came here."""
+
+    rank: int
+    beat: dict[str, Any]
+    came: float
+
+    @property
+    def doing(self) -> str:
+        what, line = self.beat.get("doing") or ("", "")
+        at = f" at {line}" if line else ""
+        return f"{what}{at}" if what else "no collective yet"
+
+
+class Watchdog:
+    """This process' beats, and its look at others'.
+
+    Args:
+        store: a connection of its own.
+        rank, world_size: of this process.
+    """
+
+    def __init__(self, store: PrefixStore, rank: int, world_size: int):
+        self._store, self._rank, self._others = store, rank, [r for r in range(world_size) if r != rank]
+        self.limit = float(os.environ.get(VARIABLE, DEFAULT_LIMIT))
+        self.failed = ""
+        self._state, self._beats = "running", 0
+        self._peers: dict[int, _Peer] = {}
+        self._asked = threading.Lock()
+        self._ended = threading.Event()
+        self._looked = 0.0
+        ledger.explain = self.explain
+        self._hook, sys.excepthook = sys.excepthook, self._uncaught
+        self._beat()
+        self._thread = threading.Thread(target=self._watch, name="genesis watchdog", daemon=True)
+        if self._others:
+            self._thread.start()
+
+    def leave(self) -> None:
+        """This process has left the run, or is about to end."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._state = "failed" if self.failed else "left"
+        with suppress(DistError, OSError):
+            self._beat()
+        if sys.excepthook == self._uncaught:
+            sys.excepthook = self._hook
+        self._wait_for_others()
+        self._store.close()
+
+    def _wait_for_others(self) -> None:
+        """Where this process serves the store, it stays until all others have left, or are gone."""
+        if self._rank or self.failed:
+            return
+        end = time.monotonic() + self.limit
+        with suppress(DistError, OSError):
+            while time.monotonic() < end:
+                self._look()
+                if all(peer.beat["state"] != "running" or time.monotonic() - peer.came > 10 * PERIOD
+                       for peer in self._peers.values()):
+                    return
+                time.sleep(PERIOD / 10)
+
+    # Beats
+
+    def _beat(self) -> None:
+        self._beats += 1
+        recent = [entry for entry in list(ledger.recent)[-COMPARED:] if entry.group != POINT_TO_POINT]
+        last = ledger.recent[-1] if ledger.recent else None
+        beat = {"beats": self._beats, "state": self._state, "why": self.failed, "recent": recent,
+                "doing": None if last is None else (last.text, last.line)}
+        self._store.set(f"beat/{self._rank}", json.dumps(beat))
+
+    def _watch(self) -> None:
+        while not self._ended.wait(PERIOD):
+            try:
+                with self._asked:
+                    self._beat()
+                waiting = ledger.waiting
+                if waiting is not None and time.monotonic() - waiting[1] > PATIENCE:
+                    with self._asked:
+                        self._look()
+                        problem = self._problem(waiting[0])
+                    if problem:
+                        self._give_up(problem)
+                elif time.monotonic() - self._looked > self.limit / 10:  # so that it is known since when one is silent
+                    with self._asked:
+                        self._look()
+            except (DistError, OSError) as error:
+                if self._ended.is_set():
+                    return
+                self._give_up(f"the run's store is gone: the process that serves it, rank 0 or torchrun's agent, has "
+                              f"ended ({str(error).splitlines()[0]})")
+                return
+
+    def _look(self) -> None:
+        """Take the others' beats."""
+        self._looked = now = time.monotonic()
+        for rank in self._others:
+            key = f"beat/{rank}"
+            if not self._store.check([key]):
+                beat: dict[str, Any] = {"beats": 0, "state": "running", "recent": []}
+            else:
+                beat = json.loads(self._store.get(key))
+            known = self._peers.get(rank)
+            if known is None or known.beat["beats"] != beat["beats"]:
+                self._peers[rank] = _Peer(rank, beat, now)
+
+    def _problem(self, mine: Entry, limit: float | None = None) -> str:
+        """What keeps the collective that this process is in from ending, '' if nothing is known to."""
+        now, found = time.monotonic(), []
+        for peer in self._peers.values():
+            silent = now - peer.came
+            if peer.beat["state"] == "failed":
+                found.append(f"rank {peer.rank} failed: {peer.beat['why']}")
+            elif peer.beat["state"] == "left":
+                found.append(f"rank {peer.rank} has ended; its last collective was {peer.doing}")
+            elif silent > (self.limit if limit is None else limit):
+                found.append(f"rank {peer.rank} has not been heard of for {silent:.0f} s: it was killed or stopped, or "
+                             f"its host is gone; its last collective was {peer.doing}")
+        return "; ".join(found) or self._difference(mine)
+
+    def _difference(self, mine: Entry) -> str:
+        """The first collective of which two ranks began different ones."""
+        own = {(entry.group, entry.number): entry for entry in list(ledger.recent)}
+        for peer in self._peers.values():
+            for group, number, text, line in peer.beat["recent"]:
+                entry = own.get((group, number))
+                if entry is not None and entry.text != text:
+                    return (f"ranks run different programs: collective {number} of {group} is {entry.text} at "
+                            f"{entry.line} on rank {self._rank}, and {text} at {line} on rank {peer.rank}")
+        return ""
+
+    def explain(self, entry: Entry, said: str) -> str:
+        """A transport's error, with what is known of the others: asked when a connection broke."""
+        if ledger.problem is not None:
+            return ledger.problem
+        end = time.monotonic() + 8 * PERIOD
+        with suppress(DistError, OSError):
+            while time.monotonic() < end:
+                with self._asked:
+                    self._look()
+                    found = self._problem(entry, limit=5 * PERIOD)
+                if found:
+                    ledger.problem = found
+                    return found
+                time.sleep(PERIOD / 5)
+        return said
+
+    # Ends
+
+    def _give_up(self, problem: str) -> None:
+        """Say what is wrong; end the collective, or the process if that does not help."""
+        if ledger.problem is not None:
+            return
+        ledger.problem = problem
+        waiting = ledger.waiting
+        print(f"genesis: rank {self._rank}: {problem}", file=sys.stderr, flush=True)
+        threading.Thread(target=_abort_all, name="genesis abort", daemon=True).start()
+        if waiting is None:
+            return
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end and not self._ended.is_set():
+            if ledger.waiting is not waiting:
+                return
+            time.sleep(0.05)
+        if ledger.waiting is waiting:
+            print(f"genesis: rank {self._rank}: {waiting[0].text} at {waiting[0].line} does not end; the process does",
+                  file=sys.stderr, flush=True)
+            self._state, self.failed = "failed", problem
+            with suppress(DistError, OSError):
+                self._beat()
+            os._exit(1)
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """The exception that ends this process is told to the others."""
+        self.failed = f"{kind.__name__}: {_first_line(error)} at {place_of(trace)}"
+        self._state = "failed"
+        with suppress(DistError, OSError), self._asked:
+            self._beat()
+        self._hook(kind, error, trace)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def place_of(trace: TracebackType | None) -> str:
+    """The innermost line of the user's in a traceback."""
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(trace)
+    own = str(Path(__file__).resolve().parent.parent)
+    found = [frame for frame in frames if not frame.filename.startswith(own)] or frames
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno} {found[-1].name}" if found else "an unknown line"
+
+
+def _abort_all() -> None:
+    for transport in transports():
+        with suppress(Exception):
+            transport.abort()

@@ -1,0 +1,125 @@
+"""Collectives: ops whose results depend on what other processes give them.
+
+All processes of a communicator (a process group, by its name) run the same collectives in the same order. That order
+is data: the last operand is the communicator's *order*, one int32 in memory, and the last result is its next content,
+which is pending like any write to memory until it has run. So a collective is equal to no other, none is dropped, and
+no pass and no schedule, on whichever rank, can change which comes first.
+
+Gradients of collectives are recorded, not emitted by a pass (`genesis/distributed/functional.py`): only what is
+recorded has a place in the order that is the same on all ranks, however much of the program each computes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from genesis.ir.node import Op
+from genesis.ir.opaque import Opaque
+from genesis.ir.types import Device, DType, TensorType, int32, tensor_type
+
+REDUCTIONS = ("sum", "avg", "product", "min", "max")
+
+
+def order_type(device: Device) -> TensorType:
+    """The type of a communicator's order on a device."""
+    return tensor_type((1,), int32, device)
+
+
+def _checked(infer: Callable[..., tuple[TensorType, ...]]) -> Callable[..., tuple[TensorType, ...]]:
+    def types(*operands: TensorType, **attributes: Any) -> tuple[TensorType, ...]:
+        *tensors, order = operands
+        if order is not order_type(order.device):
+            raise RuntimeError(f"the last operand of a collective is the communicator's order, not {order}")
+        if any(x.device is not order.device for x in tensors):
+            raise RuntimeError("tensors of one collective are on one device, that of the communicator's order: "
+                               f"{', '.join(sorted({str(x.device) for x in operands}))}")
+        return (*infer(*tensors, **attributes), order)
+    return types
+
+
+def _same(*tensors: TensorType, reduce: str = "", **attributes: Any) -> tuple[TensorType, ...]:
+    if reduce == "avg" and any(x.dtype.kind != "float" for x in tensors):
+        raise RuntimeError("an average is of floating-point tensors")
+    if reduce and reduce not in REDUCTIONS:
+        raise RuntimeError(f"unknown reduction {reduce!r}")
+    return tensors
+
+
+def _gathered(x: TensorType, communicator: str, world: int) -> tuple[TensorType, ...]:
+    if not x.shape:
+        raise RuntimeError("what is gathered along its first dimension has one")
+    return (x.with_shape((world * x.shape[0], *x.shape[1:])),)
+
+
+def _scattered(x: TensorType, communicator: str, world: int, reduce: str) -> tuple[TensorType, ...]:
+    _same(x, reduce=reduce)
+    if not x.shape or x.shape[0] % world:
+        raise RuntimeError(f"the first dimension of {tuple(x.shape)} cannot be cut into {world} parts")
+    return (x.with_shape((x.shape[0] // world, *x.shape[1:])),)
+
+
+def _exchanged(x: TensorType, communicator: str, sent: tuple[int, ...],
+               received: tuple[int, ...]) -> tuple[TensorType, ...]:
+    if not x.shape or sum(sent) != x.shape[0]:
+        raise RuntimeError(f"the rows sent, {list(sent)}, are not those of a tensor of shape {tuple(x.shape)}")
+    return (x.with_shape((sum(received), *x.shape[1:])),)
+
+
+def _taken(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, peer: int) -> tuple[
+        TensorType, ...]:
+    return (tensor_type(shape, dtype, device),)
+
+
+def _collective(name: str, infer: Callable[..., tuple[TensorType, ...]], attrs: tuple[str, ...], doc: str) -> Op:
+    return Op(name, "collective", _checked(infer), attrs=("communicator", *attrs), differentiable=False, doc=doc,
+              opaque=Opaque("collective"))
+
+
+all_reduce = _collective("all_reduce", _same, ("reduce",),
+                         "Each operand, reduced over all processes. Several are one call.")
+reduce_to = _collective("reduce_to", _same, ("reduce", "peer"),
+                        "Each operand, reduced over all processes, on one of them; what the others get is undefined.")
+broadcast = _collective("broadcast", _same, ("peer",), "Each operand of one process, on all.")
+all_gather = _collective("all_gather", _gathered, ("world",),
+                         "The operands of all processes, one after another along the first dimension.")
+reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
+                             "The operand, reduced over all processes: this one's part of its first dimension.")
+all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
+                         "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
+send = _collective("send", lambda x, **attributes: (), ("peer",), "Nothing: the operand goes to one process.")
+recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer"), "What one process sends.")
+
+COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv)
+
+
+# Buckets
+
+def bucketed(sizes: list[int], first: int, cap: int) -> list[list[int]]:
+    """Neighbouring tensors (by their bytes) put together: up to `first` bytes, then up to `cap` a bucket.
+
+    >>> bucketed([4, 4, 8, 8, 2], 4, 12)
+    [[0], [1, 2], [3, 4]]
+    """
+    found: list[list[int]] = [[]]
+    filled, limit = 0, first
+    for at, size in enumerate(sizes):
+        if found[-1] and filled + size > limit:
+            found.append([])
+            filled, limit = 0, cap
+        found[-1].append(at)
+        filled += size
+    return found
+
+
+def _reduced_gradients(*operands: TensorType, communicator: str, first: int, cap: int) -> tuple[TensorType, ...]:
+    return _checked(_same)(*operands, communicator=communicator, reduce="avg")
+
+
+reduce_gradients = Op("reduce_gradients", "collective", _reduced_gradients, attrs=("communicator", "first", "cap"),
+                      differentiable=False,
+                      doc="The mean over all processes of each operand: gradients, about in the order in which "
+                          "backward makes them. The pass `bucket_gradients` makes an all_reduce of each bucket, of at "
+                          "most `cap` bytes (the first of at most `first`).")
+
+

@@ -1,0 +1,182 @@
+"""`DistributedDataParallel`: each process computes gradients of its own samples, and all step by their mean.
+
+The reduction is one op of the step's program (`ir/ops/collectives.py`, `reduce_gradients`), recorded at the end of
+backward: a pass cuts it into buckets, and each is reduced as soon as its gradients are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from genesis import distributed as dist
+from genesis.autograd.gradients import observe_backward
+from genesis.distributed.collectives import broadcast_coalesced
+from genesis.distributed.process_group import ProcessGroup
+from genesis.distributed.run import group_of
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.grad_mode import mode, no_grad
+from genesis.frontend.tensor import Tensor
+from genesis.ir.errors import failure
+from genesis.ir.ops import collectives as ops
+from genesis.ir.types import uint8
+from genesis.nn.modules.module import Module
+from genesis.ops.creation import tensor, zeros_like
+
+__all__ = ["DistributedDataParallel"]
+
+FIRST_BUCKET: Final = 1 << 20
+"""Bytes of the first bucket, which is small so that it begins early; as in torch."""
+
+DEFAULT_CAP_MB: Final = 25.0
+"""MiB of the other buckets; as in torch."""
+
+
+class DistributedDataParallel(Module):
+    """A module whose gradients are the means over all processes of a group.
+
+    Every process has the whole module and samples of its own. Parameters and buffers begin as those of the group's
+    first process.
+
+    Args:
+        module: has parameters that require grad.
+        device_ids, output_device, dim: accepted for torch's sake: the module is on one device.
+        broadcast_buffers: buffers are the first process' at each forward with gradients.
+        init_sync: begin with the first process' parameters and buffers.
+        process_group: the group; None for all.
+        bucket_cap_mb: MiB of gradients that are reduced by one call.
+        find_unused_parameters: parameters may be left out of a loss, by some or by all processes. Which of them were
+            used is asked at each backward, so that the step is no longer one program.
+        check_reduction, gradient_as_bucket_view, static_graph: accepted for torch's sake.
+
+    Raises:
+        RuntimeError: no parameter requires grad, or parameters differ between processes.
+        ValueError: there is no process group.
+
+    >>> import genesis
+    >>> from genesis import distributed as dist, nn
+    >>> dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", 0, is_master=True), rank=0, world_size=1)
+    >>> model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1, bias=False))
+    >>> model(genesis.ones(3, 2)).sum().backward()
+    >>> model.module.weight.grad
+    tensor([[3., 3.]])
+    >>> dist.destroy_process_group()
+    """
+
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
+                 broadcast_buffers: bool = True, init_sync: bool = True, process_group: ProcessGroup | None = None,
+                 bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
+                 check_reduction: bool = False, gradient_as_bucket_view: bool = False, static_graph: bool = False):
+        super().__init__()
+        group = group_of(process_group)
+        if group is None:
+            raise failure("DistributedDataParallel", "this process is outside of the process group", error=ValueError)
+        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        if not trained:
+            raise failure("DistributedDataParallel", "DistributedDataParallel is not needed when a module doesn't have "
+                          "any parameters that require a gradient.")
+        self.module = module
+        self.process_group, self.broadcast_buffers = group, broadcast_buffers
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.require_backward_grad_sync = True
+        self._reducer = _Reducer(group, trained, DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb,
+                                 find_unused_parameters)
+        if init_sync:
+            self._begin_alike()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result."""
+        synchronized = mode.enabled and self.require_backward_grad_sync
+        if synchronized and self.broadcast_buffers:
+            self._sync_buffers()
+        self._reducer.expected = synchronized
+        return self.module(*args, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """A context in which forwards begin backwards that only accumulate; the first one after it reduces all that
+        has been accumulated."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def _sync_buffers(self) -> None:
+        buffers = list(self.module.buffers())
+        if buffers:
+            _broadcast(self.process_group, buffers)
+
+    def _begin_alike(self) -> None:
+        """Check that all processes have equal structures, and take the first one's values."""
+        held = [*self.module.named_parameters(), *self.module.named_buffers()]
+        own = [(name, tuple(x.shape), x.dtype.name) for name, x in held]
+        found: list[Any] = [None] * self.process_group.size()
+        dist.all_gather_object(found, own, self.process_group)
+        for place, theirs in enumerate(found):
+            if theirs != found[0]:
+                here, there = next(((a, b) for a, b in zip(found[0], theirs, strict=False) if a != b),
+                                   (f"{len(found[0])} tensors", f"{len(theirs)}"))
+                raise failure("DistributedDataParallel", f"the module is not the same on all processes: {here} on rank "
+                              f"{self.process_group.ranks[0]}, {there} on rank {self.process_group.ranks[place]}")
+        tensors = [x for _, x in held]
+        _broadcast(self.process_group, tensors)
+        engine.materialize(tensors)
+
+
+def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor]) -> None:
+    """Take the first process' values: one call for each device."""
+    by_device: dict[Any, list[Tensor]] = {}
+    for x in tensors:
+        by_device.setdefault(x.device, []).append(x)
+    for alike in by_device.values():
+        broadcast_coalesced(alike, group=group, group_src=0)
+
+
+class _Reducer:
+    """Reduces gradients at the end of each backward that follows a forward with synchronization.
+
+    Attributes:
+        expected: such a forward has been.
+    """
+
+    def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float, finds_unused: bool):
+        self.expected = False
+        self._group, self._finds_unused = group, finds_unused
+        self._names = [name for name, _ in reversed(trained)]  # about the order in which backward makes gradients
+        self._parameters = [p for _, p in reversed(trained)]
+        self._cap = int(cap_mb * 2**20)
+        observe_backward(self)
+
+    def accumulated(self, tensors: Sequence[Any]) -> None:
+        """A backward has ended: reduce, if it is one of ours."""
+        reached = set(map(id, tensors))
+        if not self.expected or reached.isdisjoint(map(id, self._parameters)):
+            return
+        self.expected = False
+        wanted = [p for p in self._parameters if p.requires_grad]
+        unused = [p for p in wanted if id(p) not in reached]
+        if self._finds_unused:
+            wanted = self._used_by_any(wanted, reached)
+        elif unused:
+            names = [name for name, p in zip(self._names, self._parameters, strict=True) if any(p is x for x in unused)]
+            raise failure("DistributedDataParallel", "parameters were not used in producing the loss: "
+                          f"{', '.join(reversed(names))}; their gradients are not reduced",
+                          hint="find_unused_parameters=True, or use all parameters on all ranks")
+        with no_grad():
+            for p in wanted:
+                if p.grad is None:
+                    p.grad = zeros_like(p)
+        by_device: dict[Any, list[Tensor]] = {}
+        for p in wanted:
+            by_device.setdefault(p.device, []).append(p.grad)
+        for gradients in by_device.values():
+            self._group.record(ops.reduce_gradients, gradients, gradients, first=min(FIRST_BUCKET, self._cap),
+                               cap=self._cap)
+
+    def _used_by_any(self, parameters: list[Tensor], reached: set[int]) -> list[Tensor]:
+        """Those of the parameters that the loss of some process depends on."""
+        used = tensor([id(p) in reached for p in parameters], device=parameters[0].device).to(uint8)
+        dist.all_reduce(used, dist.ReduceOp.MAX, self._group)
+        return [p for p, some in zip(parameters, used.tolist(), strict=True) if some]

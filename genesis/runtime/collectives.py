@@ -1,0 +1,208 @@
+"""What moves data between processes: the protocol of a transport, and which one each group of processes has.
+
+A plan names a group by its name, which is the same in all its processes. Transports are told tensors as their
+backend has them: torch's on the CPU, addresses and a stream on CUDA.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol
+
+
+class DistError(RuntimeError):
+    """Something between the processes of a run failed."""
+
+
+class DistBackendError(DistError):
+    """A collective failed: a process is gone, hangs, or does something else."""
+
+
+class DistNetworkError(DistError):
+    """A connection between processes failed."""
+
+
+class DistStoreError(DistError):
+    """A key of the store did not come."""
+
+
+class HostTransport(Protocol):
+    """Collectives on torch tensors, contiguous, that have returned when they are done.
+
+    `peer` counts in the group. Reductions: "sum", "avg", "product", "min", "max".
+    """
+
+    rank: int
+    size: int
+
+    def all_reduce(self, tensors: Sequence[Any], reduce: str) -> None:
+        """Reduce the tensors of all processes, in place."""
+
+    def reduce_to(self, tensors: Sequence[Any], reduce: str, peer: int) -> None:
+        """Reduce them to one process, in place; the others' contents are undefined."""
+
+    def broadcast(self, tensors: Sequence[Any], peer: int) -> None:
+        """Give all processes one's tensors, in place."""
+
+    def all_gather(self, output: Any, input: Any) -> None:
+        """All inputs, one after another."""
+
+    def reduce_scatter(self, output: Any, input: Any, reduce: str) -> None:
+        """This process' part of the reduced inputs."""
+
+    def all_to_all(self, output: Any, input: Any, received: Sequence[int], sent: Sequence[int]) -> None:
+        """Rows to all and from all."""
+
+    def send(self, tensor: Any, peer: int) -> None:
+        """Send to one process."""
+
+    def recv(self, tensor: Any, peer: int) -> None:
+        """Receive from one process."""
+
+    def abort(self) -> None:
+        """End what hangs, from another thread."""
+
+    def close(self) -> None:
+        """Let go of connections; nothing runs."""
+
+
+class DeviceTransport(Protocol):
+    """Collectives on device memory, in the order of a stream."""
+
+    rank: int
+    size: int
+    capturable: bool
+    """Whether a call can be captured into a CUDA graph."""
+
+    def run(self, work: Any, stream: Any) -> None:
+        """Give the stream (the driver's) the collective (`runtime.cuda.collective_work.CollectiveWork`)."""
+
+    def abort(self) -> None:
+        """End what hangs, from another thread."""
+
+    def close(self) -> None:
+        """Let go of the communicator; nothing runs."""
+
+
+_transports: Final[dict[tuple[str, str], Any]] = {}
+"""(name of a group, device type) → its transport."""
+
+_makers: Final[dict[str, Callable[[str], Any]]] = {}
+"""Name of a group → (device type → a new transport)."""
+
+
+def add_group(name: str, make: Callable[[str], Any]) -> None:
+    """Register a group: its transport for a type of device is made at its first collective there, by all of it."""
+    _makers[name] = make
+
+
+def remove_group(name: str) -> None:
+    """Forget a group, and let go of its transports."""
+    _makers.pop(name, None)
+    for key in [key for key in _transports if key[0] == name]:
+        _transports.pop(key).close()
+
+
+def transport(name: str, device_type: str) -> Any:
+    """A group's transport for a type of device.
+
+    Raises:
+        DistBackendError: the group was destroyed.
+    """
+    found = _transports.get((name, device_type))
+    if found is None:
+        make = _makers.get(name)
+        if make is None:
+            raise DistBackendError("the process group of this collective was destroyed")
+        found = _transports[name, device_type] = make(device_type)
+    return found
+
+
+def transports() -> list[Any]:
+    """All transports that there are."""
+    return list(_transports.values())
+
+
+# What this process does between processes: read by the watchdog (`distributed/watchdog.py`)
+
+KEPT: Final = 256
+"""Collectives that are remembered, to be compared with other ranks'."""
+
+
+POINT_TO_POINT: Final = ""
+"""Stands for the group of what two ranks do alone: it is not compared."""
+
+
+class Entry(NamedTuple):
+    """A collective that ran, or was begun.
+
+    Attributes:
+        group: name of its group.
+        number: how many were before it in the group.
+        text: op, operands and what else has to be equal on all ranks.
+        line: the user's line.
+    """
+
+    group: str
+    number: int
+    text: str
+    line: str
+
+
+class Ledger:
+    """The collectives that this process has begun, in order.
+
+    Attributes:
+        recent: the last ones.
+        waiting: the one that runs now and the time when it began, None where none does.
+        problem: why nothing can be run any more.
+        explain: makes an error of a transport's, given the collective and what the transport said.
+    """
+
+    def __init__(self) -> None:
+        self.recent: deque[Entry] = deque(maxlen=KEPT)
+        self.waiting: tuple[Entry, float] | None = None
+        self.problem: str | None = None
+        self.explain: Callable[[Entry, str], str] = lambda entry, said: said
+        self._counts: dict[str, int] = {}
+
+    def note(self, group: str, text: str, line: str) -> Entry:
+        """A collective begins.
+
+        Raises:
+            DistBackendError: another rank failed.
+        """
+        if self.problem is not None:
+            raise DistBackendError(f"{text}: {self.problem}\n  at {line}")
+        number = self._counts.get(group, 0)
+        self._counts[group] = number + 1
+        entry = Entry(group, number, text, line)
+        self.recent.append(entry)
+        return entry
+
+    @contextmanager
+    def running(self, group: str, text: str, line: str) -> Iterator[None]:
+        """Inside, a collective runs, which returns when it is done."""
+        entry = self.note(group, text, line)
+        self.waiting = entry, time.monotonic()
+        try:
+            yield
+        except DistBackendError as error:
+            problem = self.explain(entry, str(error))
+            raise DistBackendError(f"{text}: {problem}\n  at {line}") from None
+        finally:
+            self.waiting = None
+
+    def forget(self) -> None:
+        """Begin anew: all groups were destroyed."""
+        self.recent.clear()
+        self._counts.clear()
+        self.problem = self.waiting = None
+        self.explain = lambda entry, said: said
+
+
+ledger: Final = Ledger()
+"""The process's one ledger."""

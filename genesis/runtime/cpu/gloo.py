@@ -1,0 +1,165 @@
+"""Collectives on the CPU: gloo, as torch.distributed has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from genesis.runtime.collectives import DistBackendError
+
+_REDUCTIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT,
+               "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+"""An average is a sum that is divided: gloo has none."""
+
+
+class _Store(dist.Store):
+    """Our store as torch's classes take one."""
+
+    def __init__(self, store: Any):
+        super().__init__()
+        self._store = store
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self._store.get(key)  # type: ignore[no-any-return]
+
+    def add(self, key: str, amount: int) -> int:
+        return self._store.add(key, amount)  # type: ignore[no-any-return]
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._store.check(keys)  # type: ignore[no-any-return]
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        self._store.wait(keys, timeout)
+
+    def delete_key(self, key: str) -> bool:
+        return self._store.delete_key(key)  # type: ignore[no-any-return]
+
+
+class GlooTransport:
+    """A group of processes on the CPU (`runtime.collectives.HostTransport`).
+
+    Args:
+        store: has keys for this group alone.
+        rank, size: of this process in the group.
+        timeout: how long a collective may take.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
+        self.rank, self.size = rank, size
+        self._store = _Store(store)  # the group refers to it, and does not keep it
+        self._group = dist.ProcessGroupGloo(self._store, rank, size, timeout)
+
+    def _done(self, start: Callable[[], Any]) -> None:
+        """Wait for what `start` starts."""
+        try:
+            start().wait()
+        except RuntimeError as error:
+            raise DistBackendError(str(error).split("\n")[0]) from None
+
+    def all_reduce(self, tensors: Sequence[Any], reduce: str) -> None:
+        """Tensors of one dtype go as one."""
+        for alike in _alike(tensors):
+            flat = alike[0].view(-1) if len(alike) == 1 else torch.cat([x.view(-1) for x in alike])
+            self._reduced([flat], reduce)
+            if len(alike) > 1:
+                for x, part in zip(alike, flat.split([x.numel() for x in alike]), strict=True):
+                    x.view(-1).copy_(part)
+
+    def _reduced(self, tensors: Sequence[Any], reduce: str) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = _REDUCTIONS[reduce]
+        for x in tensors:
+            if not x.numel():
+                continue
+            y = _reducible(x)
+            self._done(lambda y=y: self._group.allreduce([y], options))  # type: ignore[misc]
+            _write_back(x, y)
+            if reduce == "avg":
+                x.div_(self.size)
+
+    def reduce_to(self, tensors: Sequence[Any], reduce: str, peer: int) -> None:
+        """Reduce to one process."""
+        for x in tensors:
+            options = dist.ReduceOptions()
+            options.reduceOp, options.rootRank = _REDUCTIONS[reduce], peer
+            y = _reducible(x)
+            self._done(lambda y=y, options=options: self._group.reduce([y], options))  # type: ignore[misc]
+            _write_back(x, y)
+            if reduce == "avg" and self.rank == peer:
+                x.div_(self.size)
+
+    def broadcast(self, tensors: Sequence[Any], peer: int) -> None:
+        """As many calls as tensors."""
+        for x in tensors:
+            options = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor = peer, 0
+            y = _as_bytes(x)
+            self._done(lambda y=y, options=options: self._group.broadcast([y], options))  # type: ignore[misc]
+
+    def all_gather(self, output: Any, input: Any) -> None:
+        """gloo wants a list of tensors: parts of the output."""
+        if input.numel():
+            parts = list(_as_bytes(output).chunk(self.size))
+            self._done(lambda: self._group.allgather([parts], [_as_bytes(input)]))
+
+    def reduce_scatter(self, output: Any, input: Any, reduce: str) -> None:
+        """All of it is reduced, and a part is kept: gloo has nothing better."""
+        whole = input.clone().view(-1)
+        self._reduced([whole], reduce)
+        output.view(-1).copy_(whole.view(self.size, -1)[self.rank])
+
+    def all_to_all(self, output: Any, input: Any, received: Sequence[int], sent: Sequence[int]) -> None:
+        """Row by row, in bytes: gloo counts rows of the first dimension."""
+        row = input[:1].numel() if input.shape[0] else output[:1].numel()
+        width = row * input.element_size()
+        if not width:
+            return
+        out, given = (_as_bytes(x).view(-1, width) for x in (output, input))
+        options = dist.AllToAllOptions()
+        self._done(lambda: self._group.alltoall_base(out, given, list(received), list(sent), options))
+
+    def send(self, tensor: Any, peer: int) -> None:
+        """Has returned when the data is on its way."""
+        self._done(lambda: self._group.send([_as_bytes(tensor)], peer, 0))
+
+    def recv(self, tensor: Any, peer: int) -> None:
+        """Receive from one process."""
+        self._done(lambda: self._group.recv([_as_bytes(tensor)], peer, 0))
+
+    def abort(self) -> None:
+        """End what hangs."""
+        self._group.abort()
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._group.shutdown()
+
+
+def _alike(tensors: Sequence[Any]) -> list[list[Any]]:
+    """The tensors, those of a dtype together."""
+    found: dict[Any, list[Any]] = {}
+    for x in tensors:
+        found.setdefault(x.dtype, []).append(x)
+    return list(found.values())
+
+
+def _as_bytes(x: Any) -> Any:
+    """The same memory as bytes, in one dimension: gloo knows fewer dtypes than there are."""
+    return x.view(-1).view(torch.uint8)
+
+
+def _reducible(x: Any) -> Any:
+    """The tensor in a dtype that gloo reduces."""
+    return x.to(torch.uint8) if x.dtype is torch.bool else x.to(torch.int32) if x.dtype is torch.int16 else x
+
+
+def _write_back(x: Any, y: Any) -> None:
+    if x is not y:
+        x.copy_(y)

@@ -1,0 +1,61 @@
+"""A collective of a CUDA plan over given addresses: what a stream is given, or a graph is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from genesis.ir.place import Place
+from genesis.runtime.collectives import ledger, transport
+from genesis.runtime.cuda.driver import StreamHandle
+from genesis.runtime.plan import Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A value in device memory.
+
+    Attributes:
+        address: of its first byte.
+        count: its elements.
+        dtype: the name of their dtype.
+        itemsize: their bytes.
+    """
+
+    address: int
+    count: int
+    dtype: str
+    itemsize: int
+
+
+class CollectiveWork:
+    """A collective, ready to be started.
+
+    Attributes:
+        step: the plan's.
+        operands, results: its buffers, without the communicator's order.
+    """
+
+    def __init__(self, step: Collective, addresses: Sequence[int]):
+        self.step = step
+        buffers = [_buffer(place, address)
+                   for place, address in zip((*step.operands, *step.results), addresses, strict=True)]
+        self.operands = buffers[:len(step.operands) - 1]
+        self.results = buffers[len(step.operands):-1]
+
+    @staticmethod
+    def can_be_captured(step: Collective) -> bool:
+        """Whether its transport's work can be part of a CUDA graph."""
+        return bool(transport(step.communicator, "cuda").capturable)
+
+    def note(self) -> None:
+        """It begins, as part of a graph; raises DistBackendError if another rank has failed."""
+        ledger.note(self.step.communicator, self.step.text, self.step.origin)
+
+    def start(self, stream: StreamHandle) -> None:
+        """Give it to the stream."""
+        transport(self.step.communicator, "cuda").run(self, stream)
+
+
+def _buffer(place: Place, address: int) -> Buffer:
+    return Buffer(address, place.type.numel, place.type.dtype.name, place.type.dtype.itemsize)

@@ -1,0 +1,263 @@
+"""Collectives on CUDA: NCCL, by a small table of its functions, on our streams and memory.
+
+The library is the one that torch's wheels bring, or the system's; no torch is loaded. The table holds what has been the
+same since NCCL 2.10: pointers, counts and enumerations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable
+from ctypes import c_char_p, c_int, c_size_t, c_void_p
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.runtime.collectives import DistBackendError, ledger
+from genesis.runtime.cuda.cuda_python_driver import driver
+from genesis.runtime.cuda.stream import current_device
+
+if TYPE_CHECKING:
+    from genesis.runtime.cuda.collective_work import Buffer, CollectiveWork
+    from genesis.runtime.cuda.driver import StreamHandle
+
+VARIABLE: Final = "GENESIS_NCCL"
+"""Environment variable: the path of libnccl.so.2, where it is not found by itself."""
+
+GRAPHS: Final = "GENESIS_NCCL_GRAPHS"
+"""Environment variable: 0 keeps collectives out of CUDA graphs; programs with them are launched step by step."""
+
+DTYPES: Final = {"int8": 0, "uint8": 1, "bool": 1, "int32": 2, "int64": 4, "float16": 6, "float32": 7, "float64": 8,
+                 "bfloat16": 9}
+"""ncclDataType_t."""
+
+REDUCTIONS: Final = {"sum": 0, "product": 1, "max": 2, "min": 3, "avg": 4}
+"""ncclRedOp_t."""
+
+BYTES: Final = 1
+"""ncclUint8: data that only moves goes as bytes, whatever its dtype."""
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_byte * 128)]
+
+
+_FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "ncclGetVersion": (ctypes.POINTER(c_int),),
+    "ncclGetUniqueId": (ctypes.POINTER(_UniqueId),),
+    "ncclCommInitRank": (ctypes.POINTER(c_void_p), c_int, _UniqueId, c_int),
+    "ncclCommDestroy": (c_void_p,),
+    "ncclCommAbort": (c_void_p,),
+    "ncclGroupStart": (),
+    "ncclGroupEnd": (),
+    "ncclAllReduce": (c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
+    "ncclReduce": (c_void_p, c_void_p, c_size_t, c_int, c_int, c_int, c_void_p, c_void_p),
+    "ncclBroadcast": (c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
+    "ncclAllGather": (c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p),
+    "ncclReduceScatter": (c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
+    "ncclSend": (c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
+    "ncclRecv": (c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p),
+}
+"""Function → the types of its arguments. Each returns an ncclResult_t."""
+
+
+class Nccl:
+    """The library.
+
+    Raises:
+        DistBackendError: it is not there.
+    """
+
+    def __init__(self) -> None:
+        # Registering a graph's buffers asks the other ranks: a rank that builds a graph anew would wait for them.
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
+        found = library_path()
+        try:
+            self._library = ctypes.CDLL(found)
+        except OSError as error:
+            raise DistBackendError(f"NCCL is not available: {error}\n  try: install nvidia-nccl-cu13 (torch's CUDA "
+                                   f"wheels bring it), or set {VARIABLE} to the path of libnccl.so.2") from None
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(self._library, name)
+            function.argtypes, function.restype = list(arguments), c_int
+        self._library.ncclGetErrorString.argtypes, self._library.ncclGetErrorString.restype = [c_int], c_char_p
+        self._library.ncclGetLastError.argtypes, self._library.ncclGetLastError.restype = [c_void_p], c_char_p
+
+    @property
+    def version(self) -> int:
+        """The version, as 10000 · major + 100 · minor + patch."""
+        found = c_int(0)
+        self.call("ncclGetVersion", ctypes.byref(found))
+        return found.value
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function.
+
+        Raises:
+            DistBackendError: it failed.
+        """
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            text = (self._library.ncclGetErrorString(status) or b"").decode()
+            last = (self._library.ncclGetLastError(None) or b"").decode().strip()
+            raise DistBackendError(f"{name}: {text}{f' ({last})' if last else ''}; NCCL_DEBUG=INFO says more")
+
+
+def library_path() -> str:
+    """Where libnccl.so.2 is: as the environment says, beside torch's other wheels, or where the system looks."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        return given
+    try:
+        spec = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        spec = None
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(folder) / "lib" / "libnccl.so.2"
+        if path.exists():
+            return str(path)
+    return "libnccl.so.2"
+
+
+@cache
+def nccl() -> Nccl:
+    """The process's one library."""
+    return Nccl()
+
+
+class NcclTransport:
+    """A group of processes on GPUs, one each (`runtime.collectives.DeviceTransport`).
+
+    Args:
+        store: has keys for this group alone.
+        rank, size: of this process in the group.
+        timeout: how long the others are waited for.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
+        self.rank, self.size = rank, size
+        self.capturable = os.environ.get(GRAPHS) != "0"
+        self._nccl, self._device = nccl(), current_device()
+        driver().use(self._device)
+        unique = _UniqueId()
+        if rank == 0:
+            self._nccl.call("ncclGetUniqueId", ctypes.byref(unique))
+            store.set("id", bytes(unique))
+        else:
+            store.wait(["id"], timeout)
+            ctypes.memmove(ctypes.byref(unique), store.get("id"), ctypes.sizeof(unique))
+        self._aborted = False
+        self._communicator = c_void_p()
+        self._nccl.call("ncclCommInitRank", ctypes.byref(self._communicator), size, unique, rank)
+
+    def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
+        """Give the stream the collective; does not wait for it."""
+        step = work.step
+        ledger.note(step.communicator, step.text, step.origin)
+        on = c_void_p(driver().stream_number(stream))
+        _RUNS[step.op](_Calls(self._nccl, self._communicator, on), work)
+
+    def abort(self) -> None:
+        """End what hangs: kernels that wait for others return."""
+        self._aborted = True
+        self._nccl.call("ncclCommAbort", self._communicator)
+
+    def close(self) -> None:
+        """Let go of the communicator."""
+        if self._aborted:
+            return
+        driver().use(self._device)
+        driver().synchronize()
+        self._nccl.call("ncclCommDestroy", self._communicator)
+
+
+class _Calls:
+    """NCCL's calls for one communicator and one stream."""
+
+    def __init__(self, library: Nccl, communicator: c_void_p, stream: c_void_p):
+        self._library, self._end = library, (communicator, stream)
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        self._library.call(name, *arguments, *self._end)
+
+    def grouped(self, calls: Callable[[], None]) -> None:
+        """Calls that NCCL runs as one."""
+        self._library.call("ncclGroupStart")
+        try:
+            calls()
+        finally:
+            self._library.call("ncclGroupEnd")
+
+
+def _reducing(name: str) -> Callable[[_Calls, CollectiveWork], None]:
+    def run(call: _Calls, work: CollectiveWork) -> None:
+        how, more = REDUCTIONS[work.step.reduce], (work.step.peer,) if name == "ncclReduce" else ()
+
+        def each() -> None:
+            for x, y in zip(work.operands, work.results, strict=True):
+                if x.count:
+                    call(name, x.address, y.address, x.count, _dtype(x), how, *more)
+        call.grouped(each)
+    return run
+
+
+def _broadcast(call: _Calls, work: CollectiveWork) -> None:
+    def each() -> None:
+        for x, y in zip(work.operands, work.results, strict=True):
+            if x.count:
+                call("ncclBroadcast", x.address, y.address, x.count * x.itemsize, BYTES, work.step.peer)
+    call.grouped(each)
+
+
+def _all_gather(call: _Calls, work: CollectiveWork) -> None:
+    (x,), (y,) = work.operands, work.results
+    if x.count:
+        call("ncclAllGather", x.address, y.address, x.count * x.itemsize, BYTES)
+
+
+def _reduce_scatter(call: _Calls, work: CollectiveWork) -> None:
+    (x,), (y,) = work.operands, work.results
+    if y.count:
+        call("ncclReduceScatter", x.address, y.address, y.count, _dtype(x), REDUCTIONS[work.step.reduce])
+
+
+def _all_to_all(call: _Calls, work: CollectiveWork) -> None:
+    (x,), (y,), step = work.operands, work.results, work.step
+
+    def each() -> None:
+        for name, buffer, rows in (("ncclSend", x, step.sent), ("ncclRecv", y, step.received)):
+            width = buffer.count // max(sum(rows), 1) * buffer.itemsize
+            at = buffer.address
+            for peer, count in enumerate(rows):
+                if count * width:
+                    call(name, at, count * width, BYTES, peer)
+                at += count * width
+    call.grouped(each)
+
+
+def _send(call: _Calls, work: CollectiveWork) -> None:
+    (x,) = work.operands
+    if x.count:
+        call("ncclSend", x.address, x.count * x.itemsize, BYTES, work.step.peer)
+
+
+def _recv(call: _Calls, work: CollectiveWork) -> None:
+    (y,) = work.results
+    if y.count:
+        call("ncclRecv", y.address, y.count * y.itemsize, BYTES, work.step.peer)
+
+
+_RUNS: Final[dict[str, Callable[[_Calls, CollectiveWork], None]]] = {
+    "all_reduce": _reducing("ncclAllReduce"), "reduce_to": _reducing("ncclReduce"), "broadcast": _broadcast,
+    "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all, "send": _send,
+    "recv": _recv}
+
+
+def _dtype(buffer: Buffer) -> int:
+    found = DTYPES.get(buffer.dtype)
+    if found is None:
+        raise DistBackendError(f"NCCL reduces no {buffer.dtype}\n  try: another dtype, such as int32")
+    return found

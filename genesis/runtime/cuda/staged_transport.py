@@ -1,0 +1,81 @@
+"""Collectives on device memory by way of the host: gloo for CUDA tensors. Slow; it waits for the GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from genesis.runtime.cuda.cuda_python_driver import driver
+
+if TYPE_CHECKING:
+    from genesis.runtime.collectives import HostTransport
+    from genesis.runtime.cuda.collective_work import Buffer, CollectiveWork
+    from genesis.runtime.cuda.driver import StreamHandle
+
+
+class StagedTransport:
+    """A `DeviceTransport` over a transport of the host's.
+
+    Args:
+        host: moves what is copied there.
+    """
+
+    capturable = False
+
+    def __init__(self, host: HostTransport):
+        self._host, self.rank, self.size = host, host.rank, host.size
+
+    def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
+        """Wait for the stream, copy, run, copy back."""
+        given = [_fetched(buffer, stream) for buffer in work.operands]
+        if stream is not None:
+            driver().synchronize_stream(stream)
+        for buffer, tensor in zip(work.results, self._run(work, given), strict=True):
+            if buffer.count:
+                driver().copy_to_device(buffer.address, tensor.data_ptr(), buffer.count * buffer.itemsize, stream)
+        if stream is not None:
+            driver().synchronize_stream(stream)
+
+    def _run(self, work: CollectiveWork, given: list[Any]) -> list[Any]:
+        host, step = self._host, work.step
+        if step.op in ("all_reduce", "reduce_to", "broadcast"):
+            rest = {"all_reduce": (step.reduce,), "reduce_to": (step.reduce, step.peer), "broadcast": (step.peer,)}
+            getattr(host, step.op)(given, *rest[step.op])
+            return given
+        results = [_empty(buffer) for buffer in work.results]
+        if step.op == "all_gather":
+            host.all_gather(results[0], given[0])
+        elif step.op == "reduce_scatter":
+            host.reduce_scatter(results[0], given[0], step.reduce)
+        elif step.op == "all_to_all":
+            out, into = _rows(results[0], sum(step.received)), _rows(given[0], sum(step.sent))
+            host.all_to_all(out, into, step.received, step.sent)
+        elif step.op == "send":
+            host.send(given[0], step.peer)
+        else:
+            host.recv(results[0], step.peer)
+        return results
+
+    def abort(self) -> None:
+        """End what hangs."""
+        self._host.abort()
+
+    def close(self) -> None:
+        """Let go of the host's transport."""
+        self._host.close()
+
+
+def _rows(x: Any, count: int) -> Any:
+    return x.view(count, -1) if count else x.view(0, 1)
+
+
+def _empty(buffer: Buffer) -> Any:
+    return torch.empty(buffer.count, dtype=getattr(torch, buffer.dtype))
+
+
+def _fetched(buffer: Buffer, stream: StreamHandle) -> Any:
+    found = _empty(buffer)
+    if buffer.count:
+        driver().copy_to_host(found.data_ptr(), buffer.address, buffer.count * buffer.itemsize, stream)
+    return found

@@ -1,0 +1,108 @@
+"""Ranks for tests: processes that have joined a run with gloo, and call functions of the tests.
+
+They are forked from a server that has imported what they need, so that one costs no import. A function is named by its
+module, takes rank and world size, and returns what can be pickled.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from genesis.distributed.store import StoreServer
+
+LIMIT = 60
+"""Seconds that an answer is waited for: only what hangs takes so long, however slow the machine."""
+
+
+def forked() -> Any:
+    """The way to start processes."""
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["genesis", "genesis.distributed", "genesis.nn.parallel", "torch.distributed",
+                                  "genesis.runtime.cpu.gloo", "genesis.engine.plans", "genesis.passes.pipeline",
+                                  "genesis.codegen.cpu.lower", "genesis.runtime.cpu.executor"])
+    return found
+
+
+def join(rank: int, size: int, port: int, **variables: str) -> None:
+    """Set what torchrun sets where its agent serves the store, and join the run."""
+    os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                       "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True", **variables})
+    import torch
+
+    from genesis import distributed as dist
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+
+
+def _serve(rank: int, size: int, port: int, connection: Connection) -> None:
+    from genesis import distributed as dist
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    join(rank, size, port)
+    while True:
+        asked = connection.recv()
+        if asked is None:
+            break
+        function, args = asked
+        try:
+            connection.send((True, function(rank, size, *args)))
+        except BaseException:
+            connection.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Ranks:
+    """Processes of one run, which call a function of a test's together and give what each returns."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.store = StoreServer(0)
+        context = forked()
+        self._connections: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, size, self.store.port, theirs), daemon=True)
+            process.start()
+            self._connections.append(ours)
+            self._processes.append(process)
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """function(rank, size, *args) of each rank; an exception of one fails the test with its traceback."""
+        for connection in self._connections:
+            connection.send((function, args))
+        answers = []
+        for rank, connection in enumerate(self._connections):
+            assert connection.poll(LIMIT), f"rank {rank} of {self.size} does not answer"
+            answers.append(connection.recv())
+        wrong = [f"rank {rank}:\n{answer}" for rank, (fine, answer) in enumerate(answers) if not fine]
+        assert not wrong, "\n".join(wrong)
+        return [answer for _, answer in answers]
+
+    def close(self) -> None:
+        """End the processes."""
+        for connection in self._connections:
+            connection.send(None)
+        for process in self._processes:
+            process.join(LIMIT)
+            if process.is_alive():
+                process.kill()
+        self.store.close()
+
+
+def ended(processes: Sequence[BaseProcess]) -> list[int | None]:
+    """The exit codes of processes, waited for."""
+    left = list(processes)
+    while left:
+        done = wait([process.sentinel for process in left], timeout=LIMIT)
+        assert done, f"{len(left)} processes do not end"
+        left = [process for process in left if process.sentinel not in done]
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]

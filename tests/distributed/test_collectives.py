@@ -1,0 +1,291 @@
+"""Collectives between processes: what torch.distributed's give, in the order in which they were called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import distributed as dist
+from genesis.distributed import ReduceOp, functional
+from tests.distributed.ranks import Ranks
+
+
+def of_each(rank: int, size: int) -> dict[str, Any]:
+    """Every collective once; rank r has r + 1."""
+    x = genesis.tensor([1.0, 2.0]) * (rank + 1)
+    found: dict[str, Any] = {}
+    for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX"):
+        y = x.clone()
+        dist.all_reduce(y, getattr(ReduceOp, name))
+        found[name] = y.tolist()
+    y = x.clone()
+    dist.broadcast(y, src=1)
+    found["broadcast"] = y.tolist()
+    y = x.clone()
+    dist.reduce(y, dst=1)
+    found["reduce"] = y.tolist() if rank == 1 else None
+    whole, stacked = genesis.empty(2 * size), genesis.empty(size, 2)
+    dist.all_gather_into_tensor(whole, x)
+    dist.all_gather_into_tensor(stacked, x)
+    found["all_gather_into_tensor"] = whole.tolist(), stacked.tolist()
+    parts = [genesis.empty(2) for _ in range(size)]
+    dist.all_gather(parts, x)
+    found["all_gather"] = [part.tolist() for part in parts]
+    mine = genesis.empty(1)
+    dist.reduce_scatter_tensor(mine, x)
+    found["reduce_scatter_tensor"] = mine.tolist()
+    dist.reduce_scatter(mine, [x[:1], x[1:]], ReduceOp.MAX)
+    found["reduce_scatter"] = mine.tolist()
+    turned = genesis.empty(2)
+    dist.all_to_all_single(turned, x)
+    found["all_to_all_single"] = turned.tolist()
+    uneven = genesis.empty(3 if rank else 1)
+    received, sent = ([1, 2], [0, 2]) if rank else ([1, 0], [1, 1])
+    dist.all_to_all_single(uneven, genesis.arange(2.0) + 10 * rank, received, sent)
+    found["uneven"] = uneven.tolist()
+    outs = [genesis.empty(1), genesis.empty(1)]
+    dist.all_to_all(outs, [x[:1], x[1:]])
+    found["all_to_all"] = [out.tolist() for out in outs]
+    gathered = [genesis.empty(2), genesis.empty(2)] if rank == 0 else None
+    dist.gather(x, gathered, dst=0)
+    found["gather"] = gathered and [g.tolist() for g in gathered]
+    scattered = genesis.empty(2)
+    dist.scatter(scattered, [genesis.ones(2), genesis.ones(2) * 5] if rank == 1 else None, src=1)
+    found["scatter"] = scattered.tolist()
+    got = genesis.zeros(2)
+    if rank == 0:
+        dist.send(x, 1)
+        found["recv"] = dist.recv(got, 1), got.tolist()
+    else:
+        found["recv"] = dist.recv(got, 0), got.tolist()
+        dist.send(x, 0)
+    return found
+
+
+def test_each_collective_gives_what_torch_documents(two: Ranks) -> None:
+    first, second = two(of_each)
+    for name, value in {"SUM": [3, 6], "AVG": [1.5, 3], "PRODUCT": [2, 8], "MIN": [1, 2], "MAX": [2, 4],
+                        "broadcast": [2, 4], "all_gather": [[1, 2], [2, 4]],
+                        "all_gather_into_tensor": ([1, 2, 2, 4], [[1, 2], [2, 4]])}.items():
+        assert first[name] == second[name] == value, name
+    assert (first["reduce"], second["reduce"]) == (None, [3, 6])
+    assert (first["reduce_scatter_tensor"], second["reduce_scatter_tensor"]) == ([3], [6])
+    assert (first["reduce_scatter"], second["reduce_scatter"]) == ([2], [4])
+    assert (first["all_to_all_single"], second["all_to_all_single"]) == ([1, 2], [2, 4])
+    assert (first["uneven"], second["uneven"]) == ([0], [1, 10, 11])
+    assert (first["all_to_all"], second["all_to_all"]) == ([[1], [2]], [[2], [4]])
+    assert (first["gather"], second["gather"]) == ([[1, 2], [2, 4]], None)
+    assert (first["scatter"], second["scatter"]) == ([1, 1], [5, 5])
+    assert (first["recv"], second["recv"]) == ((1, [2, 4]), (0, [1, 2]))
+
+
+def dtypes(rank: int, size: int) -> dict[str, Any]:
+    found = {}
+    for dtype in (genesis.float16, genesis.bfloat16, genesis.float64, genesis.int64, genesis.int32, genesis.int8,
+                  genesis.uint8):
+        x = genesis.tensor([rank + 1, 3], dtype=dtype)
+        dist.all_reduce(x)
+        y = genesis.empty(4, dtype=dtype)
+        dist.all_gather_into_tensor(y, x)
+        found[str(dtype)] = x.tolist(), y.tolist()
+    flags = genesis.tensor([rank == 0, True])
+    dist.broadcast(flags, 0)
+    found["bool"] = flags.tolist()
+    return found
+
+
+def test_dtypes(two: Ranks) -> None:
+    for found in two(dtypes):
+        assert found.pop("bool") == [True, True]
+        assert set(map(str, found.values())) <= {str(([3.0, 6.0], [3.0, 6.0] * 2)), str(([3, 6], [3, 6] * 2))}
+
+
+def in_order(rank: int, size: int) -> list[Any]:
+    """Rank 0 reads after each collective, rank 1 at the end: each computes another number of programs."""
+    x, found = genesis.ones(2) * (rank + 1), []
+    kept = []
+    for i in range(4):
+        y = x + i
+        dist.all_reduce(y)
+        dist.all_reduce(y, ReduceOp.MAX)  # of what the first one gave
+        dist.all_reduce(genesis.ones(1))  # nobody reads it
+        kept.append(y)
+        if rank == 0:
+            found.append(y.tolist())
+    return found or [y.tolist() for y in kept]
+
+
+def test_ranks_that_compute_at_other_times_run_the_same_collectives(two: Ranks) -> None:
+    first, second = two(in_order)
+    assert first == second == [[3 + 2 * i] * 2 for i in range(4)]
+
+
+def equal_ones(rank: int, size: int) -> tuple[int, Any]:
+    """Two equal collectives of one value, one of them unused on one rank."""
+    from genesis import engine
+    x = genesis.ones(2)
+    a, b = x.clone(), x.clone()
+    dist.all_reduce(a)
+    dist.all_reduce(b)
+    if rank == 0:
+        del a
+    value = b.tolist()
+    last = engine.last_plan()
+    assert last is not None
+    return sum(group.nodes[0].op.name == "all_reduce" for group in last.schedule.groups), value
+
+
+def test_equal_collectives_are_not_merged_and_unused_ones_not_dropped(two: Ranks) -> None:
+    assert two(equal_ones) == [(2, [2, 2])] * 2
+
+
+def gradients(rank: int, size: int) -> dict[str, Any]:
+    """d/dw of a sum over both ranks of a loss that each has, by collectives that gradients flow through."""
+    found = {}
+
+    def of(name: str, f: Any) -> None:
+        w = genesis.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        y = f(w * (rank + 1))
+        (y * y * (rank + 1)).sum().backward()
+        found[name] = w.grad.tolist()
+
+    of("all_reduce", functional.all_reduce)
+    of("all_gather", functional.all_gather_tensor)
+    of("reduce_scatter", functional.reduce_scatter_rows)
+    of("broadcast", lambda x: functional.broadcast(x, 1))
+    of("all_to_all", functional.all_to_all_rows)
+    return found
+
+
+def test_gradients_flow_through_collectives(two: Ranks) -> None:
+    """Against the derivative of the sum of both ranks' losses, written out in one process."""
+    first, second = two(gradients)
+    forms = {"all_reduce": lambda a, b: (a + b, a + b),
+             "all_gather": lambda a, b: (genesis.cat([a, b]), genesis.cat([a, b])),
+             "reduce_scatter": lambda a, b: ((a + b)[:1], (a + b)[1:]),
+             "broadcast": lambda a, b: (b, b),
+             "all_to_all": lambda a, b: (genesis.cat([a[:1], b[:1]]), genesis.cat([a[1:], b[1:]]))}
+    for name, form in forms.items():
+        a, b = (genesis.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) for _ in range(2))
+        y, z = form(a, b * 2)
+        ((y * y).sum() + 2 * (z * z).sum()).backward()
+        expected = [(x.grad if x.grad is not None else genesis.zeros(2, 2)).tolist() for x in (a, b)]
+        assert [first[name], second[name]] == expected, name
+
+
+def objects(rank: int, size: int) -> dict[str, Any]:
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, {"rank": rank, "long": "x" * (10 * rank)})
+    given = [rank, "own"] if rank else ["theirs", {1: 2}]
+    dist.broadcast_object_list(given, 0)
+    at_one: list[Any] = [None] * size
+    dist.gather_object((rank,), at_one if rank == 1 else None, dst=1)
+    one: list[Any] = [None]
+    dist.scatter_object_list(one, [{"a"}, "b" * 100] if rank == 0 else None, src=0)
+    return {"gathered": gathered, "given": given, "at_one": at_one, "one": one}
+
+
+def test_objects(two: Ranks) -> None:
+    first, second = two(objects)
+    assert first["gathered"] == second["gathered"] == [{"rank": 0, "long": ""}, {"rank": 1, "long": "x" * 10}]
+    assert first["given"] == second["given"] == ["theirs", {1: 2}]
+    assert (first["at_one"], second["at_one"]) == ([None, None], [(0,), (1,)])
+    assert (first["one"], second["one"]) == ([{"a"}], ["b" * 100])
+
+
+def groups(rank: int, size: int) -> dict[str, Any]:
+    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    mine, other = pairs[rank % 2], pairs[1 - rank % 2]
+    x = genesis.tensor([float(rank)])
+    dist.all_reduce(x, group=mine)
+    assert dist.all_reduce(x, group=other) is None
+    dist.broadcast(x, src=mine.ranks[1], group=mine)
+    whole = genesis.tensor([1.0])
+    dist.all_reduce(whole)
+    found = {"sum": x.item(), "all": whole.item(), "ranks": dist.get_process_group_ranks(mine),
+             "place": dist.get_rank(mine), "outside": dist.get_rank(other), "size": dist.get_world_size(mine)}
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    y = genesis.tensor([float(rank)])
+    dist.all_reduce(y, group=mesh["tp"].get_group())
+    z = genesis.tensor([float(rank)])
+    dist.all_reduce(z, group=mesh.get_group("dp"))
+    found |= {"tp": y.item(), "dp": z.item(), "coordinate": mesh.get_coordinate(), "local": mesh.get_local_rank("tp")}
+    return found
+
+
+def test_groups_and_meshes(four: Ranks) -> None:
+    found = four(groups)
+    assert [x["sum"] for x in found] == [2, 4, 2, 4]
+    assert [x["all"] for x in found] == [4] * 4
+    assert [x["ranks"] for x in found] == [[0, 2], [1, 3]] * 2
+    assert [x["place"] for x in found] == [0, 0, 1, 1]
+    assert {x["outside"] for x in found} == {-1} and {x["size"] for x in found} == {2}
+    assert [x["tp"] for x in found] == [1, 1, 5, 5] and [x["dp"] for x in found] == [2, 4, 2, 4]
+    assert [x["coordinate"] for x in found] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert [x["local"] for x in found] == [0, 1, 0, 1]
+
+
+def handles(rank: int, size: int) -> list[Any]:
+    x = genesis.ones(2)
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    assert work.wait() and work.is_completed() and work.result() == [x]
+    dist.barrier()
+    return x.tolist()
+
+
+def test_asynchronous_handles(two: Ranks) -> None:
+    assert two(handles) == [[2, 2]] * 2
+
+
+def errors(rank: int, size: int) -> list[str]:
+    """What is refused is refused before anything is asked of other ranks."""
+    x = genesis.ones(3)
+    found = []
+    for wrong, kind in (
+            (lambda: dist.all_reduce(x, "most"), ValueError), (lambda: dist.broadcast(x, 7), ValueError),
+            (lambda: dist.all_gather_into_tensor(genesis.empty(5), x), ValueError),
+            (lambda: dist.reduce_scatter_tensor(genesis.empty(2), x), ValueError),
+            (lambda: dist.all_to_all_single(genesis.empty(3), x), ValueError),
+            (lambda: dist.all_reduce(genesis.ones(2, dtype=genesis.int32), ReduceOp.AVG), RuntimeError),
+            (lambda: dist.send(x, rank), ValueError), (lambda: dist.new_group([0, 9]), ValueError),
+            (lambda: dist.init_process_group("gloo"), ValueError)):
+        with pytest.raises(kind) as raised:
+            wrong()
+        found.append(str(raised.value).split("\n")[0])
+    dist.barrier()
+    return found
+
+
+def test_errors_are_raised_where_the_collective_is_called(two: Ranks) -> None:
+    first, second = two(errors)
+    assert first == second
+    assert "twice" in first[-1] and "Global rank 7" in first[1]
+
+
+def compiled(rank: int, size: int) -> tuple[list[float], str]:
+    """A compiled step that reduces its gradients by hand."""
+    genesis.manual_seed(0)
+    w = genesis.ones(3, requires_grad=True)
+    optimizer = genesis.optim.SGD([w], lr=0.25)
+
+    @genesis.compile
+    def step(x: Any) -> Any:
+        loss = (w * x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        dist.all_reduce(w.grad, ReduceOp.AVG)
+        optimizer.step()
+        return loss
+
+    for i in range(4):
+        step(genesis.ones(3) * (i + rank))
+    return w.tolist(), str(genesis.explain(step))
+
+
+def test_a_compiled_step_replays_its_collectives(two: Ranks) -> None:
+    (first, told), (second, _) = two(compiled)
+    assert first == second == [1 - 0.25 * sum(i + 0.5 for i in range(4))] * 3
+    assert "1 captures, 3 replays" in told

@@ -1,0 +1,234 @@
+"""Data-parallel training: what several ranks learn is what one process learns of all their samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import distributed as dist
+from genesis import engine, nn
+from genesis.ir.graph import topological
+from genesis.nn.parallel import DistributedDataParallel
+from tests.distributed.ranks import Ranks
+
+REASSOCIATED = 2e-5
+"""Relative difference of two losses after up to 50 steps whose gradients are sums of the same float32 numbers in
+another order: each step's gradient differs by a few units of 2^-24, and a step is a contraction here. 6e-8 · 50 steps ·
+about 6 reductions of up to 64 numbers."""
+
+
+def network() -> nn.Module:
+    genesis.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 3))
+
+
+def batch(step: int, rows: int) -> tuple[Any, Any]:
+    generator = genesis.Generator().manual_seed(100 + step)
+    x = genesis.randn(rows, 6, generator=generator)
+    return x, genesis.stack([x[:, 0] + x[:, 1], x[:, 2] * x[:, 3], x[:, 4].abs()], 1)
+
+
+def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]:
+    """Losses over all samples, of AdamW with clipping; and how many plans the last steps made."""
+    torn = size > 1
+    model: Any = network()
+    if torn:
+        model = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
+    scaler = genesis.amp.GradScaler(enabled=how == "scaled", init_scale=1024.0)
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = ((model(x) - y) ** 2).mean()
+        if how == "scaled":
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+        else:
+            loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if how == "scaled":
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        return loss.detach()
+
+    if how == "compiled":
+        step = genesis.compile(step)
+    losses, plans = [], []
+    for i in range(steps):
+        x, y = batch(i, 16)
+        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
+        with engine.observe(plans.append):
+            loss = step(x[mine], y[mine]).clone()
+        if torn:
+            dist.all_reduce(loss, dist.ReduceOp.AVG)
+        losses.append(loss.item())
+        if i == 2:
+            plans.clear()
+    return losses, len(plans)
+
+
+@pytest.mark.parametrize("how, steps", [("plain", 50), ("compiled", 12), ("scaled", 8)])
+def test_losses_are_those_of_one_process_on_the_same_batches(two: Ranks, how: str, steps: int) -> None:
+    (first, plans), (second, _) = two(train, how, steps)
+    assert first == second
+    assert plans == 0
+    alone, _ = train(0, 1, how, steps)
+    assert first == pytest.approx(alone, rel=REASSOCIATED)
+    assert first[-1] < first[0]
+
+
+def test_four_ranks(four: Ranks) -> None:
+    found = four(train, "plain", 6)
+    assert all(losses == found[0][0] for losses, _ in found)
+    assert found[0][0] == pytest.approx(train(0, 1, "plain", 6)[0], rel=REASSOCIATED)
+
+
+def step_program(rank: int, size: int) -> dict[str, Any]:
+    """What an undecorated step is made of."""
+    model = DistributedDataParallel(nn.Sequential(*(nn.Linear(16, 16) for _ in range(4))), bucket_cap_mb=0.00105)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    plans: list[Any] = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        plans.clear()
+        model(genesis.ones(2, 16)).square().mean().backward()
+        with engine.observe(plans.append):
+            optimizer.step()
+    last = engine.last_plan()
+    assert last is not None
+    graph = last.stages["legal"]
+    reduced = [node for node in graph.nodes if node.op.name == "all_reduce"]
+    products = [sum(x.op.name in ("matmul", "linear") for x in topological([node])) for node in reduced]
+    return {"buckets": [[x.type.nbytes for x in node.inputs[:-1]] for node in reduced], "products": products}
+
+
+def test_a_step_is_one_plan_whose_buckets_are_reduced_while_backward_goes_on(two: Ranks) -> None:
+    first, second = two(step_program)
+    assert first == second
+    assert first["buckets"] == [[64, 1024]] * 4  # the last layer's bias and weight, then those before
+    assert first["products"] == sorted(set(first["products"])), "a bucket waits for gradients that are none of its own"
+
+
+def accumulates(rank: int, size: int) -> list[Any]:
+    w = nn.Linear(2, 1, bias=False)
+    model = DistributedDataParallel(w)
+    with genesis.no_grad():
+        w.weight.fill_(1)
+    found = []
+    with model.no_sync():
+        model(genesis.ones(1, 2) * (rank + 1)).sum().backward()
+        found.append(w.weight.grad.tolist())
+    model(genesis.ones(1, 2) * 10).sum().backward()
+    found.append(w.weight.grad.tolist())
+    with model.no_sync():
+        loss = model(genesis.ones(1, 2) * (rank + 1)).sum()
+    loss.backward()  # the forward decides, as in torch
+    found.append(w.weight.grad.tolist())
+    return found
+
+
+def test_no_sync(two: Ranks) -> None:
+    first, second = two(accumulates)
+    assert (first[0], second[0]) == ([[1, 1]], [[2, 2]])
+    assert first[1] == second[1] == [[11.5, 11.5]]
+    assert (first[2], second[2]) == ([[12.5, 12.5]], [[13.5, 13.5]])
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.never = (nn.Parameter(genesis.ones(2)) for _ in range(3))
+
+    def forward(self, which: int) -> Any:
+        return (self.a if which == 0 else self.b).sum() * 2
+
+
+def unused(rank: int, size: int) -> dict[str, Any]:
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    model(rank).backward()
+    found = {name: None if p.grad is None else p.grad.tolist() for name, p in model.module.named_parameters()}
+    model.zero_grad()
+    model(0).backward()
+    found["again"] = [p.grad is None for p in model.parameters()]
+    strict = DistributedDataParallel(Branches())
+    try:
+        strict(0).backward()
+    except RuntimeError as error:
+        found["error"] = str(error)
+    return found
+
+
+def test_unused_parameters(two: Ranks) -> None:
+    for found in two(unused):
+        assert (found["a"], found["b"], found["never"]) == ([1, 1], [1, 1], None)
+        assert found["again"] == [False, True, True]
+        assert "b, never" in found["error"] and "find_unused_parameters=True" in found["error"]
+
+
+def begins(rank: int, size: int) -> dict[str, Any]:
+    genesis.manual_seed(rank)
+    module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model = DistributedDataParallel(module)
+    found: dict[str, Any] = {"weight": module[0].weight.tolist()}
+    genesis.manual_seed(rank + 10)
+    model(genesis.randn(4, 3))
+    model(genesis.randn(4, 3)).sum().backward()
+    found["own"] = module[1].running_mean.tolist()
+    model(genesis.randn(4, 3))
+    found["mean"] = [x.tolist() for x in (module[1].num_batches_tracked,)]
+    try:
+        DistributedDataParallel(nn.Linear(3, 3 + rank))
+    except RuntimeError as error:
+        found["error"] = str(error).split("\n")[0]
+    try:
+        DistributedDataParallel(nn.ReLU())
+    except RuntimeError as error:
+        found["none"] = str(error).split("\n")[0]
+    return found
+
+
+def test_ranks_begin_alike_and_share_the_first_ones_buffers(two: Ranks) -> None:
+    first, second = two(begins)
+    assert first["weight"] == second["weight"]
+    assert first["own"] != second["own"] and first["mean"] == second["mean"] == [3]
+    assert "not the same" in first["error"] and "rank 1" in first["error"]
+    assert "any parameters" in first["none"]
+
+
+def whole_batch_norm(rank: int, size: int, sync: bool) -> dict[str, Any]:
+    genesis.manual_seed(0)
+    norm: Any = nn.BatchNorm2d(3)
+    with genesis.no_grad():
+        norm.weight.copy_(genesis.tensor([0.5, 1.0, 2.0]))
+    x = genesis.randn(5, 3, 2, 2) * 3 + 100
+    if sync:
+        norm = nn.SyncBatchNorm.convert_sync_batchnorm(norm)
+        x = x[:2] if rank == 0 else x[2:]
+    x = x.detach().requires_grad_()
+    y = norm(x)
+    (y ** 3).sum().backward()
+    gradients = [norm.weight.grad.clone(), norm.bias.grad.clone()]
+    if sync:
+        for g in gradients:
+            dist.all_reduce(g)
+    norm.eval()
+    return {"y": y.flatten().tolist(), "dx": x.grad.flatten().tolist(), "dw": [g.tolist() for g in gradients],
+            "mean": norm.running_mean.tolist(), "var": norm.running_var.tolist(),
+            "count": norm.num_batches_tracked.item(), "eval": norm(x).sum().item()}
+
+
+def test_sync_batch_norm_is_batch_norm_of_all_samples(two: Ranks) -> None:
+    """float32 around 100: a mean loses 100 · 2^-24 of a spread of 3."""
+    first, second = two(whole_batch_norm, True)
+    alone = whole_batch_norm(0, 1, False)
+    assert first["y"] + second["y"] == pytest.approx(alone["y"], rel=1e-4, abs=1e-4)
+    assert first["dx"] + second["dx"] == pytest.approx(alone["dx"], rel=1e-3, abs=1e-3)
+    for found in (first, second):
+        for g, expected in zip(found["dw"], alone["dw"], strict=True):
+            assert g == pytest.approx(expected, rel=1e-4, abs=1e-3)
+        assert found["mean"] + found["var"] == pytest.approx(alone["mean"] + alone["var"], rel=1e-5)
+        assert found["count"] == alone["count"] == 1
