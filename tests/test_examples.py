@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,3 +30,34 @@ def test_readme_program_learns(program: str, capsys: pytest.CaptureFixture[str])
 def test_quickstart_learns(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "quickstart.py"), run_name="__main__")
     assert last_loss(capsys.readouterr().out) < 0.01
+
+
+def example(name: str) -> dict[str, Any]:
+    """The names of an example of `examples/llm`."""
+    return runpy.run_path(str(ROOT / "examples" / "llm" / f"{name}.py"))
+
+
+def test_a_tiny_model_learns_and_generates_with_a_cache_of_ones_own(tmp_path: Path,
+                                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    from genesis.models.generation import generate
+    model = example("train_tiny")["train"](steps=20, context=16, batch=4, dim=32, layers=2)
+    assert last_loss(capsys.readouterr().out.replace(" nats a byte", "")) < 5.0, "it begins at ln 257 = 5.5"
+    ids = list(b"The compiler ")
+    found = example("cat_cache")["generate"](model, ids, 12)
+    assert [*ids, *found] == generate(model, [ids], 12, temperature=0).tolist()[0]
+
+
+def test_low_rank_layers_learn_to_count(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers")
+    import genesis
+    from genesis.models import LlamaConfig, LlamaForCausalLM
+    from genesis.models.text import byte_tokenizer
+    genesis.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=257, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+                                         num_attention_heads=2, initializer_range=0.3))
+    names = set(model.state_dict())
+    example("finetune_lora")["finetune"](model, byte_tokenizer(), steps=40, rank=4)
+    first, *_, last = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
+    assert last < 0.8 * first
+    assert set(model.state_dict()) == names

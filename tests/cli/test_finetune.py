@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def words(folder: Path, chats: str, out: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("how", [["--lr", "1e-2"], ["--lora", "8", "--lr", "3e-2"]], ids=str)
 def test_it_learns_to_answer(how: list[str], folder: Path, chats: str, tmp_path: Path,
-                             capsys: pytest.CaptureFixture[str]) -> None:
+                             capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole path: a folder, examples, a folder, and generate, chat and eval on it."""
     how = [*how, "--validation", chats, "--evaluate-every", "20"]
     assert main(words(folder, chats, tmp_path, "--steps", "40", *how)) == 0
     shown = capsys.readouterr().out
@@ -56,6 +58,11 @@ def test_it_learns_to_answer(how: list[str], folder: Path, chats: str, tmp_path:
         assert main(["generate", str(tmp_path / "model"), "-p", question, "--device", "cpu", "--no-verbose"]) == 0
         answers.append(capsys.readouterr().out.strip())
     assert answers == ["yes", "no!"], "and it stops behind them"
+    monkeypatch.setattr("sys.stdin", io.StringIO("a?\n/new\nb?\n"))
+    assert main(["chat", str(tmp_path / "model"), "--temp", "0", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.split() == ["yes", "no!"]
+    (tmp_path / "text").write_text("yes")
+    assert main(["eval", str(tmp_path / "model"), str(tmp_path / "text"), "--device", "cpu"]) == 0
 
 
 def test_the_result_loads_in_transformers(folder: Path, chats: str, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ TEXTS_AT_ONCE: Final = 256
 """Texts that are encoded together: the tokenizer shares them among its threads."""
 
 
-def copy_tokenizer(source: str | os.PathLike[str], target: Path) -> None:
+def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy a folder's tokenizer into another folder.
 
     Raises:
@@ -46,10 +46,11 @@ def copy_tokenizer(source: str | os.PathLike[str], target: Path) -> None:
     origin = find_folder(source)
     if not (origin / TOKENIZER_FILES[0]).is_file():
         raise FileNotFoundError(f"{origin} has no {TOKENIZER_FILES[0]}")
-    target.mkdir(parents=True, exist_ok=True)
+    folder = Path(target)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in TOKENIZER_FILES:
-        if (origin / name).is_file() and not (target / name).is_file():
-            shutil.copyfile(origin / name, target / name)
+        if (origin / name).is_file() and not (folder / name).is_file():
+            shutil.copyfile(origin / name, folder / name)
 
 
 def write_tokens(texts: Iterable[str], tokenizer: Tokenizer, folder: str | os.PathLike[str],
