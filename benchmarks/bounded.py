@@ -245,7 +245,7 @@ def running_maximum(lib: Any, n: int) -> float:
     return float(best.sum())
 
 
-@loop(400)
+@loop(1600)
 def concatenated(lib: Any, n: int) -> float:
     """out = cat([out, row])"""
     row = lib.ones(1, 4)
@@ -298,6 +298,251 @@ def stateful_module(lib: Any, n: int) -> float:
         for _ in range(n):
             norm(x)
     return float(norm.running_mean.sum())
+
+
+@loop(4000)
+def detached_losses_read(lib: Any, n: int) -> float:
+    """Each loss is read for the log, and kept detached."""
+    w, losses = lib.ones(16, requires_grad=True), []
+    for i in range(n):
+        loss = (w * (i % 3)).sum()
+        loss.item()
+        losses.append(loss.detach())
+    return float(sum(losses)) / n
+
+
+@loop(2000)
+def descent_by_hand(lib: Any, n: int) -> float:
+    """Gradient descent without an optimizer: each step makes a new leaf."""
+    w, x = lib.ones(8, requires_grad=True), lib.full((8,), 0.5)
+    for _ in range(n):
+        (gradient,) = lib.autograd.grad(((w * x - 1) ** 2).sum(), w)
+        w = (w - 0.01 * gradient).detach().requires_grad_()
+    return float(w.sum())
+
+
+@loop(2000)
+def descent_in_place(lib: Any, n: int) -> float:
+    """The same in place, under no_grad, and nothing read."""
+    w, x = lib.ones(8, requires_grad=True), lib.full((8,), 0.5)
+    for _ in range(n):
+        ((w * x - 1) ** 2).sum().backward()
+        with lib.no_grad():
+            w -= 0.01 * w.grad
+        w.grad = None
+    return float(w.detach().sum())
+
+
+@loop(4000)
+def shrinking_view(lib: Any, n: int) -> float:
+    """x = x[1:]"""
+    x = lib.arange(n + 2, dtype=lib.float32)
+    for _ in range(n):
+        x = x[1:]
+    return float(x.sum()) / n
+
+
+@loop(2000)
+def shrinking_value(lib: Any, n: int) -> float:
+    """x = x[1:] + 1: another size each turn."""
+    x = lib.zeros(n + 2)
+    for _ in range(n):
+        x = x[1:] + 1
+    return float(x.sum()) / n
+
+
+@loop(4000)
+def growing_list(lib: Any, n: int) -> float:
+    """Results kept in a list, stacked at the end."""
+    x, found = lib.full((4, 4), 0.1), []
+    with lib.no_grad():
+        h = lib.ones(4)
+        for _ in range(n):
+            h = lib.tanh(x @ h) + 1
+            found.append(h.mean())
+    return float(lib.stack(found).sum()) / n
+
+
+@loop(4000)
+def ring_buffer(lib: Any, n: int) -> float:
+    """buffer[i % 8] = f(buffer)"""
+    buffer = lib.zeros(8, 4)
+    for i in range(n):
+        buffer[i % 8] = buffer.mean(0) + 1
+    return float(buffer.sum()) / n
+
+
+@loop(4000)
+def window(lib: Any, n: int) -> float:
+    """The last eight values in a deque."""
+    from collections import deque
+    last, x = deque([lib.zeros(4)] * 8, maxlen=8), lib.full((4,), 0.1)
+    for _ in range(n):
+        last.append(lib.tanh(sum(last) * 0.2 + x))
+    return float(sum(v.sum() for v in last))
+
+
+@loop(2000)
+def concatenated_window(lib: Any, n: int) -> float:
+    """window = cat([window[1:], value])"""
+    window = lib.zeros(8, 4)
+    for _ in range(n):
+        window = lib.cat([window[1:], window.mean(0, keepdim=True) * 0.5 + 1])
+    return float(window.sum())
+
+
+@loop(8000)
+def running_mean(lib: Any, n: int) -> float:
+    """mean += (x - mean) / (i + 1)"""
+    x, mean = lib.full((16,), 3.0), lib.zeros(16)
+    for i in range(n):
+        mean += (x * (i % 5) - mean) / (i + 1)
+    return float(mean.sum())
+
+
+@loop(400)
+def averages_of_many_tensors(lib: Any, n: int) -> float:
+    """An average model of fifty tensors."""
+    parameters, averages = [lib.ones(8) for _ in range(50)], [lib.zeros(8) for _ in range(50)]
+    for _ in range(n):
+        for average, p in zip(averages, parameters, strict=True):
+            average.mul_(0.99).add_(p, alpha=0.01)
+    return float(sum(a.sum() for a in averages))
+
+
+@loop(2000)
+def until_small(lib: Any, n: int) -> float:
+    """while x > eps, with the value read each turn."""
+    x = lib.full((4,), 2.0)
+    turns = 0
+    while x.sum().item() > 1e-9 and turns < n:
+        x = x * 0.999
+        turns += 1
+    return float(x.sum())
+
+
+@loop(8000)
+def read_now_and_then(lib: Any, n: int) -> float:
+    """A value read every hundredth turn."""
+    x, seen = lib.full((4,), 2.0), 0.0
+    for i in range(n):
+        x = lib.sin(x) + 1
+        if i % 100 == 0:
+            seen += x.sum().item()
+    return seen / n
+
+
+@loop(80)
+def nested_loops(lib: Any, n: int) -> float:
+    """Ten layers, ten samples, in each of n turns."""
+    weights = [lib.full((4,), 0.9) for _ in range(10)]
+    total = lib.zeros(4)
+    for _ in range(n):
+        for k in range(10):
+            h = lib.full((4,), float(k))
+            for w in weights:
+                h = lib.relu(h * w + 0.1)
+            total = total * 0.9 + h
+    return float(total.sum())
+
+
+@loop(6000)
+def alternating_bodies(lib: Any, n: int) -> float:
+    """Two bodies in turn."""
+    x = lib.ones(8)
+    for i in range(n):
+        if i % 2:
+            x = lib.tanh(x * 2)
+        else:
+            x = lib.exp(-x) + x.mean()
+    return float(x.sum())
+
+
+@loop(6000)
+def chosen_bodies(lib: Any, n: int) -> float:
+    """One of two bodies by a random number of Python's."""
+    import random
+    chosen, x = random.Random(0), lib.ones(8)
+    for _ in range(n):
+        x = lib.tanh(x * 2) if chosen.random() < 0.5 else lib.exp(-x) + 1
+    return float(x.sum())
+
+
+@loop(6000)
+def generated(lib: Any, n: int) -> float:
+    """A generator makes values, the loop takes them."""
+    def values() -> Any:
+        h = lib.ones(8)
+        for _ in range(n):
+            h = lib.cos(h)
+            yield h
+    total = lib.zeros(8)
+    for value in values():
+        total = total * 0.5 + value
+    return float(total.sum())
+
+
+@loop(1000)
+def two_models_in_turn(lib: Any, n: int) -> float:
+    """Two optimizers in turn, as of a GAN, and nothing read."""
+    a, b = lib.ones(8, requires_grad=True), lib.full((8,), 0.5, requires_grad=True)
+    steps = lib.optim.SGD([a], lr=0.01), lib.optim.SGD([b], lr=0.01)
+    for i in range(n):
+        steps[i % 2].zero_grad()
+        ((a * b - 1) ** 2).sum().backward()
+        steps[i % 2].step()
+    return float((a * b).detach().sum())
+
+
+@loop(4000)
+def filled_table(lib: Any, n: int) -> float:
+    """table[i] = table[i - 1] * 0.5 + table[i - 2]: dynamic programming."""
+    table = lib.ones(n + 2)
+    for i in range(2, n + 2):
+        table[i] = table[i - 1] * 0.5 + table[i - 2] * 0.4
+    return float(table.sum())
+
+
+@loop(4000)
+def rows_read(lib: Any, n: int) -> float:
+    """total += data[i]"""
+    data, total = lib.ones(n, 4), lib.zeros(4)
+    for i in range(n):
+        total = total * 0.5 + data[i]
+    return float(total.sum())
+
+
+@loop(200)
+def batches_sliced(lib: Any, n: int) -> float:
+    """One epoch over slices of a data set in memory, losses in a list."""
+    lib.manual_seed(0)
+    data, model = lib.ones(n * 32, 256), _model(lib)
+    losses = []
+    with lib.no_grad():
+        for i in range(n):
+            losses.append((model(data[i * 32:(i + 1) * 32]) * 0 + 1).mean())
+    return float(sum(losses)) / n
+
+
+@loop(2000)
+def policy_gradient(lib: Any, n: int) -> float:
+    """Log-probabilities kept over an episode, and a backward at its end."""
+    w = lib.full((4, 2), 0.1, requires_grad=True)
+    x, kept = lib.ones(4), []
+    for i in range(n):
+        kept.append(lib.log_softmax(x @ w, 0)[i % 2] * (i % 7))
+    lib.stack(kept).sum().backward()
+    return float(w.grad.abs().sum()) / n
+
+
+@loop(4000)
+def random_walk(lib: Any, n: int) -> float:
+    """x = x + noise"""
+    lib.manual_seed(0)
+    x = lib.zeros(64)
+    for _ in range(n):
+        x = x + lib.randn(64) * 0
+    return float(x.sum())
 
 
 def _resident() -> float:

@@ -15,6 +15,8 @@ from itertools import chain, islice
 from operator import add
 from typing import Any
 
+from genesis.autograd.pieces import Arrived, below, piece_of
+from genesis.config import config
 from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.grad_mode import enable_grad, tracking
@@ -193,18 +195,21 @@ class _Backward:
             watches = {number: several for number, several in watches.items()
                        if number not in crossings or several[0] in self._useful}
         if (stops or not crossings.keys().isdisjoint(watches)) and any(node.op is control.grad for node in reached):
-            asked = [*stops, *(node for number in watches if number in crossings for node in watches[number])]
-            really = _derivatives_reach(starts, asked)
+            on_the_way = [*stops, *(node for number in watches if number in crossings for node in watches[number])]
+            really = _derivatives_reach(starts, on_the_way)
             stops = [node for node in stops if node in really]
             watches = {number: several for number, several in watches.items()
                        if number not in crossings or not really.isdisjoint(several)}
-        below = {number: several for number, several in watches.items() if number in crossings or self._wanted(number)}
-        inside = [node for node in self._others if node in reached and node not in stops]
-        if not below and not inside and not stops:
+        if not stops and self._is_long(reached) and crossings.keys().isdisjoint(watches):
+            self._piecewise(roots)
             return
-        recorded = iter(_record_grad(roots, [*below.values(), *([n] for n in inside), *([n] for n in stops)],
+        asked = {number: several for number, several in watches.items() if number in crossings or self._wanted(number)}
+        inside = [node for node in self._others if node in reached and node not in stops]
+        if not asked and not inside and not stops:
+            return
+        recorded = iter(_record_grad(roots, [*asked.values(), *([n] for n in inside), *([n] for n in stops)],
                                      self._create_graph, len(stops)))
-        for number in below:
+        for number in asked:
             if number in crossings:
                 boundary, output = crossings[number]
                 self._arrive(boundary, output, boundary.outputs, next(recorded))
@@ -214,6 +219,31 @@ class _Backward:
             _add(self.found.nodes, node, next(recorded))
         for node in stops:
             self._arrive(node, 0, 1, next(recorded))
+
+    def _is_long(self, reached: set[Node]) -> bool:
+        """Whether the forward was cut and backward is to be so, too: gradients that nobody differentiates, and that
+        nobody asks for on the way, are no program of one piece."""
+        if not state.pieces or self._create_graph or self._others or state.session is not None or state.regions:
+            return False
+        return len(reached) > config.pending_nodes // 4 > 0 and any(map(piece_of, reached))
+
+    def _piecewise(self, roots: Pairs) -> None:
+        """Record and compute the gradients of one piece of the forward after the other; those of the last stay
+        pending."""
+        waiting = Arrived(roots)
+        while True:
+            piece, pairs = waiting.latest()
+            watches, ends = below([y for y, _ in pairs], piece)
+            wanted = {number: several for number, several in watches.items() if self._wanted(number)}
+            if wanted or ends:
+                recorded = iter(_record_grad(pairs, [*wanted.values(), *([n] for n in ends)], False, len(ends)))
+                for number in wanted:
+                    _add(self.found.leaves, number, next(recorded))
+                for end in ends:
+                    waiting.add(end, next(recorded))
+            if not waiting:
+                return
+            waiting.compute(self.found.leaves)
 
     def _arrive(self, stop: Stop, output: int, outputs: int, gradient: Node) -> None:
         slots = self.arrived.setdefault(stop, [None] * outputs)

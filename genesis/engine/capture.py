@@ -81,19 +81,26 @@ def differentiated(order: Collection[Node]) -> set[Node]:
     """Computed nodes that a recorded `grad` differentiates through. The way to each leads over one in `order`."""
     if not any(map(computed, [x for x in order if x.buffer is not None and x.needs_grad and x.inputs])):
         return set()
-    starts = [y for node in order if node.op is control.grad for y in node.inputs[:node.attrs[0]]]
+    requests = [node for node in order if node.op is control.grad]
+    seen = _below(requests)
+    if any(node.op is control.grad for node in seen):  # a derivative is differentiated, which is written out, too
+        seen = _below(requests, ends=False)
+    return {node for node in seen if node.inputs and computed(node)}
+
+
+def _below(requests: Iterable[Node], ends: bool = True) -> set[Node]:
+    """The nodes that these `grad` nodes go through, each as far as its ends, or to the leaves."""
     seen: set[Node] = set()
-    found: set[Node] = set()
-    while starts:
-        node = starts.pop()
-        if node in seen or not node.needs_grad:
-            continue
-        seen.add(node)
-        if node.inputs:
-            if node.buffer is not None and node.buffer.memory is not None:
-                found.add(node)
-            starts.extend(node.inputs)
-    return found
+    for request in requests:
+        outputs, _, stops = request.attrs
+        last = frozenset(request.inputs[len(request.inputs) - stops:]) if ends else ()
+        starts = list(request.inputs[:outputs])
+        while starts:
+            node = starts.pop()
+            if node not in seen and node.needs_grad and node not in last:
+                seen.add(node)
+                starts.extend(node.inputs)
+    return seen
 
 
 def program(roots: Sequence[Node], order: dict[Node, None] | None = None) -> tuple[dict[Node, None], set[Node]]:
@@ -226,7 +233,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     inputs = input_nodes(captured.memory_types) if inputs is None else inputs
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
     built: dict[Node, Node] = dict(known or ())
-    counted: dict[tuple[str, Any], int] = {}
+    counted: dict[Any, int] = {}
     every_line = _lines_matter()
     asked = asked_values(captured.order) if asked is None else asked
     numbers = 0
@@ -238,7 +245,8 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
             built[node] = make(control.lost, (), attributes(node, ()))
             continue
         if has_value and node not in captured.known:
-            built[node] = inputs[index_of[node.buffer]]
+            leaf = inputs[index_of[node.buffer]]
+            built[node] = leaf if node not in asked else _asked(leaf, node, counted)
             continue
         operands = []
         for x in node.inputs:
@@ -259,13 +267,17 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         if has_value:
             with located(node.source):
                 made = make(control.known, (made, inputs[index_of[node.buffer]]))
-        built[node] = made if node not in asked else make(
-            control.alias, (made,), (counted.setdefault(("asked", node), len(counted)),), node.source)
+        built[node] = made if node not in asked else _asked(made, node, counted)
     return built
+
+
+def _asked(built: Node, node: Node, counted: dict[Any, int]) -> Node:
+    """The value of a node that a gradient is asked for, apart from equal ones."""
+    return make(control.alias, (built,), (counted.setdefault(("asked", node), len(counted)),), node.source)
 
 
 def asked_values(order: Iterable[Node]) -> set[Node]:
     """Values that gradients are asked for. While recording each is a node of its own; in the graph, where equal nodes
     are one, an `alias` keeps them apart."""
     return {x for node in order if node.op is control.grad for x in node.inputs[2 * node["outputs"]:]
-            if x.op is not control.watch and x.op is not control.alias}
+            if x.op is not control.watch and (x.op is not control.alias or computed(x))}

@@ -44,6 +44,10 @@ OFTEN: Final = 128
 """Turns of a loop from which on it is an endless one, rather than the layers of a model, where gradients flow: a
 model's step is one plan, up to `DEEP` times the limit."""
 
+PIECES: Final = 8
+"""An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
+is, 0.1 ms a node, and run as often as it comes."""
+
 DEEP: Final = 4
 """Times `config.pending_nodes` that a program with gradients and no such loop may have."""
 
@@ -132,9 +136,9 @@ def _long(storage: Storage, number: int, frame: FrameType, order: Sized) -> int:
     if not config.pending_nodes or nodes < config.pending_nodes // 2:
         return number + _every()
     if before[2] == engine_state.ran and number > before[0]:
-        cuts.spacing = config.pending_nodes // 2 * (number - before[0]) // max(nodes - before[1], 1)
+        cuts.spacing = config.pending_nodes // PIECES * (number - before[0]) // max(nodes - before[1], 1)
     else:
-        cuts.spacing = config.pending_nodes // 4
+        cuts.spacing = config.pending_nodes // (2 * PIECES)
     return _watch(storage, number, frame)
 
 
@@ -157,6 +161,8 @@ def _watch(storage: Storage, number: int, frame: FrameType) -> int:
     if not _cut(storage, number, frame):
         return number + 1
     cuts.anchor = place
+    if found is not None:
+        cuts.spacing = max(cuts.spacing, found[1])
     return number + cuts.spacing
 
 
@@ -164,7 +170,7 @@ def _one_step(number: int, period: int) -> bool:
     """Whether the program may be a single step of a deep model, which is one plan."""
     cuts = engine_state.cuts
     _, nodes, _ = cuts.measured
-    recorded = nodes * cuts.spacing // max(config.pending_nodes // 2, 1)
+    recorded = nodes * cuts.spacing // max(config.pending_nodes // PIECES, 1)
     return nodes < DEEP * config.pending_nodes and recorded < OFTEN * period and any(
         s.needs_grad for s in _live())
 
@@ -185,6 +191,7 @@ def _cut(storage: Storage, number: int, frame: FrameType) -> bool:
     if cuts.ran == engine_state.ran and cuts.spacing and cuts.last:
         cuts.spacing = number - cuts.last
     cuts.cutting, cuts.in_op = True, not ending
+    state.pieces += 1
     try:
         engine.flush(live)
     finally:

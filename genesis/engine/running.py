@@ -94,10 +94,10 @@ def _execute(flush: Flush) -> None:
     captured, ran = flush.captured, flush.ran
     results, writes = flush.compiled.start(captured.memories, captured.numbers)
     flush.results = results
-    usage = flush.saved[1]
+    usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting else 0
     for storage, memory in zip(flush.outputs, results, strict=False):
         cell = flush.told[storage] = Cell(memory)
-        cell.usage = usage
+        cell.usage, cell.piece = usage, piece
     told = [*_overwritten(flush, results), (setattr, flush, "committed", True), (setattr, engine_state, "ran", ran + 1)]
     loop = changes(writes, told)
     if ran != engine_state.ran:  # a handler or a finalizer may have overwritten what was read
@@ -177,10 +177,10 @@ def _overwritten(flush: Flush, results: Sequence[Any]) -> Sequence[Change]:
     if flush.doubtful:
         copies = {storage: copies.get(storage) or memory.clone() for storage, (_, memory) in flush.cells.items()}
     news, computed_to, nodes = [], [], []
-    constant = _constants(flush)
+    constant, piece = _constants(flush), state.pieces if engine_state.cuts.cutting else 0
     for storage, (_, memory) in flush.cells.items():
         new = flush.told[storage] = Cell(memory)
-        new.owner = storage._reference
+        new.owner, new.piece = storage._reference, piece
         news.append(new)
         node = flush.content[storage]
         before = node.buffer

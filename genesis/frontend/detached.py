@@ -7,6 +7,7 @@ history and that of its views, and not y's, whose gradient goes on as if nothing
 from __future__ import annotations
 
 import weakref
+from typing import Any, Final
 
 from genesis.frontend import session
 from genesis.frontend.grad_mode import mode
@@ -14,6 +15,25 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control
+
+
+def note_detached(tensor: Any) -> None:
+    """The tensor shows its memory without the history, which is let go of when no other tensor is left
+    (`Storage.forget_history`)."""
+    storage = tensor.storage
+    if not storage.needs_grad:
+        return
+    held = storage.detached_by
+    if held is None:
+        storage.detached_by = [weakref.ref(tensor)]
+        return
+    if len(held) >= FORGET_FROM and not len(held) & (len(held) - 1):
+        held[:] = [one for one in held if one() is not None]
+    held.append(weakref.ref(tensor))
+
+
+FORGET_FROM: Final = 8
+"""So many notes about one storage from which on those of tensors that died are forgotten, as often as they double."""
 
 
 class Detached:

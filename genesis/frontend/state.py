@@ -51,12 +51,13 @@ class FrontendState:
         undo: what takes back what Python counted with a write (an optimizer's step), by a node that the write needs: it
             is called where the write is dropped, as its plan failed.
         look_at: the number of the recorded value at which the engine looks how much is pending.
+        pieces: how many cuts (`engine/limits.py`) there were; each computed a piece of a longer program.
         fresh_bytes, bytes_mark: the bytes of all memories that there were, and how many make it look.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "rebound", "regions", "session", "touched",
+                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "session", "touched",
                  "tracked_writes", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class FrontendState:
         self.crossings: dict[int, tuple[Any, int]] = {}
         self.regions: list[Region] = []
         self.session: Session | None = None
-        self.fresh_bytes = self.bytes_mark = self.look_at = 0
+        self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0
 
 

@@ -46,9 +46,10 @@ class Cell:
     copy that was kept because somebody still needs the old content.
 
     `owner` is a weak reference to the storage whose leaf was read, for compile's capture. `usage` is
-    told when a backward reads the content (see `genesis.engine.saved_values`)."""
+    told when a backward reads the content (see `genesis.engine.saved_values`). `piece` is the number of the cut that
+    computed it, where a backward may end (`genesis.autograd.pieces`), 0 for none."""
 
-    __slots__ = ("__weakref__", "memory", "owner", "usage")
+    __slots__ = ("__weakref__", "memory", "owner", "piece", "usage")
 
     def __init__(self, memory: Any):
         self.memory = memory
@@ -57,6 +58,7 @@ class Cell:
             state.look_at = 0
         self.owner: weakref.ref[Storage] | None = None
         self.usage: Any = None
+        self.piece = 0
 
 
 class Storage:
@@ -70,10 +72,11 @@ class Storage:
         persistent: keep its content in memory rather than able to be computed (gradients).
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
+        detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
     """
 
-    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "error", "inference",
-                 "persistent", "replays", "type", "writes")
+    __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
+                 "inference", "persistent", "replays", "type", "writes")
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell
@@ -83,6 +86,7 @@ class Storage:
         self.inference = mode.flags[1] == 1
         self.error: BaseException | None = None
         self._outside: _Outside | None = None
+        self.detached_by: list[weakref.ref[Any]] | None = None
         self._reference = weakref.ref(self)
         if node is None:
             self._queued = 0
@@ -126,6 +130,26 @@ class Storage:
         if node is None:
             node = None if self._outside is None else self._outside.through
         return node is not None and node.needs_grad
+
+    def references_without_history(self) -> int:
+        """What `getrefcount(the storage)` is where a local variable holds it, and tensors that show it without its
+        history, but nobody else: others could go backward through the content."""
+        tensors = [held() for held in self.detached_by or ()]
+        return HELD_AND_NAMED - 1 + sum(
+            x is not None and x.storage is self and (x.detached is not None or x.leaf is not None) for x in tensors)
+
+    def forget_history(self) -> None:
+        """Nobody is left who could go backward through the content."""
+        node = self._node
+        if node is None or not node.needs_grad or state.session is not None:
+            return
+        state.touched += 1
+        value = None
+        if node.buffer is None or node.buffer is not self.cell:
+            value = make(control.stop_gradient, (node,))
+            value.buffer = node.buffer
+        if self._node is node:  # no call since: nobody has written to it meanwhile
+            self._node = value
 
     def _leaf(self) -> Node:
         if self.error is not None:
@@ -429,6 +453,8 @@ def live_pending() -> list[Storage]:
     for number, reference in entries:
         storage = reference()
         if storage is not None and storage._queued == number:
+            if storage.detached_by and getrefcount(storage) == storage.references_without_history():
+                storage.forget_history()
             found.append(storage)
         else:  # one that was computed, and written to since, has another number
             state.pending.pop(number, None)
@@ -447,6 +473,12 @@ def live_differentiable() -> list[Storage]:
         storage = reference()
         if storage is None or storage in found:
             state.differentiable.pop(number, None)
+        elif storage.detached_by and getrefcount(storage) == storage.references_without_history():
+            storage.forget_history()
+            if storage.needs_grad:
+                found[storage] = None
+            else:
+                state.differentiable.pop(number, None)
         else:
             found[storage] = None
     return list(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import session
 from genesis.frontend.at_once import Change, at_once, attributes, changes
-from genesis.frontend.detached import Detached
+from genesis.frontend.detached import Detached, note_detached
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
@@ -204,6 +204,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         except AttributeError as error:  # as `genesis.detach` it is given anything
             raise misplaced(error, self) from None
         result.detached = Detached()
+        note_detached(result)
         return result
 
     def detach_(self) -> Any:

@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
+from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, misplaced, over, owned, require_tensors
 from genesis.frontend.storage import STRIDED, View
@@ -146,6 +147,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device),
                   View(strides, start, ((STRIDED, (shape, strides, start)),)))
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    if result.detached is not None:
+        note_detached(result)
     if not mode.enabled:
         untracked(result, input)
     return result

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend import view_geometry
+from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import (
     TensorBase,
@@ -65,6 +66,8 @@ def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    if result.detached is not None:
+        note_detached(result)
     if not mode.enabled:
         untracked(result, input)
     return result

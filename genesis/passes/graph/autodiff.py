@@ -10,7 +10,7 @@ Source: Griewank and Walther, Evaluating Derivatives (2008), ch. 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from genesis.ir.graph import Graph, rewrite_nodes, substitute, topological
 from genesis.ir.node import Node, located, make
@@ -46,13 +46,13 @@ def autodiff(graph: Graph) -> Graph:
 
 
 def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node],
-              wrapped: dict[Node, Node] | None = None, ends: Sequence[Node] = ()) -> list[Node]:
+              wrapped: dict[Node, Node] | None = None, ends: Collection[Node] = ()) -> list[Node]:
     """Nodes for Σ seed · d(output)/d(x), for each x; zeros where x has no influence.
 
     `wrapped` maps a node to the `known` node that stands for its value in memory. The walk ends at
     `ends`: how one of them depends on another does not count.
     """
-    order = topological(outputs, ends)
+    order, ends = topological(outputs, ends), frozenset(ends)
     active = _influenced(order, wrt)
     received: dict[Node, list[Node | None]] = {}
     for y, seed in zip(outputs, seeds, strict=True):

@@ -1,0 +1,88 @@
+"""Backward through a program whose forward was cut (`engine/limits.py`): piece by piece, as it was computed.
+
+Gradients of one piece go to the leaf tensors and to what earlier pieces computed: its *ends*. When they are in memory,
+the next piece, the latest of those whose ends have gradients, goes on from there. So an endless recurrence takes one
+plan for the backward of its turns, as it did for their forward, and no program is longer than a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.storage import Storage
+from genesis.ir.node import Node
+from genesis.ir.ops import control
+from genesis.ir.ops.control import gradient_inputs
+
+LATEST = 1 << 62
+"""The number of what is computed after all pieces."""
+
+
+def piece_of(node: Node) -> int:
+    """The number of the piece that computed the node as one of its results, 0 where none did.
+
+    >>> import genesis
+    >>> from genesis.frontend.recording import read
+    >>> piece_of(read(genesis.ones(2)))
+    0
+    """
+    cell = node.buffer
+    return 0 if cell is None or cell.memory is None else cell.piece
+
+
+class Arrived:
+    """Gradients that wait at the ends of pieces.
+
+    Args:
+        pairs: (value, the gradient that arrives there) to begin with.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Node, Node]]):
+        self._by_piece: dict[int, dict[Node, Node]] = {}
+        for node, gradient in pairs:
+            self._by_piece.setdefault(piece_of(node) or LATEST, {}).setdefault(node, gradient)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_piece)
+
+    def add(self, end: Node, gradient: Node) -> None:
+        """A gradient arrives at an end."""
+        waiting = self._by_piece.setdefault(piece_of(end), {})
+        before = waiting.get(end)
+        waiting[end] = gradient if before is None else before + gradient
+
+    def latest(self) -> tuple[int, list[tuple[Node, Node]]]:
+        """The number of the latest piece, and what arrived there: it is taken out."""
+        piece = max(self._by_piece)
+        return piece, list(self._by_piece.pop(piece).items())
+
+    def compute(self, leaves: dict[int, Node]) -> None:
+        """Bring all gradients so far, those of leaf tensors too, into memory."""
+        found = [gradient for waiting in self._by_piece.values() for gradient in waiting.values()]
+        storages = {node: Storage(node.type, node) for node in dict.fromkeys([*found, *leaves.values()])}
+        engine.flush(list(storages.values()))
+        for waiting in self._by_piece.values():
+            for end, gradient in waiting.items():
+                waiting[end] = storages[gradient].node
+        for number, gradient in leaves.items():
+            leaves[number] = storages[gradient].node
+
+
+def below(starts: Sequence[Node], piece: int) -> tuple[dict[int, list[Node]], list[Node]]:
+    """What gradients of a piece's results reach: the `watch` nodes of leaf tensors, by number, and earlier ends."""
+    watches: dict[int, list[Node]] = {}
+    ends: list[Node] = []
+    first, seen, stack = set(starts), set[Node](), list(starts)
+    while stack:
+        node = stack.pop()
+        if node in seen or not node.needs_grad:
+            continue
+        seen.add(node)
+        if node.op is control.watch:
+            watches.setdefault(node.attrs[0], []).append(node)
+        elif node not in first and 0 < piece_of(node) < piece:
+            ends.append(node)
+        else:
+            stack += gradient_inputs(node)
+    return dict(sorted(watches.items())), ends
