@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
+from genesis.engine.moving_places import Moving, moved
 from genesis.frontend.storage import Cell
 from genesis.ir.graph import Graph
-from genesis.ir.node import OPS, Node, Op, located, make
+from genesis.ir.node import NUMBER_TYPES, OPS, Node, Op, located, make
 from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.ops.checked import CHECKED, line_of, with_check
 from genesis.ir.types import TensorType
@@ -41,6 +42,7 @@ class Captured:
         numbers: values of the user's numbers, one for each use.
         number_nodes: the `number` node of each.
         key: the structure, equal for equal programs; it begins with the types of the memories.
+        moving: slices whose places are the last of the numbers (`moving_places.py`).
     """
 
     order: list[Node]
@@ -53,6 +55,7 @@ class Captured:
     outputs: Sequence[Node]
     updates: Sequence[tuple[Cell, Node]]
     snapshots: Sequence[tuple[Cell, TensorType]]
+    moving: Moving = field(default_factory=dict)
 
     @property
     def memories(self) -> list[Any]:
@@ -237,6 +240,11 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     every_line = _lines_matter()
     asked = asked_values(captured.order) if asked is None else asked
     numbers = 0
+    moving = captured.moving
+    if moving:
+        last = count(len(captured.numbers) - sum(map(len, moving.values())))
+        starts = {node: [make(leaves.scalar, (), (next(last), NUMBER_TYPES[int])) for _ in axes]
+                  for node, axes in moving.items()}
     for node in captured.order:
         if node in built:
             continue
@@ -258,7 +266,9 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
         given = tuple(operands)
         attrs = attributes(node, given) if node.op not in NUMBERED else (
             counted.setdefault((NUMBERED[node.op], node.attrs[0]), len(counted)),)
-        if node.op in CHECKED and _kernel_checks(node):
+        if node in moving:
+            made = moved(node, given, moving[node], starts[node])
+        elif node.op in CHECKED and _kernel_checks(node):
             made = with_check(node.op, given, attrs, node.source)
         else:
             made = make(node.op, given, attrs, node.source)

@@ -54,6 +54,7 @@ class Cuts:
         cutting: the program that runs is a cut.
         in_op: the cut is in the middle of an op, which may hold contents that are about to be overwritten.
         usage: what the last cut kept for a backward.
+        apart: equal numbers are recorded as two, since what is recorded is the turns of a loop.
     """
 
     anchor: int | None = None
@@ -68,6 +69,7 @@ class Cuts:
     cutting: bool = False
     in_op: bool = False
     usage: Usage | None = None
+    apart: bool = False
 
     def watch(self, place: int, number: int) -> None:
         """Note that a value with this number was recorded at this position."""

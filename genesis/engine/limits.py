@@ -25,7 +25,7 @@ from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import NEVER, Storage, live_pending
-from genesis.ir.node import Node
+from genesis.ir.node import Node, set_numbers_apart
 from genesis.ir.ops import control
 from genesis.ir.walk import computed, walk
 from genesis.runtime.contexts import Attempt
@@ -197,7 +197,8 @@ def _cut(storage: Storage, number: int, frame: FrameType) -> bool:
     finally:
         cuts.cutting = cuts.in_op = False
         cuts.forget_watched()
-    cuts.last, cuts.ran = number, engine_state.ran
+    cuts.last, cuts.ran, cuts.apart = number, engine_state.ran, True
+    set_numbers_apart(True)
     state.bytes_mark = state.fresh_bytes + config.pending_bytes
     return True
 

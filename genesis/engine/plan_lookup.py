@@ -24,8 +24,11 @@ class Superseded(BaseException):
     """A signal handler or a finalizer has computed something since the program was captured: it is another one now."""
 
 
-def plan_for(captured: Captured, device: Device) -> Compiled:
+def plan_for(captured: Captured, device: Device, moves: bool = False) -> Compiled:
     """The plan of the captured program: the one of its structure, or a new one.
+
+    Args:
+        moves: places that were seen to move may become numbers of the program, which has more of them then.
 
     Raises:
         Superseded: a plan was made, and meanwhile something else was computed.
@@ -33,10 +36,18 @@ def plan_for(captured: Captured, device: Device) -> Compiled:
     """
     key = (device, config.key(), captured.key)
     found = engine_state.plans.programs.get(key)
+    if found is None and moves and not backend_of(device).keeps_plans and _moved(captured):
+        key = (device, config.key(), captured.key)
+        found = engine_state.plans.programs.get(key)
     if found is None:
         found = _new_plan(captured, device, key)
     engine_state.last = found
     return found
+
+
+def _moved(captured: Captured) -> bool:
+    from genesis.engine.moving_places import move
+    return move(captured, engine_state.plans.places, engine_state.cuts.cutting)
 
 
 def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:

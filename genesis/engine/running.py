@@ -19,7 +19,7 @@ from genesis.engine.state import Record, engine_state
 from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
 from genesis.frontend.state import state
 from genesis.frontend.storage import Cell, Storage
-from genesis.ir.node import Node, make, unique
+from genesis.ir.node import Node, make, set_numbers_apart, unique
 from genesis.ir.ops import control, leaves
 
 if TYPE_CHECKING:
@@ -49,11 +49,14 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
         Divisible: it failed, and not all of it has to do with what is asked for. One with collectives is not divided:
             some of them have run.
     """
-    before, collects = engine_state.record, gc.isenabled()
+    before, collects, cuts = engine_state.record, gc.isenabled(), engine_state.cuts
+    if cuts.apart and not cuts.cutting:  # the loop is over
+        cuts.apart = False
+        set_numbers_apart(False)
     record = Record(run.__code__, flush.device, flush)
     try:
         engine_state.record = record
-        flush.compiled = plan_for(flush.captured, flush.device)
+        flush.compiled = plan_for(flush.captured, flush.device, moves=True)
         record.exclusive = flush.compiled.exclusive
         if flush.ran != engine_state.ran:
             raise Superseded

@@ -110,7 +110,7 @@ def first_read(storage: Storage) -> bool:
         found = run(flush)
     except Superseded:
         return False
-    if alike and len(reading.memories) == len(flush.captured.cells) and all(
+    if alike and not flush.captured.moving and len(reading.memories) == len(flush.captured.cells) and all(
             map(is_, reading.memories, flush.captured.memories)):  # numbers are met in that order too
         engine_state.plans.reads.add((config.key(), reading.key), Read(found, usage))
     return True

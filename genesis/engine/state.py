@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from genesis.engine.cuts import Cuts
 from genesis.frontend.state import lock
 from genesis.ir.memos import MEMOS, MemoFigures
+from genesis.ir.node import set_numbers_apart
 
 if TYPE_CHECKING:
     from genesis.engine.compilation import Compiled
+    from genesis.engine.moving_places import Places
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
     from genesis.engine.short_read import Read
@@ -100,14 +102,16 @@ class Plans:
         programs: (device, settings, key of a captured program) → its plan.
         reads: (settings, key of a short read) → the plan that the first such read got as a program.
         families: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
+        places: key of a captured program without the places of its slices → which of these move.
     """
 
-    __slots__ = ("families", "programs", "reads")
+    __slots__ = ("families", "places", "programs", "reads")
 
     def __init__(self) -> None:
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS, MOST_PLAN_BYTES, plan_bytes)
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
         self.families: Cache[tuple, Family] = Cache(MOST_FAMILIES)
+        self.places: Cache[tuple, Places] = Cache(MOST_FAMILIES)
 
 
 class Record:
@@ -180,3 +184,4 @@ def reset() -> None:
         engine_state.usages.clear()
         engine_state.last = None
         engine_state.cuts = Cuts()
+        set_numbers_apart(False)

@@ -311,13 +311,23 @@ def literal(value: bool | int | float) -> Node:
     return make(OPS["const"], (), (value, NUMBER_TYPES[type(value_of(value))]))
 
 
+_apart = False
+
+
+def set_numbers_apart(apart: bool) -> None:
+    """Whether equal numbers that are recorded from now on are two nodes. Then what is computed of each is computed
+    twice, and the turns of a loop are equal programs, whatever their numbers are."""
+    global _apart
+    _apart = apart
+
+
 def number(value: bool | int | float) -> Node:
     """A number of the user's: an input of the plan, so that another value compiles nothing."""
     kind = NUMBER_TYPES.get(type(value))
     if kind is None:
         return number(_plain(value))
     attrs = (value, kind)
-    if value == 0:  # signed zeros are equal keys, and must stay two values
+    if value == 0 or _apart:  # signed zeros are equal keys, and must stay two values
         return unique(OPS["number"], (), attrs, attrs[1])
     return make(OPS["number"], (), attrs)
 
