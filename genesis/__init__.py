@@ -124,6 +124,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         func as func,
         linalg as linalg,
         models as models,
+        profiler as profiler,
         signal as signal,
         special as special,
         utils as utils,

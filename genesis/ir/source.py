@@ -86,6 +86,12 @@ def _is_internal(filename: str) -> bool:
     return inside
 
 
+def is_internal(filename: str) -> bool:
+    """Whether a file is of Genesis itself; models and the CLI count as the user's."""
+    inside = _internal.get(filename)
+    return _is_internal(filename) if inside is None else inside
+
+
 def here() -> Source | None:
     """The innermost frame outside Genesis (models and the CLI count as outside)."""
     frame = sys._getframe(1)

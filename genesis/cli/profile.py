@@ -1,0 +1,70 @@
+"""Run a script and print where its time and memory went.
+
+Kernels (calls on the CPU, launches on a GPU, inside of graphs too): time, bytes, operations, share, and the fraction of
+what the machine could do at most, with the side of the roofline; the host's time by the script's line; the compiler's
+by pass; memory at the peak, by the line that holds it. With --trace a file that https://ui.perfetto.dev shows.
+
+    genesis profile train.py
+    genesis profile train.py --trace trace.json --rows 20 -- --steps 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+import traceback
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from genesis.ir.suggest import did_you_mean
+
+HELP = "run a script and say where its time and memory went"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("script", help="the Python file to run")
+    parser.set_defaults(rest=[])  # the script's own arguments, after --
+    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto; packed where it ends with .gz")
+    parser.add_argument("--rows", type=int, default=30, help="rows of kernels (default: 30)")
+    parser.add_argument("--sort", default="device_time_total", metavar="COLUMN",
+                        help="the column that rows are sorted by (default: device_time_total)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the script, print. 0: printed; 1: the script failed (what it did is shown); 2: there is no such script."""
+    from genesis.profiler import profile
+    from genesis.profiler.averages import SORTS
+    if arguments.sort not in SORTS:
+        print(f"genesis profile: --sort {arguments.sort} is no column{did_you_mean(arguments.sort, SORTS) or ';'} "
+              f"there are {', '.join(SORTS)}", file=sys.stderr)
+        return 2
+    if not Path(arguments.script).is_file():
+        print(f"genesis profile: there is no file {arguments.script}", file=sys.stderr)
+        return 2
+    found = profile(profile_memory=True, with_stack=True)
+    with found:
+        status = _run_script(arguments.script, arguments.rest)
+    found.print_stats(arguments.sort, arguments.rows)
+    if arguments.trace:
+        found.export_chrome_trace(arguments.trace)
+    return status
+
+
+def _run_script(script: str, rest: list[str]) -> int:
+    """1 if it failed, else 0; what it prints goes to stderr."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [script, *rest]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        with redirect_stdout(sys.stderr):
+            runpy.run_path(script, run_name="__main__")
+        return 0
+    except SystemExit as leaving:
+        return 0 if leaving.code in (None, 0) else 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv, sys.path = argv, path

@@ -1,0 +1,158 @@
+"""What a step of a plan moves and computes, and what the machine could do at most: the roofline.
+
+A kernel that moves b bytes and computes f operations takes at least max(b / rate, f / peak) seconds; that time over the
+one that it took is the fraction of the roofline, and the larger of the two says which side it is on.
+Source: Williams, Waterman, Patterson, Roofline: an insightful visual performance model (2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.runtime.plan import Copy, Launch, Place, Table
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Node
+
+VECTOR_FLOPS: Final = 256
+"""Operations a cycle of a multiprocessor outside of matrix products: 128 float32 units, an add and a multiply each."""
+
+PRODUCTS: Final = ("matmul", "matmul_split_k", "linear", "convolution", "convolution_input", "convolution_weight",
+                   "sdpa", "flash_attention", "flash_attention_dq", "flash_attention_dkv", "linear_cross_entropy")
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a device can do: bytes a second, and operations a second in products and outside of them."""
+
+    name: str
+    bytes: float
+    products: float
+    others: float
+
+    def roofline(self, nbytes: int, flops: int, product: bool) -> tuple[float, str]:
+        """(the least seconds, "memory" or "compute")."""
+        moving, computing = nbytes / self.bytes, flops / (self.products if product else self.others)
+        return max(moving, computing), "memory" if moving >= computing else "compute"
+
+
+@cache
+def peaks_of(device: str) -> Peaks:
+    """A GPU's by its model and clock; the host's as measured here and now, once, by a copy and a product."""
+    if device.partition(":")[0] == "cpu":
+        return _host_peaks()
+    from genesis.codegen.cuda.gpu_model import model_of
+    from genesis.runtime.cuda.cuda_python_driver import driver
+    properties = driver().properties(int(device.partition(":")[2] or 0))
+    model = model_of(properties)
+    hertz = (properties.clock_rate or 1_980_000) * 1e3
+    return Peaks(model.name, model.copy_rate, max(model.dot_flops, 1) * model.multiprocessors * hertz,
+                 VECTOR_FLOPS * model.multiprocessors * hertz)
+
+
+def _host_peaks() -> Peaks:
+    import torch
+    source, target = torch.zeros(8 << 20), torch.zeros(8 << 20)
+    square = torch.ones(512, 512)
+    small = torch.ones(2048)
+    return Peaks("this host, as measured", 2 * source.nbytes / _least(lambda: target.copy_(source)),
+                 2 * 512 ** 3 / _least(lambda: square @ square), 2048 * 16 / _least(lambda: _many(small)))
+
+
+def _many(x: Any) -> None:
+    for _ in range(16):
+        x.mul_(1.0)
+
+
+def _least(work: Any) -> float:
+    seconds = []
+    for _ in range(4):
+        start = perf_counter()
+        work()
+        seconds.append(perf_counter() - start)
+    return min(seconds)
+
+
+# Bytes
+
+def bytes_of_step(step: Launch | Copy) -> int:
+    """Bytes that a step of a GPU's plan reads and writes, if it reads and writes all of each value once."""
+    if isinstance(step, Copy):
+        return 2 * step.destination.type.nbytes
+    return sum(place.type.nbytes for place in set(_places(step.args)))
+
+
+def _places(args: Iterable[Any]) -> Iterable[Place]:
+    for arg in args:
+        if isinstance(arg, Place):
+            yield arg
+        elif isinstance(arg, Table):
+            yield from (entry for entry in arg.entries if isinstance(entry, Place))
+
+
+# Operations
+
+def flops_of_nodes(nodes: Iterable[Node]) -> int:
+    """Operations of a kernel that computes these nodes."""
+    return sum(map(flops_of, nodes))
+
+
+def flops_of(node: Node) -> int:
+    """Operations of one op: two for each multiplication of a product, of the others what an element weighs."""
+    if node.op.kind in ("leaf", "movement", "control", "index", "random"):
+        return 0
+    name, shapes = node.op.name, [tuple(map(int, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
+    results = node.type if isinstance(node.type, tuple) else (node.type,)
+    out = tuple(map(int, results[0].shape))
+    if name in ("matmul", "matmul_split_k", "linear"):
+        return 2 * prod(out) * shapes[0][-1] if name != "matmul_split_k" else 2 * _inner(shapes, out)
+    if name in ("sdpa", "flash_attention"):
+        *batch, queries, width = shapes[0]
+        return 2 * prod(batch) * queries * shapes[1][-2] * (width + shapes[2][-1]) // (2 if node["causal"] else 1)
+    if name in ("flash_attention_dq", "flash_attention_dkv"):
+        *batch, queries, width = shapes[0]
+        return 2 * prod(batch) * queries * shapes[1][-2] * width * (3 if name.endswith("q") else 4)
+    if name == "convolution":
+        return 2 * prod(out) * prod(shapes[1][1:])
+    if name == "convolution_input":
+        return 2 * prod(shapes[0]) * prod(shapes[1][1:])
+    if name == "convolution_weight":
+        return 2 * prod(shapes[-1]) * prod(out[1:])
+    return node.op.weight * max([prod(out), *map(prod, shapes)])
+
+
+def _inner(shapes: Sequence[tuple[int, ...]], out: tuple[int, ...]) -> int:
+    """Multiplications of a product of two matrices whose parts are results."""
+    (*batch, rows, inner), (*_, columns) = shapes[0], shapes[1]
+    return prod(batch) * rows * inner * columns
+
+
+def flops_by_step(compiled: Any) -> dict[int, tuple[int, bool]]:
+    """(operations, whether they are a product's) of the steps of a plan, by their number: its program's groups, found
+    by what they write or by their op's name."""
+    found: dict[int, tuple[int, bool]] = {}
+    try:
+        groups, places = list(compiled.schedule.groups), compiled.passed.memory.places
+    except Exception:  # a plan from disk whose program can no longer be compiled here
+        return found
+    at = 0
+    for number, step in enumerate(compiled.plan.steps):
+        if isinstance(step, Copy):
+            continue
+        for candidate in range(at, len(groups)):
+            group = groups[candidate]
+            if isinstance(step, Launch):
+                fits = step.writes == tuple(places.get(x) for x in group.outputs)
+            else:
+                fits = step.label.partition("  # ")[0] == group.nodes[0].op.name
+            if fits:
+                names = {node.op.name for node in group.nodes}
+                found[number] = flops_of_nodes(group.nodes), not names.isdisjoint(PRODUCTS)
+                at = candidate + 1
+                break
+    return found

@@ -1,0 +1,46 @@
+"""A trace in Chrome's format, which Perfetto reads: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from genesis.utils.atomic_file import replace_file
+
+if TYPE_CHECKING:
+    from genesis.profiler.recorder import Recorder
+
+
+def write_trace(recorder: Recorder, path: Path) -> None:
+    """Write what was recorded to a file, packed where its name ends with .gz."""
+    text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": events_of(recorder)}).encode()
+    data = gzip.compress(text) if path.suffix == ".gz" else text
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+    replace_file(path, write)
+
+
+def events_of(recorder: Recorder) -> list[dict[str, Any]]:
+    """The events: the host's spans by thread, kernels by device, and counters of held memory. Times in microseconds."""
+    process, devices = os.getpid(), sorted({kernel.device for kernel in recorder.kernels})
+    rows = {device: 1_000_000 + at for at, device in enumerate(devices)}
+
+    def at(nanoseconds: int) -> float:
+        return (nanoseconds - recorder.start) / 1e3
+    found: list[dict[str, Any]] = [{"ph": "M", "pid": process, "tid": 0, "name": "process_name",
+                                    "args": {"name": "genesis"}}]
+    found += [{"ph": "M", "pid": process, "tid": row, "name": "thread_name", "args": {"name": f"kernels on {device}"}}
+              for device, row in rows.items()]
+    found += [{"ph": "X", "pid": process, "tid": span.thread % 1_000_000, "cat": span.kind, "name": span.name,
+               "ts": at(span.start), "dur": span.duration / 1e3} for span in recorder.spans]
+    found += [{"ph": "X", "pid": process, "tid": rows[kernel.device], "cat": "kernel", "name": kernel.name,
+               "ts": at(kernel.start), "dur": kernel.duration / 1e3,
+               "args": {"line": kernel.line, "bytes": kernel.bytes, "flops": kernel.flops}}
+              for kernel in recorder.kernels]
+    found += [{"ph": "C", "pid": process, "name": f"memory on {device}", "ts": at(when), "args": {"bytes": held}}
+              for device, memory in recorder.memory.items() for when, held in memory.timeline]
+    return found

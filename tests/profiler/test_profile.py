@@ -1,0 +1,310 @@
+"""Profiles: torch's interface, what is counted for kernels, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import nn, optim
+from genesis.engine import compilation, plans
+from genesis.passes import pipeline
+from genesis.profiler import (
+    ProfilerAction,
+    ProfilerActivity,
+    profile,
+    record_function,
+    schedule,
+    supported_activities,
+    tensorboard_trace_handler,
+)
+from genesis.profiler.averages import SORTS
+from genesis.profiler.costs import flops_of, peaks_of
+from genesis.profiler.recorder import Recorder, line_of_frame
+from genesis.runtime.cpu.executor import CPUExecutor
+from genesis.runtime.cpu.one_call import OneCall
+from genesis.runtime.cpu.storage import CPUStorage
+
+
+def fresh(device: str = "cpu") -> tuple[Any, Any, Any]:
+    genesis.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 1)).to(device)
+    return model, optim.AdamW(model.parameters(), lr=0.01), genesis.ones(4, 8, device=device)
+
+
+def step(model: Any, optimizer: Any, x: Any) -> float:
+    optimizer.zero_grad()
+    loss = (model(x) - 1).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def replaced() -> list[Any]:
+    """The functions that hooks replace."""
+    return [vars(owner)[name] for owner, name in (
+        (compilation.Compiled, "start"), (plans, "find"), (pipeline, "run_passes"), (CPUExecutor, "_call_all"),
+        (CPUExecutor, "start"), (OneCall, "run"), (CPUStorage, "__init__"))]
+
+
+def test_a_profiled_step_is_the_step() -> None:
+    parts = fresh()
+    plain = [step(*parts) for _ in range(4)]
+    parts, before = fresh(), replaced()
+    losses = [step(*parts)]
+    with profile(profile_memory=True, with_stack=True):
+        losses += [step(*parts), step(*parts)]
+    assert [*losses, step(*parts)] == plain
+    assert replaced() == before and Recorder.active is None
+
+
+def test_nothing_is_in_the_way_after_an_exception() -> None:
+    before = replaced()
+    with pytest.raises(ZeroDivisionError), profile(with_stack=True):
+        raise ZeroDivisionError
+    assert replaced() == before and Recorder.active is None
+    assert not [t for t in threading.enumerate() if t.name == "genesis-profiler"]
+
+
+def test_rows_of_kernels() -> None:
+    parts = fresh()
+    step(*parts)
+    with profile(activities=[ProfilerActivity.CPU]) as p:
+        for _ in range(3):
+            step(*parts)
+    rows = {row.key: row for row in p.key_averages()}
+    assert rows["linear"].count == 6 and rows["adamw"].count == 3
+    assert rows["linear"].flops == 3 * (2 * 4 * 8 * 16 + 2 * 4 * 16 * 1)
+    first = 4 * (4 * 8 + 8 * 16 + 16 + 4 * 16)  # x, the weight, the bias, the result, in float32
+    second = 4 * (4 * 16 + 16 + 1 + 4)
+    assert rows["linear"].bytes == 3 * (first + second)
+    assert abs(sum(row.share for row in rows.values()) - 1) < 1e-9, "shares are parts of a whole; sums of float64"
+    for row in rows.values():
+        assert row.time_total > 0 and row.device == "cpu" and row.count >= 3
+        if row.roofline is not None:
+            assert row.side in ("memory", "compute")
+    total = p.key_averages().total_average()
+    assert total.count == sum(row.count for row in rows.values())
+    lines = {row.line for row in p.key_averages(group_by_stack_n=1)}
+    assert all("test_profile.py" in line for line in lines if line)
+
+
+def test_columns() -> None:
+    with profile() as p:
+        (genesis.ones(8, 8) @ genesis.ones(8, 8)).sum().item()
+    for column in SORTS:
+        values = [getattr(row, column) for row in p.key_averages()]
+        table = p.key_averages().table(sort_by=column, row_limit=1)
+        assert len(table.splitlines()) == 3 and max(values) >= 0
+    assert "Roofline" in p.key_averages().table(header="mine") and p.key_averages().table(header="mine")[:4] == "mine"
+    with pytest.raises(ValueError, match="sort_by='time' is no column; there are cpu_time_total"):
+        p.key_averages().table(sort_by="time")
+
+
+@pytest.mark.parametrize(("wait", "warmup", "active", "repeat", "skip"), [
+    (1, 1, 2, 1, 0), (0, 1, 1, 0, 0), (0, 2, 3, 2, 1), (3, 1, 1, 2, 2), (0, 1, 1, 0, 3)])
+def test_schedules_are_torchs(wait: int, warmup: int, active: int, repeat: int, skip: int) -> None:
+    import torch
+    theirs = torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
+    ours = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
+    assert [ours(i).name for i in range(20)] == [theirs(i).name for i in range(20)]
+    with pytest.raises(ValueError, match="active must be positive"):
+        schedule(wait=1, warmup=1, active=0)
+
+
+@pytest.mark.parametrize(("wait", "warmup", "active", "repeat", "steps"), [
+    (1, 1, 2, 1, 7), (1, 1, 2, 2, 9), (0, 1, 2, 0, 4), (1, 1, 3, 1, 4)])
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
+def test_traces_are_ready_when_torchs_are(wait: int, warmup: int, active: int, repeat: int, steps: int) -> None:
+    import torch
+
+    def ready(library: Any) -> list[int]:
+        found: list[int] = []
+        with library.profile(schedule=library.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
+                             activities=[library.ProfilerActivity.CPU],
+                             on_trace_ready=lambda p: found.append(p.step_num)) as p:
+            for _ in range(steps):
+                p.step()
+        return found
+    assert ready(genesis.profiler) == ready(torch.profiler)
+
+
+def test_only_active_steps_are_told_of() -> None:
+    parts = fresh()
+    counts: list[int] = []
+
+    def note(p: profile) -> None:
+        counts.append(next(row.count for row in p.key_averages() if row.key == "adamw"))
+    with profile(schedule=schedule(wait=2, warmup=1, active=2, repeat=1), on_trace_ready=note) as p:
+        for _ in range(8):
+            step(*parts)
+            p.step()
+    assert counts == [2]
+
+
+def test_parts_with_names(tmp_path: Path) -> None:
+    @record_function("inner")
+    def work(x: genesis.Tensor) -> float:
+        return (x + 1).sum().item()
+    with profile() as p:
+        for _ in range(2):
+            with record_function("outer"):
+                work(genesis.ones(3))
+        p.step()
+    rows = {row.key: row for row in p.key_averages()}
+    assert rows["inner"].count == rows["outer"].count == 2 and rows["inner"].time_total <= rows["outer"].time_total
+    assert rows["outer"].device == "" and rows["outer"].device_time_total == 0
+    assert "ProfilerStep#0" in [event.name for event in p.events()]
+    assert work(genesis.ones(3)) == 6.0, "without a profile it is the function"
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_trace_that_perfetto_shows(name: str, tmp_path: Path) -> None:
+    parts = fresh()
+    with profile(profile_memory=True) as p:
+        genesis.eval((genesis.ones(3, len(name)) * 2).exp().sum(1).tanh())  # of this size there is no plan yet
+        step(*parts)
+        p.step()
+    p.export_chrome_trace(tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    found = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+    events = found["traceEvents"]
+    kinds = {event["ph"] for event in events}
+    assert kinds == {"M", "X", "C"}
+    for event in events:
+        assert isinstance(event["pid"], int) and isinstance(event["name"], str)
+        if event["ph"] == "X":
+            assert event["dur"] >= 0 and isinstance(event["ts"], float) and isinstance(event["tid"], int)
+    assert {"kernel", "pass", "compile", "plan", "step"} <= {event.get("cat") for event in events}
+    kernel = next(event for event in events if event.get("cat") == "kernel" and event["name"] == "linear")
+    assert kernel["args"]["flops"] > 0 and "test_profile.py" in kernel["args"]["line"]
+
+
+def test_files_for_tensorboard(tmp_path: Path) -> None:
+    with profile(schedule=schedule(wait=0, warmup=0, active=1, repeat=2),
+                 on_trace_ready=tensorboard_trace_handler(str(tmp_path / "runs"), "me")) as p:
+        for _ in range(3):
+            genesis.ones(2).sum().item()
+            p.step()
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert len(names) == 2 and all(name.startswith("me.") and name.endswith(".pt.trace.json") for name in names)
+
+
+def test_memory_and_who_holds_the_peak() -> None:
+    with profile(profile_memory=True) as p:
+        kept = genesis.ones(1000, 1000).cos()  # 4 MB
+        genesis.eval(kept)
+        genesis.eval(kept + 1)  # 4 MB more, for a moment
+        genesis.eval(kept[:2] + 1)
+    memory = p._recorded()[0].memory["cpu"]
+    assert 8_000_000 <= memory.peak < 13_000_000 and memory.timeline[-1][1] < memory.peak
+    assert sum(memory.at_peak.values()) == memory.peak
+    assert all("test_profile.py" in line or line.startswith("(") for line in memory.at_peak)
+    times = [at for at, _ in p.memory_timeline["cpu"]]
+    assert times == sorted(times) and times[0] >= 0
+    assert "at the peak, held by" in p.report()
+
+
+def test_host_time_by_line() -> None:
+    import sys
+    frame = sys._getframe()
+    assert line_of_frame(frame).startswith(f"test_profile.py:{frame.f_lineno} test_host_time_by_line")
+    seen: list[str] = []
+
+    class Looks(nn.Module):
+        def forward(self, x: Any) -> Any:
+            seen.append(line_of_frame(sys._getframe()))
+            return x
+    Looks()(genesis.ones(1))
+    assert "forward" in seen[0], "a function of the user's that Genesis calls is the user's"
+    with profile(with_stack=True) as p:
+        lines = p._recorder.lines  # type: ignore[union-attr]
+        while sum(lines.values()) < 50_000_000:  # until it was seen here for 50 ms
+            pass
+    assert max(lines, key=lambda line: lines[line]).endswith("test_host_time_by_line")
+    assert "The host's time by the line" in p.report()
+
+
+def test_compilation_by_pass() -> None:
+    with profile() as p:
+        (genesis.ones(3, 7).cumsum(0) * genesis.ones(7).sigmoid()).amax(1).sum().item()
+    spans = [event for event in p.events() if getattr(event, "kind", "") in ("compile", "pass")]
+    compiled = [span for span in spans if span.kind == "compile"]  # type: ignore[union-attr]
+    assert len(compiled) == 1 and {"canonicalize", "group", "plan_memory", "lower"} <= {span.name for span in spans}
+    assert sum(s.duration for s in spans if s is not compiled[0]) <= compiled[0].duration
+    assert "Compilation of 1 plans" in p.report()
+
+
+def test_operations_of_ops() -> None:
+    from genesis.frontend.recording import read
+    x = genesis.zeros(2, 3, 8, 8)
+    q = genesis.zeros(2, 4, 16, 8)
+    F = nn.functional
+    assert flops_of(read(F.conv2d(x, genesis.zeros(5, 3, 3, 3)))) == 2 * (2 * 5 * 6 * 6) * (3 * 3 * 3)
+    assert flops_of(read(F.scaled_dot_product_attention(q, q, q))) == 4 * (2 * 4) * 16 * 16 * 8
+    assert flops_of(read(F.scaled_dot_product_attention(q, q, q, is_causal=True))) == 2 * (2 * 4) * 16 * 16 * 8
+    assert flops_of(read(genesis.zeros(2, 3, 4) @ genesis.zeros(2, 4, 5))) == 2 * 2 * 3 * 4 * 5
+    assert flops_of(read(genesis.zeros(10, 10).sum())) == 100
+    assert flops_of(read(genesis.zeros(4, 5).t())) == 0
+
+
+def test_the_roofline() -> None:
+    gpu = peaks_of("cuda:0") if ProfilerActivity.CUDA in supported_activities() else None
+    for peaks in filter(None, (peaks_of("cpu"), gpu)):
+        assert peaks.roofline(int(peaks.bytes), 0, False) == (pytest.approx(1, rel=1e-6), "memory")
+        assert peaks.roofline(0, int(peaks.products), True) == (pytest.approx(1, rel=1e-6), "compute")
+        assert peaks.roofline(1, int(peaks.others), False)[1] == "compute"
+
+
+def test_one_profile_at_a_time() -> None:
+    with profile() as p, pytest.raises(RuntimeError, match="another profile is on"), profile():
+        pass
+    with pytest.raises(RuntimeError, match="the profile is not on"):
+        p.step()
+    with pytest.raises(RuntimeError, match="nothing was recorded yet"):
+        profile().key_averages()
+    with pytest.raises(ValueError, match="are no activities"):
+        profile(activities=["cpu"])  # type: ignore[list-item]
+    assert ProfilerAction.NONE.name == "NONE"
+
+
+def test_a_pretended_gpu(host_driver: Any) -> None:
+    """Launches replace graphs while a profile is on, and only then; values are the same."""
+    def parts() -> tuple[Any, Any]:
+        return genesis.full((4, 8), 0.5, device="cuda", requires_grad=True), genesis.ones(3, 4, device="cuda")
+
+    def step(weight: Any, x: Any) -> float:
+        """Six kernels, so that the plan is a graph from its second run on."""
+        y = ((x @ weight).softmax(-1) @ weight.t()).softmax(-1) @ weight
+        loss = (y * y).sum()
+        weight.grad = None
+        loss.backward()
+        with genesis.no_grad():
+            weight.sub_(weight.grad, alpha=0.1)
+        return loss.item()
+    given = parts()
+    plain = [step(*given) for _ in range(4)]
+    given = parts()
+    losses = [step(*given) for _ in range(2)]
+    graphs = host_driver.calls["launch_graph"]
+    assert graphs > 0
+    with profile(profile_memory=True) as p:
+        losses.append(step(*given))
+        held = genesis.zeros(1 << 16, device="cuda")
+        genesis.eval(held)
+    assert host_driver.calls["launch_graph"] == graphs
+    assert [*losses, step(*given)] == plain and host_driver.calls["launch_graph"] > graphs
+    rows = [row for row in p.key_averages(group_by_stack_n=1) if row.device == "cuda:0"]
+    assert rows and all(row.bytes > 0 and row.roofline is not None for row in rows)
+    products = [row for row in rows if "matmul" in row.key]
+    assert sum(row.flops for row in products) >= 3 * 2 * (3 * 4 * 8), "the products of the forward at least"
+    assert any("test_profile.py" in row.line for row in rows)
+    kernels = [event for event in p.events() if getattr(event, "device", "") == "cuda:0"]
+    assert all(a.start + a.duration <= b.start for a, b in pairwise(kernels)), "one by one"
+    assert p._recorded()[0].memory["cuda:0"].peak >= 1 << 18
