@@ -6,9 +6,7 @@ import gzip
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-from genesis.utils.atomic_file import replace_file
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genesis.profiler.recorder import Recorder
@@ -17,11 +15,7 @@ if TYPE_CHECKING:
 def write_trace(recorder: Recorder, path: Path) -> None:
     """Write what was recorded to a file, packed where its name ends with .gz."""
     text = json.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": events_of(recorder)}).encode()
-    data = gzip.compress(text) if path.suffix == ".gz" else text
-
-    def write(file: BinaryIO) -> None:
-        file.write(data)
-    replace_file(path, write)
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
 
 
 def events_of(recorder: Recorder) -> list[dict[str, Any]]:
