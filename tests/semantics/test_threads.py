@@ -279,7 +279,7 @@ def look(*_):
         p.detach().add_(0.0)
     Gone(model[2].weight * 1.5)
     if SIGNALS:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.002)  # of this process' own time: others may use the processor
 
 def step(x):
     optimizer.zero_grad()
@@ -290,17 +290,17 @@ def step(x):
 
 SIGNALS, step = WITH, WRAP(step)
 if SIGNALS:
-    signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    signal.signal(signal.SIGVTALRM, look)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.002)
 else:
     gc.callbacks.append(lambda phase, info: look() if phase == "stop" else None)
     gc.set_threshold(60)
-losses, end = [], time.time() + 2
-while time.time() < end:
+losses, end = [], time.process_time() + 2
+while time.process_time() < end or len(seen) <= 5 or len(losses) < 10:
     losses.append(step(x).item())
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 gc.callbacks.clear()
-assert len(seen) > 5 and losses[-1] < losses[0], (len(seen), losses[0], losses[-1])
+assert losses[-1] < losses[0], (len(seen), losses[0], losses[-1])
 """
 
 
