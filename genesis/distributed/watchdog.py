@@ -127,6 +127,13 @@ class Watchdog:
                         problem = self._problem(waiting[0])
                     if problem:
                         self._give_up(problem)
+                elif waiting is None and ledger.recent and any(hasattr(x, "capturable") for x in transports()):
+                    with self._asked:  # nobody waits on the host for what a GPU waits for
+                        self._look()
+                        problem = self._device_problem(ledger.recent[-1])
+                    if problem:
+                        self._give_up(problem)
+                        return
                 elif time.monotonic() - self._looked > self.limit / 10:  # so that it is known since when one is silent
                     with self._asked:
                         self._look()
@@ -163,6 +170,18 @@ class Watchdog:
                 found.append(f"rank {peer.rank} has not been heard of for {silent:.0f} s: it was killed or stopped, or "
                              f"its host is gone; its last collective was {peer.doing}")
         return "; ".join(found) or self._difference(mine)
+
+    def _device_problem(self, last: Entry) -> str:
+        """What keeps a GPU from ending its collectives, '' if nothing is known to: a rank that has left is a problem
+        only where it has begun fewer than this one."""
+        left = [peer for peer in self._peers.values() if peer.beat["state"] == "left" and not any(
+            group == last.group and number >= last.number for group, number, _, _ in peer.beat["recent"])]
+        others = {rank: peer for rank, peer in self._peers.items() if peer.beat["state"] != "left" or peer in left}
+        known, self._peers = self._peers, others
+        try:
+            return self._problem(last)
+        finally:
+            self._peers = known
 
     def _difference(self, mine: Entry) -> str:
         """The first collective of which two ranks began different ones."""
@@ -201,7 +220,9 @@ class Watchdog:
         waiting = ledger.waiting
         print(f"genesis: rank {self._rank}: {problem}", file=sys.stderr, flush=True)
         threading.Thread(target=_abort_all, name="genesis abort", daemon=True).start()
-        if waiting is None:
+        if waiting is None:  # a GPU was in it: the program goes on once it is aborted, to its next collective
+            if not self._ended.wait(GRACE):
+                os._exit(1)
             return
         end = time.monotonic() + GRACE
         while time.monotonic() < end and not self._ended.is_set():

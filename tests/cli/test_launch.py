@@ -1,0 +1,46 @@
+"""genesis launch: processes that find each other, their output, their exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+print("rank", rank, "of", size, sys.argv[1:], os.environ["MASTER_ADDR"], flush=True)
+if "fail" in sys.argv and rank == 1:
+    sys.exit(7)
+if "fail" in sys.argv:
+    sys.exit(3 if time.sleep(0.5) else 0)
+"""
+
+
+def launch(tmp_path: Path, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return subprocess.run([sys.executable, "-m", "genesis", "launch", "-n", "3", *options, str(path), *words],
+                          capture_output=True, text=True, timeout=120)
+
+
+def test_each_rank_knows_its_place_and_the_first_is_heard(tmp_path: Path) -> None:
+    done = launch(tmp_path, "--lr", "3")
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 3 ['--lr', '3'] 127.0.0.1\n")
+    everyone = launch(tmp_path, options=("--all-output",))
+    assert sorted(line.split()[1] for line in everyone.stdout.splitlines()) == ["0", "1", "2"]
+
+
+def test_the_status_is_that_of_the_rank_that_failed(tmp_path: Path) -> None:
+    done = launch(tmp_path, "fail")
+    assert done.returncode == 7
+    assert "rank 1 ended with exit status 7" in done.stderr
+
+
+@pytest.mark.parametrize("count", ["0", "-1"])
+def test_no_processes_are_none(count: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "genesis", "launch", "-n", count, "x.py"], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 2

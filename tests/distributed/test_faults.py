@@ -1,0 +1,135 @@
+"""Faults: a rank that dies, hangs, fails or runs another program is named on all others, with its line, and the run
+ends with exit codes that say so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import distributed as dist
+from genesis.distributed.store import StoreServer
+from tests.distributed.ranks import LIMIT, ended, forked, join
+
+
+def _rank(function: Any, rank: int, size: int, port: int, errors: str, started: Connection) -> None:
+    """A rank whose stderr goes to a file, and which ends as Python does: with its hook and its exit code."""
+    stream = open(errors, "w")  # noqa: SIM115, as long as the process
+    os.dup2(stream.fileno(), 2)
+    sys.stderr = stream
+    join(rank, size, port, GENESIS_HEARTBEAT_TIMEOUT="4")
+    x = genesis.ones(2)
+    dist.all_reduce(x)
+    x.tolist()  # all have connected
+    started.send(os.getpid())
+    try:
+        function(rank)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        stream.flush()
+        os._exit(1)
+    dist.destroy_process_group()
+
+
+def run(function: Any, tmp_path: Path, disturb: Any = lambda pids: None, resume: bool = False) -> tuple[
+        list[int | None], list[str]]:
+    """Exit codes and what was written to stderr, of two ranks that call the function."""
+    store, context = StoreServer(0), forked()
+    processes, pipes = [], []
+    files = [str(tmp_path / f"{rank}.txt") for rank in range(2)]
+    for rank in range(2):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=_rank, args=(function, rank, 2, store.port, files[rank], theirs)))
+        pipes.append(ours)
+        processes[-1].start()
+    pids = []
+    for pipe in pipes:
+        assert pipe.poll(LIMIT)
+        pids.append(pipe.recv())
+    disturb(pids)
+    if resume:  # the one that was stopped cannot end by itself
+        ended(processes[:1])
+        os.kill(pids[1], signal.SIGKILL)
+        os.kill(pids[1], signal.SIGCONT)
+    codes = ended(processes)
+    store.close()
+    return codes, [Path(file).read_text() for file in files]
+
+
+def goes_on(rank: int) -> None:
+    x = genesis.ones(4)
+    for _ in range(10_000):
+        dist.all_reduce(x, dist.ReduceOp.MAX)
+        x.tolist()
+        time.sleep(0.05)
+
+
+def test_a_killed_rank_is_named(tmp_path: Path) -> None:
+    codes, errors = run(goes_on, tmp_path, lambda pids: os.kill(pids[1], signal.SIGKILL))
+    assert codes == [1, -signal.SIGKILL]
+    assert "DistBackendError" in errors[0] and "rank 1 has not been heard of" in errors[0]
+    assert "all_reduce(float32[4], max): rank 1" in errors[0]
+    assert "at test_faults.py:" in errors[0] and "goes_on" in errors[0]
+
+
+def one_fails(rank: int) -> None:
+    x = genesis.ones(4)
+    dist.all_reduce(x)
+    x.tolist()
+    if rank == 1:
+        raise ValueError("no such file")
+    dist.all_reduce(x)
+    x.tolist()
+
+
+def test_an_exception_on_one_rank_is_told_on_the_others(tmp_path: Path) -> None:
+    codes, errors = run(one_fails, tmp_path)
+    assert codes == [1, 1]
+    assert "rank 1 failed: ValueError: no such file at test_faults.py:" in errors[0] and "one_fails" in errors[0]
+    assert "ValueError: no such file" in errors[1]
+
+
+def another_program(rank: int) -> None:
+    x = genesis.ones(4)
+    for _ in range(3):
+        dist.all_reduce(x)
+    if rank == 1:
+        dist.barrier()
+    else:
+        gathered = genesis.empty(8)
+        dist.all_gather_into_tensor(gathered, x)
+        gathered.tolist()
+
+
+def test_ranks_that_run_different_programs_are_told_with_both_lines(tmp_path: Path) -> None:
+    codes, errors = run(another_program, tmp_path)
+    assert 0 not in codes
+    told = "".join(errors)
+    assert "ranks run different programs" in told
+    for one in ("all_gather(float32[4])", "all_reduce(float32[1], sum)"):
+        assert f"{one} at test_faults.py" in told
+
+
+def one_ends(rank: int) -> None:
+    if rank == 0:
+        dist.barrier()
+
+
+def test_a_rank_that_ends_early_is_named(tmp_path: Path) -> None:
+    codes, errors = run(one_ends, tmp_path)
+    assert codes == [1, 0]
+    assert "rank 1 has ended" in errors[0]
+
+
+@pytest.mark.sweep
+def test_a_stopped_rank_is_named_after_the_time_without_beats(tmp_path: Path) -> None:
+    codes, errors = run(goes_on, tmp_path, lambda pids: os.kill(pids[1], signal.SIGSTOP), resume=True)
+    assert codes[0] == 1
+    assert "rank 1 has not been heard of for" in errors[0]

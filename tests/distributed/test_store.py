@@ -1,0 +1,76 @@
+"""The store: our client against our server and torch's, whose protocol it is; and how a process finds its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch.distributed
+
+from genesis.distributed import DistNetworkError, DistStoreError, PrefixStore, TCPStore
+from genesis.distributed.environment import place
+from genesis.distributed.store import StoreServer
+
+
+@pytest.fixture(params=["ours", "torch's"])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The port of a server."""
+    server: Any
+    if request.param == "ours":
+        server = StoreServer(0)
+        yield server.port
+        server.close()
+    else:
+        server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        yield server.port
+
+
+def test_values_counts_and_waiting(port: int) -> None:
+    one, two = TCPStore("127.0.0.1", port), PrefixStore("run", TCPStore("127.0.0.1", port))
+    one.set("run/a", b"\0\xff")
+    assert two.get("a") == b"\0\xff" and two.check(["a"]) and not two.check(["a", "b"])
+    assert [one.add("n", 2), one.add("n", -5)] == [2, -3]
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(two.get("late")))
+    thread.start()
+    one.set("run/late", "x" * 100_000)
+    thread.join(60)
+    assert found == [b"x" * 100_000]
+    assert one.delete_key("run/a") and not one.check(["run/a"])
+
+
+def test_a_key_that_does_not_come(port: int) -> None:
+    store = TCPStore("127.0.0.1", port, timeout=timedelta(seconds=0.2))
+    with pytest.raises(DistStoreError, match="no value came for 'never'"):
+        store.get("never")
+    store.set("after", "works")
+    assert store.get("after") == b"works"
+
+
+def test_nobody_serves() -> None:
+    with pytest.raises(DistNetworkError, match="nobody serves a store"):
+        TCPStore("127.0.0.1", 1, timeout=timedelta(seconds=0.1))
+
+
+@pytest.mark.parametrize("environment, expected", [
+    ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "7",
+      "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "2"}, (1, 4, 1, "a", 7, True, 2)),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+     (0, 2, 0, "127.0.0.1", 29500, False, 0)),
+    ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_NODELIST": "n[1,3-4]"},
+     (5, 8, 1, "n1", 29500, False, 0)),
+])
+def test_places(environment: dict[str, str], expected: tuple[Any, ...]) -> None:
+    found = place(environment)
+    assert (found.rank, found.world_size, found.local_rank, found.address, found.port, found.served,
+            found.restart) == expected
+
+
+def test_a_process_without_a_launcher_is_told_how_to_start() -> None:
+    with pytest.raises(ValueError, match="genesis launch"):
+        place({})
+    with pytest.raises(ValueError, match="not a number"):
+        place({"RANK": "x", "WORLD_SIZE": "2"})
