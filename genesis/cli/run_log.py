@@ -45,12 +45,14 @@ def work_of(model: CausalLM, context: int, config: RunConfig) -> Work:
     """The work of a step on rows of `context` tokens.
 
     A weight takes two operations a token forward, two for the gradient of its input, and two for its own if it is
-    learnt; attention takes 12 · layers · width · context (Chowdhery et al. 2022), of which a causal one does half.
+    learnt; attention takes 12 · layers · width · context (Chowdhery et al. 2022), of which a causal one does half. Of
+    experts those count that a token goes through.
     """
     spec, tokens = model.spec, config.batch * config.accumulate * context
     weights = [p for p in model.parameters() if p.ndim >= 2]
     looked_up = (0 if spec.tied else spec.vocab_size * spec.dim) + spec.position_table * spec.dim
-    held = sum(p.numel() for p in weights) - looked_up
+    passed_by = sum(3 * spec.dim * part.hidden * (part.count - part.chosen) for part in spec.experts if part)
+    held = sum(p.numel() for p in weights) - looked_up - passed_by
     learnt = min(held, sum(p.numel() for p in weights if p.requires_grad))
     attention = 6 * spec.layers * spec.heads * spec.head_dim * context
     peak = peak_flops(genesis.device(config.device or "cpu"), config.precision)

@@ -31,6 +31,7 @@ import argparse
 import math
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,8 +122,8 @@ def prepared(config: TrainConfig) -> Run:
         validation = DataLoader(TokenWindows(data.validation, data.context, data.documents), config.batch,
                                 generator=genesis.Generator())
     has_tokenizer = (rows.folder.path / "tokenizer.json").is_file()
-    return Run(config, model, model, loader(rows, config), validation,
-               Tokenizer.from_pretrained(rows.folder.path) if has_tokenizer else None,
+    tokenizer = Tokenizer.from_pretrained(rows.folder.path) if config.samples.every else None
+    return Run(config, model, model, loader(rows, config), validation, tokenizer,
                lambda: save_folder(model, Path(config.out) / "model", rows.folder.path if has_tokenizer else None))
 
 
@@ -375,8 +376,9 @@ class StopFlag:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._came)
+        if threading.current_thread() is threading.main_thread():  # no other gets signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._came)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -20,7 +20,7 @@ import genesis
 from genesis.cli import run_log, train
 from genesis.cli.main import main
 from genesis.cli.run_config import TrainConfig, from_table, read_config
-from genesis.models import AutoModelForCausalLM
+from genesis.models import AutoModelForCausalLM, LoRA
 from genesis.models.data import write_tokens
 from genesis.models.text import byte_tokenizer, write_byte_tokenizer
 
@@ -184,6 +184,28 @@ def test_muon_takes_the_matrices_of_the_blocks(tmp_path: Path, tokens: str) -> N
     assert len(decayed["params"]) == 2 and plain["weight_decay"] == 0 and len(plain["params"]) == 3
     values = losses(path, out)
     assert values[-1] < values[0]
+
+
+def test_the_work_of_a_step(tokens: str) -> None:
+    """Six operations for each weight and token, but for tables that are looked up in and experts that are passed by."""
+    config = from_table(TrainConfig, {"out": "x", "steps": 1, "batch": 2, "accumulate": 3, "device": "cpu",
+                                      "data": {"train": tokens, "context": 12}, "model": {}})
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "num_key_value_heads": 2, "head_dim": 4}
+    attention, head = 4 * 8 * 8, 10 * 8
+    dense = train.build_model({"family": "qwen3", **sizes}, 10, "cpu")
+    work = run_log.work_of(dense, 12, config)
+    assert (work.tokens, work.peak_flops) == (72, 0.0)
+    assert work.flops == 72 * (6 * (attention + head + 3 * 8 * 16) + 6 * 8 * 12)
+    experts = train.build_model({"family": "qwen3_moe", **sizes, "num_experts": 5, "num_experts_per_tok": 2,
+                                 "moe_intermediate_size": 6}, 10, "cpu")
+    router = 5 * 8
+    assert run_log.work_of(experts, 12, config).flops == 72 * (
+        6 * (attention + head + router + 2 * 3 * 8 * 6) + 6 * 8 * 12)
+    LoRA(dense, rank=1)
+    low = sum(p.numel() for p in dense.parameters() if p.requires_grad)
+    assert run_log.work_of(dense, 12, config).flops == 72 * (
+        4 * (attention + head + 3 * 8 * 16 + low) + 2 * low + 6 * 8 * 12)
 
 
 @pytest.mark.parametrize(("table", "message"), [
