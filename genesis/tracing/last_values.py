@@ -3,6 +3,9 @@
 Reading a tensor ends a capture, as a program may go on with what it reads. Where the code shows that the value goes
 nowhere but into the result (alone, in tuples, lists and dictionaries that are made there) or to the end of a list that
 others hold, the captured call gets a number that stands for it, and a replay reads the tensor after it ran.
+
+Whoever else gets the number would compute with it: what of Genesis', of the standard library or in C reads a value
+for itself (`bool(x)`, `allclose`, `max(map(read, xs))`). So each line on the way has to call by name what returns it.
 """
 
 from __future__ import annotations
@@ -59,10 +62,12 @@ class _WayOut:
     """Where a value goes from the call that gives it to the end of its function.
 
     Attributes:
+        callee: the path of what is called, a `_Method`, or None where the code does not show it.
         appended: lists that it is appended to.
         stored: (object, attribute) where it is stored.
     """
 
+    callee: Any
     appended: tuple[Path, ...]
     stored: tuple[tuple[Path, str], ...]
 
@@ -86,7 +91,7 @@ class LastValues:
         Args:
             method: by which the value is read: "item", "tolist" or "__float__".
         """
-        if state.regions or not self._goes_out():
+        if state.regions or not self._goes_out(method):
             return None
         node = read(tensor)
         forget()
@@ -115,27 +120,61 @@ class LastValues:
                 space[name] = values[id(space[name])]
         return _replaced(result, values)
 
-    def _goes_out(self) -> bool:
-        """Whether what the user's line reads now only leaves the captured function."""
-        frame: types.FrameType | None = sys._getframe(2)
-        while frame is not None and not is_user_code(frame.f_code):
-            frame = None if frame.f_code is self._entrance else frame.f_back
-        lists, spaces = [], []
+    def _goes_out(self, method: str) -> bool:
+        """Whether what the user's line reads now by this method of tensors only leaves the captured function."""
+        below = sys._getframe(3)  # of the method
+        frame = below.f_back
+        if below.f_code.co_name != method or frame is None or not is_user_code(frame.f_code):
+            return False
+        lists, spaces, calls = [], [], _reads
         while frame is not None and frame.f_code is not self._entrance:
             if is_user_code(frame.f_code):
                 way = _way_out(frame.f_code, frame.f_lasti)
-                if way is None:
+                if way is None or not calls(frame, way.callee, below):
                     return False
+                calls = _calls
                 lists += [_found(frame, path) for path in way.appended]
                 spaces += [_attributes_of(_found(frame, path)) for path, _ in way.stored]
             elif not _passes_on(frame):
                 return False
-            frame = frame.f_back
+            below, frame = frame, frame.f_back
         if frame is None or any(type(x) is not list for x in lists) or None in spaces:
             return False
         self._lists += lists
         self._spaces += [x for x in spaces if x is not None]
         return True
+
+
+def _reads(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
+    """Whether what a line calls is the method of tensors whose frame is below, and nothing that calls that."""
+    if callee == ("float",):
+        float_there = frame.f_locals.get("float", frame.f_globals.get("float", float))
+        return below.f_code.co_name == "__float__" and float_there is float
+    return type(callee) is _Method and callee.name == below.f_code.co_name
+
+
+def _calls(frame: types.FrameType, callee: Any, below: types.FrameType) -> bool:
+    """Whether what a line calls is the function whose frame is below, or a module whose call that is."""
+    called = None
+    if type(callee) is tuple:
+        called = _found(frame, callee)
+    elif type(callee) is _Method and callee.path is not None:
+        called = _attribute(_found(frame, callee.path), callee.name)
+    if isinstance(called, Tree):
+        return below.f_code.co_name in _PASSING or _code_of(type(called).__call__) is below.f_code
+    of_class = inspect.getattr_static(type(called), "__call__", None)
+    return below.f_code in (_code_of(called), _code_of(of_class))
+
+
+def _code_of(called: Any) -> Any:
+    """The code of a function, or of the one that a method, static or bound, is made of."""
+    return getattr(getattr(called, "__func__", called), "__code__", None)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """What is at a name of an object, without asking the object."""
+    parts = getattr(owner, "__dict__", {}).get("_modules") if isinstance(owner, Tree) else None
+    return parts[name] if parts is not None and name in parts else inspect.getattr_static(owner, name, None)
 
 
 def _passes_on(frame: types.FrameType) -> bool:
@@ -151,7 +190,8 @@ def _found(frame: types.FrameType, path: Path) -> Any:
     value = frame.f_locals.get(name, frame.f_globals.get(name))
     for attribute in attributes:
         space = getattr(value, "__dict__", None)
-        value = None if space is None else space.get(attribute)
+        parts = space.get("_modules") if space is not None and isinstance(value, Tree) else None
+        value = None if space is None else space.get(attribute, None if parts is None else parts.get(attribute))
     return value
 
 
@@ -223,6 +263,7 @@ class _Walk:
         self._steps = steps
         self._stack: list[Any] = []
         self._variables: set[str] = set()
+        self._callee: Any = None
         self._appended: list[Path] = []
         self._stored: list[tuple[Path, str]] = []
 
@@ -232,14 +273,15 @@ class _Walk:
         while at < len(self._steps):
             step = self._steps[at]
             if step.opname in ("RETURN_CONST", "RETURN_VALUE"):
-                return _WayOut(tuple(self._appended), tuple(self._stored))
+                return _WayOut(self._callee, tuple(self._appended), tuple(self._stored))
             if step.opname == "JUMP_FORWARD":
                 if step.argval not in places:
                     return None
                 at = places[step.argval]
                 continue
             if at == call:
-                self._take(_popped(step))
+                taken = self._take(_popped(step))
+                self._callee = next((x for x in taken[:2] if type(x) in (tuple, _Method)), None)
                 self._push(_VALUE)
             elif not self._follow(step):
                 return None
@@ -283,8 +325,9 @@ class _Walk:
         if self._appended or self._stored:  # whoever is called may look there
             return False
         if _VALUE in taken:
-            method = next((x for x in taken[:2] if type(x) is _Append), None)
-            if method is None or step.arg != 1 or taken[2] is not _VALUE:
+            method = next((x for x in taken[:2] if type(x) is _Method), None)
+            if (method is None or method.name != "append" or method.path is None or step.arg != 1
+                    or taken[2] is not _VALUE):
                 return False
             self._appended.append(method.path)
         self._push(None)
@@ -310,11 +353,8 @@ class _Walk:
             return False
         pushes = _POPS[name] + dis.stack_effect(step.opcode, step.arg, jump=False)
         path = taken[0] if taken and type(taken[0]) is tuple else None
-        if name in ("LOAD_METHOD", "LOAD_ATTR") and path is not None:
-            made: Any = (*path, step.argval)
-            if pushes == 2:
-                made = _Append(path) if step.argval == "append" else None
-            self._push(made)
+        if name in ("LOAD_METHOD", "LOAD_ATTR") and (path is not None or pushes == 2):
+            self._push((*path, step.argval) if pushes == 1 and path is not None else _Method(path, step.argval))
             pushes -= 1
         for _ in range(pushes):
             self._push(None)
@@ -338,10 +378,11 @@ class _Walk:
 
 
 @dataclass(frozen=True)
-class _Append:
-    """The method `append` of what is at the path."""
+class _Method:
+    """A method of what is at the path, None for something else."""
 
-    path: Path
+    path: Path | None
+    name: str
 
 
 _VALUE: Any = type("Value", (), {"__repr__": lambda self: "value"})()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from calls import ramp, values
+from calls import Pair, ramp, values
 
 import genesis
 from genesis import nn
@@ -473,6 +475,61 @@ def test_a_value_that_the_program_goes_on_with_is_read_at_each_call(function: Ca
         return lambda x: function(trainer, x), lambda: (trainer.weight, trainer.losses, trainer.last)
     explained = both(make)
     assert explained.hits == 0 or function is called, explained
+
+
+def _read(x: Any) -> Any:
+    return x.sum().item()
+
+
+READ_ON_THE_WAY: dict[str, Callable[[Any], Any]] = {
+    "bool": lambda x: bool((x > 0).all()),
+    "int": lambda x: int(x.sum()),
+    "math": lambda x: math.exp(x.sum()),
+    "numpy": lambda x: np.float64(x.sum()),
+    "format": lambda x: format(x.sum(), ".2f"),
+    "equal": lambda x: genesis.equal(x, ramp(2)),
+    "allclose": lambda x: genesis.allclose(x, ramp(2)),
+    "all": lambda x: all(x > 0),
+    "max": lambda x: max(x),
+    "sorted": lambda x: sorted(x * 1),
+    "max of readings": lambda x: max(map(_read, [x, -x])),
+    "max of a method": lambda x: max(map(genesis.Tensor.item, [x[0], -x[0]])),
+    "sorted by a reading": lambda x: sorted([x * 3, x, -x], key=_read),
+    "a sum of tensors": lambda x: math.fsum([x.sum(), x.max()]),
+    "nonzero": lambda x: genesis.nonzero(x > 0),
+    "unique": lambda x: genesis.unique(x * 2),
+    "full": lambda x: genesis.full((2,), x.sum()),
+    "a tensor of tensors": lambda x: genesis.tensor([x.sum(), 1.0]),
+    "repeat_interleave": lambda x: genesis.repeat_interleave(x, (x + 3).long()),
+}
+
+
+@pytest.mark.parametrize("name", READ_ON_THE_WAY)
+def test_what_reads_a_value_on_the_way_gets_the_value(name: str) -> None:
+    """No number that stands for one: Genesis' own functions, the library and C compute with what they read."""
+    pair = Pair(READ_ON_THE_WAY[name])
+    for start in (-1.0, 1.0, -2.0, 1.0):
+        pair.same(ramp(2, start=start))
+
+
+def test_a_compiled_step_with_a_scaler_is_the_plain_one() -> None:
+    def scaled(compile: Callable[[Any], Any]) -> list[Any]:
+        w = ramp(2).requires_grad_()
+        optimizer, scaler = genesis.optim.SGD([w], lr=0.1), genesis.amp.GradScaler(init_scale=16.0, growth_interval=2)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = (w * x).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+        call, seen = compile(step), []
+        for i in range(6):
+            x = ramp(2) if i != 3 else ramp(2) * float("inf")
+            seen += [call(x).tolist(), w.tolist(), scaler.get_scale()]
+        return seen
+    assert scaled(genesis.compile) == scaled(lambda function: function)
 
 
 def test_a_value_read_last_before_an_error() -> None:

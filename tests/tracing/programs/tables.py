@@ -325,6 +325,8 @@ RESULTS = {
     "value = ({a} * w).sum().item()\nreturn value, {b}": 1,
     "value = ({a} * w).sum().item()\nreturn value * 2, {b}": 1,
     "return ({a} * 2).tolist(), float({b}.sum())": 1,
+    "return bool(({a} > 1).all()), {b}": 1,
+    "return genesis.allclose({a}, {b}), int(({a} * 2).sum()), {b}": 1,
     "loss = ({a} * w * v).sum()\nsgd.zero_grad()\nloss.backward()\nsgd.step()\nschedule.step()\nreturn loss.item()": 3,
     "loss = ({a} * w * v).square().mean()\nadam.zero_grad()\nloss.backward()\nadam.step()\nkeeper.calls += 1\n"
     "keeper.values.append(loss.item())": 2,
