@@ -1,4 +1,4 @@
-"""A GPT step at batch 1 on a GPU, end to end, plain and compiled, with and without clipping; launches, and first steps.
+"""A GPT step at batch 1, bf16 compute, on a GPU, end to end, plain and compiled, with and without clipping; launches, and first steps.
 
     python benchmarks/small_step_gpu.py [--device cuda] [--layers 12] [--dim 768] [--context 1024] [--out]
 
@@ -33,12 +33,13 @@ def step_of(args: argparse.Namespace, clip: Callable[[Any], Any]) -> Callable[[]
     model = GPT(GPTConfig(50304, args.context, args.layers, 12, args.dim)).to(args.device)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-4)
     held = list(model.parameters())
-    ids = genesis.zeros(1, args.context, dtype=genesis.int64, device=args.device)
+    ids = genesis.randint(0, 50304, (1, args.context), device=args.device)
     genesis.eval(ids)
 
     def step() -> Any:
         optimizer.zero_grad()
-        _, loss = model(ids, ids)
+        with genesis.autocast(args.device, dtype=genesis.bfloat16):
+            _, loss = model(ids, ids)
         loss.backward()
         clip(held)
         optimizer.step()

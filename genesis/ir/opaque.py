@@ -16,6 +16,7 @@ class Opaque:
             cheaper to compute than to load.
         constant_base: the kernel writes a constant first operand itself; it need not be in memory.
         partial: the kernel writes only a part of its result: the rest is what is in its first operand's memory.
+        over_base: a program reads of its first operand what it writes, and so may write the result over it.
     """
 
     kernel: str
@@ -23,3 +24,4 @@ class Opaque:
     elementwise: int = 0
     constant_base: bool = False
     partial: bool = False
+    over_base: bool = False

@@ -53,6 +53,11 @@ class CausalLM(PreTrainedModel):
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
         return CausalLMOutput(logits, loss)
 
+    def following(self, input_ids: Tensor, length: int | None, cache: Cache) -> Tensor:
+        """What follows the last of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
+        length. The same program for every token, so that it can be compiled."""
+        return self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+
     def parameter_count(self) -> int:
         """Number of parameters, a shared table once."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -16,15 +16,17 @@ class Cache(Protocol):
     """Keys and values of all layers, and where the tokens are that they belong to.
 
     Attributes:
-        seen: how many tokens are in it.
         padding: (B,) how many places of each row come before its text, or None.
     """
 
-    seen: int
     padding: Tensor | None
 
-    def advance(self, queries: int, device: object) -> Tensor:
-        """The places of the next tokens: (T,)."""
+    def reserve(self, queries: int, device: object) -> int:
+        """Count the next tokens; returns how many there are with them."""
+        ...
+
+    def advance(self, queries: int) -> Tensor:
+        """The places of the tokens that were reserved: (T,)."""
         ...
 
     def __getitem__(self, layer: int) -> LayerCache: ...
@@ -74,16 +76,32 @@ class Transformer(nn.Module):
         Raises:
             ValueError: more tokens than a learned table of positions has rows.
         """
+        length = self.reserve(input_ids, cache)
+        return self.computed(input_ids, length, attention_mask, position_ids, cache, token_type_ids, documents)
+
+    def reserve(self, input_ids: Tensor, cache: Cache | None) -> int | None:
+        """Make room for the tokens in the cache; returns the text's length with them if the computation depends on it.
+
+        Raises:
+            ValueError: there is no room, or no learned position for the last of them.
+        """
+        T, spec = input_ids.shape[1], self.spec
+        length = T if cache is None else cache.reserve(T, input_ids.device)
+        if spec.position_table and length > spec.position_table:
+            raise ValueError(f"a text of {length} tokens is longer than the model's table of "
+                             f"{spec.position_table} positions")
+        return length if spec.rotary is not None and self.rotary_emb.by_length else None
+
+    def computed(self, input_ids: Tensor, length: int | None, attention_mask: Tensor | None = None,
+                 position_ids: Tensor | None = None, cache: Cache | None = None, token_type_ids: Tensor | None = None,
+                 documents: Tensor | None = None) -> Tensor:
+        """What `forward` gives, once `reserve` has made room. No number of Python's but `length` takes part."""
         spec, T = self.spec, input_ids.shape[1]
-        if cache is None:
-            places, length = genesis.arange(T, device=input_ids.device), T
-        else:
-            places = cache.advance(T, input_ids.device)
-            length = cache.seen
+        places = genesis.arange(T, device=input_ids.device) if cache is None else cache.advance(T)
         positions = places if position_ids is None else position_ids
         if position_ids is None and cache is not None and cache.padding is not None:
             positions = (places - cache.padding.unsqueeze(1)).clamp(min=0)
-        x = self.dropout(self._embedded(input_ids, positions, token_type_ids, length))
+        x = self.dropout(self._embedded(input_ids, positions, token_type_ids))
         masks = self._masks(places, cache, attention_mask, documents)
         angles = None
         if spec.rotary is not None:
@@ -93,17 +111,13 @@ class Transformer(nn.Module):
             x = block(x, masks[layer], angles, None if cache is None else cache[layer])
         return self.norm(x) if spec.norm_first else x
 
-    def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None,
-                  length: int) -> Tensor:
+    def _embedded(self, input_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         spec = self.spec
         x = self.embed_tokens(input_ids)
         if spec.segments:
             segments = genesis.zeros_like(input_ids) if segments is None else segments
             x = x + self.embed_segments(segments)
         if spec.position_table:
-            if length > spec.position_table:
-                raise ValueError(f"a text of {length} tokens is longer than the model's table of "
-                                 f"{spec.position_table} positions")
             x = x + self.embed_positions(positions)
         return x if spec.norm_first else self.norm(x)
 

@@ -19,9 +19,11 @@ from genesis.passes.graph.canonicalize import canonicalize
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
+from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.graph.patterns import apply_patterns
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
@@ -196,7 +198,11 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
     Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),
          optional=True),
+    Pass("matrix_vector", "vectors_multiplied", "with products of one vector as reductions", on_graph(matrix_vector),
+         optional=True),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
+    Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
+         optional=True),
     Pass("split_scans", "scans_split", "with long scans split", _for_gpu(split_scans), optional=True),
     Pass("split_reductions", "reductions_split", "with large reductions split", _for_gpu(split_reductions),
          optional=True),

@@ -26,7 +26,7 @@ from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
 from genesis.tracing.snapshot import MISSING, NATIVE, SIMPLE, CompiledBase, Entered, NotReplayable, why_unknown
-from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_pure, is_user_code
+from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
 """Names of methods of Genesis' classes that programs replace."""
@@ -210,7 +210,7 @@ class Guards:
             self.checks.absent(vars(tensor), {k for k in self._uncertain - own.keys() if not hasattr(kind, k)})
 
     def _attributes(self, value: Any, copy: dict[str, Any], what: str, skip: Iterable[str] = ()) -> None:
-        everything = self._computed or (type(value).__module__.startswith("genesis.") and not isinstance(value, Tree))
+        everything = self._computed or (is_own_module(type(value).__module__) and not isinstance(value, Tree))
         named = {k: v for k, v in copy.items() if (everything or k in self._names) and k not in skip}
         inside = getattr(value, "__dict__", None)
         self.holders[id(inside)] = value
@@ -250,7 +250,7 @@ class Guards:
             if module == "numpy" or module in PURE_MODULES or module == "builtins" or issubclass(kind, BaseException):
                 return
             raise NotReplayable(f"{what} is the class {module}.{kind.__name__}, whose content cannot be compared")
-        if module.startswith("genesis.") and not issubclass(kind, (Tree, Optimizer, LRScheduler)):
+        if is_own_module(module) and not issubclass(kind, (Tree, Optimizer, LRScheduler)):
             return
         self.checks.attributes(kind, {"__mro__": kind.__mro__})
         below: set[str] = set()
@@ -258,7 +258,7 @@ class Guards:
             if is_library_module(each.__module__):
                 continue
             copy = self._world.of(each)
-            ours = each.__module__.startswith("genesis.") and not each.__module__.startswith("genesis.models")
+            ours = is_own_module(each.__module__)
             named = {k: v for k, v in copy.items() if k in _CALLED or (not ours and k not in _DATA and (
                 k in self._names or self._computed or isinstance(v, types.FunctionType)))}
             self.checks.entries(vars(each), named)

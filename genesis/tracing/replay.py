@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from genesis.frontend.grad_mode import mode
 from genesis.frontend.session import Session, own_storages
+from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves
@@ -59,12 +61,21 @@ def make_replay(effects: Session, shape: Result, tensors: Sequence[Any], entered
         raise NotReplayable("it writes to a tensor that it made from values")
     made = [*shape.fresh, *effects.writes, *(x._grad.storage for x, _ in effects.grads.values() if x._grad is not None)]
     with _computing_anew([s.node for s in made], entered.contents):
-        if effects.ended:
+        if effects.ended or _advances_state(effects, shape):
             return StepReplay(effects, shape, tensors, allowed, slots)
         if effects.grads:
             raise NotReplayable("it sets gradients without ending a step")
         known = {x.leaf for x in (*tensors, *entered.world.tensors) if x.leaf is not None}
         return CallReplay(effects, shape, tensors, allowed, known, slots)
+
+
+def _advances_state(effects: Session, shape: Result) -> bool:
+    """Is the call a step of its own: what it overwrites stays (a cache of keys and values, a running mean), and no
+    gradient flows through it? Then its plan runs at once, over the same memories, where a node would be recorded and
+    looked at again each time."""
+    written = [s for s in effects.writes if s.cell is not None]
+    return bool(written) and not mode.enabled and not state.regions and not effects.grads and not any(
+        s.needs_grad for s in (*written, *shape.fresh))
 
 
 @contextmanager

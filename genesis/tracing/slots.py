@@ -33,7 +33,7 @@ from genesis.tracing.guards import Guards
 from genesis.tracing.results import Known, Result, reads
 from genesis.tracing.signature import describe
 from genesis.tracing.snapshot import MISSING, SIMPLE, Entered, NotReplayable, Unsettled, content
-from genesis.tracing.tracer import is_library_module
+from genesis.tracing.tracer import is_library_module, is_own_module
 from genesis.tracing.updates import only_appended, only_counted, only_counted_in, only_stored, only_stored_in
 
 Place = tuple[int, Any]
@@ -218,8 +218,8 @@ def _holder(x: Difference, guards: Guards) -> Any:
 
 def _is_of_the_user(holder: Any) -> bool:
     """Whether nobody but the user's code reads the attributes of the object, if they are some object's."""
-    return holder is None or all(kind in _BASES or not (is_library_module(kind.__module__) or (
-        kind.__module__.startswith("genesis."))) or kind.__module__.startswith("genesis.models")
+    return holder is None or all(
+        kind in _BASES or not (is_library_module(kind.__module__) or is_own_module(kind.__module__))
         for kind in type(holder).__mro__)
 
 

@@ -178,6 +178,11 @@ def _is_generated(code: types.CodeType) -> bool:
         code.co_filename == "<string>" and code.co_name == "<lambda>" and code.co_varnames[:1] == ("_cls",))
 
 
+def is_own_module(name: str) -> bool:
+    """True for a module of Genesis's whose code is not taken for the user's."""
+    return name.startswith("genesis.") and not name.startswith("genesis.models.")
+
+
 def is_library_module(name: str) -> bool:
     """True for a module of the standard library, or numpy, torch: nothing in it is a user's setting."""
     top = name.partition(".")[0] if isinstance(name, str) else "builtins"

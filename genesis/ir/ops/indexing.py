@@ -101,13 +101,14 @@ take = Op("take", "index", _take_type, attrs=("axis",),
           reference=lambda x, index, axis: np.take(x, index, axis))
 
 index_add: Op = Op("index_add", "index", _rows_type, attrs=("axis",), decompose=_by_sorting(elements=False, add=True),
-                   opaque=Opaque("scatter", constant_base=True),
+                   opaque=Opaque("scatter", constant_base=True, over_base=True),
                    doc="base with source's rows added at the index; equal indices add up.",
                    vjp=lambda g, base, index, source, y, axis: (g, None, take(g, index, axis=axis)),
                    samples=_rows(NUMERIC),
                    reference=lambda base, index, source, axis: _in_rows(base, index, source, axis, add=True))
 
-index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",), opaque=Opaque("scatter", constant_base=True),
+index_copy: Op = Op("index_copy", "index", _rows_type, attrs=("axis",),
+                    opaque=Opaque("scatter", constant_base=True, over_base=True),
                     decompose=_by_sorting(elements=False, add=False),
                     doc="base with its rows at the index replaced by source's; of equal indices the last wins.",
                     vjp=lambda g, base, index, source, y, axis: (
@@ -141,7 +142,7 @@ gather = Op("gather", "index", gather_type, attrs=("axis",),
             reference=lambda x, index, axis: x[_positions(index, axis)])
 
 scatter_add: Op = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
-                     opaque=Opaque("scatter", constant_base=True),
+                     opaque=Opaque("scatter", constant_base=True, over_base=True),
                      decompose=_by_sorting(elements=True, add=True),
                      doc="base with source[i..] added at [i.. with index[i..] at the axis].",
                      vjp=lambda g, base, index, source, y, axis: (g, None, gather(g, index, axis=axis)),
@@ -149,7 +150,7 @@ scatter_add: Op = Op("scatter_add", "index", _scatter_type, attrs=("axis",),
                      reference=lambda base, index, source, axis: _at(base, _positions(index, axis), source, add=True))
 
 scatter: Op = Op("scatter", "index", _scatter_type, attrs=("axis",), decompose=_by_sorting(elements=True, add=False),
-                 opaque=Opaque("scatter", constant_base=True),
+                 opaque=Opaque("scatter", constant_base=True, over_base=True),
                  doc="base with source[i..] written at [i.. with index[i..] at the axis]; of equal indices the last "
                      "wins.",
                  vjp=lambda g, base, index, source, y, axis: (

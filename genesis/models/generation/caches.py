@@ -21,6 +21,9 @@ from genesis.ir.types import DType
 from genesis.models.architecture import Architecture
 from genesis.utils.serialization import load, save
 
+SLOTS = 256
+"""Capacities are made multiples of this: few programs serve all texts, and keys can be shared out evenly."""
+
 FAR = 1 << 40
 """A slot that no query sees: it is behind all of them."""
 
@@ -67,8 +70,8 @@ class KVCache:
         self.padding: Tensor | None = None
         self.layers = []
 
-    def advance(self, queries: int, device: Any) -> Tensor:
-        """The slots of the next tokens: (T,) int64. They count as seen from now on.
+    def reserve(self, queries: int, device: Any) -> int:
+        """Count the next tokens as seen, before they are computed; returns how many there are with them.
 
         Raises:
             ValueError: there is no room for them.
@@ -76,9 +79,15 @@ class KVCache:
         if self.filled is None:
             self.filled = genesis.zeros(1, dtype=genesis.int64, device=device)
         self.check(queries)
-        self.slots = self.filled + genesis.arange(queries, device=device)
-        self.filled.add_(queries)
         self.seen += queries
+        return self.seen
+
+    def advance(self, queries: int) -> Tensor:
+        """The slots of the tokens that were reserved: (T,) int64. Looks at the device's memory only, so that a compiled
+        step is the same for every token."""
+        assert self.filled is not None
+        self.slots = self.filled + genesis.arange(queries, device=self.filled.device)
+        self.filled.add_(queries)
         return self.slots
 
     def check(self, queries: int) -> None:
@@ -265,7 +274,8 @@ class SlidingWindowCache(KVCache):
 
 
 def cache_for(model: Any, batch: int, capacity: int) -> KVCache:
-    """The cache that suits a model: of a window where its layers have one that is shorter than the capacity."""
+    """The cache that suits a model, for this many tokens at least: of windows where layers have shorter ones."""
+    capacity = -(-capacity // SLOTS) * SLOTS
     weight = next(model.parameters())
     kind = SlidingWindowCache if any(w is not None and w < capacity for w in model.spec.windows) else StaticCache
     return kind(model.spec, batch, capacity, dtype=weight.dtype, device=weight.device)

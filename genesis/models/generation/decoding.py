@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import genesis
+import genesis.nn.functional as F
 from genesis import Tensor
 from genesis.models.generation.caches import KVCache, cache_for
 from genesis.models.generation.sampling import Sampling
@@ -25,11 +26,16 @@ class Step:
 
     Attributes:
         tokens: (B,) what was chosen, on the device.
-        logprobs: (B, V) logarithms of the probabilities that it was chosen from.
+        scores: (B, V) what it was chosen by, float32.
     """
 
     tokens: Tensor
-    logprobs: Tensor
+    scores: Tensor
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(B, V) logarithms of the probabilities that the tokens were chosen from; computed when asked for."""
+        return F.log_softmax(self.scores, dim=-1)
 
 
 class Decoder:
@@ -48,14 +54,14 @@ class Decoder:
         self.model, self.sampling = model, sampling
         self.device = next(model.parameters()).device
         self.cache = cache_for(model, batch, capacity) if cache is None else cache
-        self.seen: Tensor | None = None
+        self.occurred: Tensor | None = None
         if sampling.repetition_penalty != 1:
-            self.seen = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
+            self.occurred = genesis.zeros(batch, model.spec.vocab_size, dtype=genesis.bool, device=self.device)
         self.generator = None
         if not sampling.greedy:
             self.generator = genesis.Generator(device=self.device)
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
-        self._step = genesis.compile(self._forward)
+        self._next = genesis.compile(self._computed)
 
     def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
         """Read prompts, (B, T), of which each row begins behind its padding; choose the first tokens."""
@@ -64,34 +70,34 @@ class Decoder:
         self._note(ids, padding)
         last = None
         for start in range(0, ids.shape[1], chunk):
-            last = self._forward(ids[:, start:start + chunk])
+            part = ids[:, start:start + chunk]
+            last = self.model.following(part, self.model.model.reserve(part, self.cache), self.cache)
             genesis.eval(last, *self.cache.tensors())
         assert last is not None
         return self._chosen(last)
 
     def step(self, tokens: Tensor) -> Step:
         """Read one token of each row, (B,); choose the next."""
-        return self._chosen(self._step(tokens.unsqueeze(1)))
+        return self._next(tokens, self.model.model.reserve(tokens.unsqueeze(1), self.cache))
 
-    def _forward(self, ids: Tensor) -> Tensor:
-        """(B, T) tokens → (B, V), the logits of the last."""
-        return self.model(ids, cache=self.cache, logits_to_keep=1).logits[:, -1]
+    def _computed(self, tokens: Tensor, length: int | None) -> Step:
+        return self._chosen(self.model.following(tokens.unsqueeze(1), length, self.cache))
 
     def _chosen(self, logits: Tensor) -> Step:
-        tokens, logprobs = self.sampling.choose(logits, self.seen, self.generator)
+        tokens, scores = self.sampling.choose(logits, self.occurred, self.generator)
         self._note(tokens.unsqueeze(1), None)
-        return Step(tokens, logprobs)
+        return Step(tokens, scores)
 
     def _note(self, ids: Tensor, padding: Tensor | None) -> None:
         """Remember which tokens occurred, for the penalty."""
-        if self.seen is None:
+        if self.occurred is None:
             return
         real = genesis.ones_like(ids).to(genesis.bool)
         if padding is not None:
             real = genesis.arange(ids.shape[1], device=ids.device) >= padding.unsqueeze(1)
-        counts = genesis.zeros(self.seen.shape, dtype=genesis.int32, device=ids.device)
+        counts = genesis.zeros(self.occurred.shape, dtype=genesis.int32, device=ids.device)
         counts = counts.scatter_add(1, ids, real.to(genesis.int32))
-        self.seen = self.seen | (counts > 0)
+        self.occurred.logical_or_(counts > 0)
 
 
 def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) -> tuple[Tensor, Tensor | None]:

@@ -85,7 +85,7 @@ class Sampling:
         return scores.masked_fill(~keeps, float("-inf"))
 
     def choose(self, logits: Tensor, seen: Tensor | None = None, generator: Any = None) -> tuple[Tensor, Tensor]:
-        """Tokens, and the logarithms of all probabilities that they were drawn from.
+        """Tokens, and the scores that they were drawn by.
 
         Args:
             logits: (B, V).
@@ -93,10 +93,9 @@ class Sampling:
             generator: of the draws; the device's own by default.
 
         Returns:
-            (B,) int64, and (B, V) float32.
+            (B,) int64, and (B, V) float32, of which `log_softmax` gives the logarithms of the probabilities.
         """
         scores = self.scores(logits, seen)
-        logprobs = F.log_softmax(scores, dim=-1)
         if self.greedy:
-            return scores.argmax(-1), logprobs
-        return genesis.multinomial(logprobs.exp(), 1, generator=generator).squeeze(-1), logprobs
+            return scores.argmax(-1), scores
+        return genesis.multinomial(F.softmax(scores, dim=-1), 1, generator=generator).squeeze(-1).clone(), scores

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import genesis
+import genesis.nn.functional as F
 from genesis import Tensor
 from genesis.models.generation.caches import KVCache
 from genesis.models.generation.decoding import decode
@@ -22,7 +23,7 @@ class Fragment:
     Attributes:
         text: that can be shown; a token may add none (half a character, perhaps the beginning of a stop string).
         token: its id.
-        logprobs: (V,) logarithms of the probabilities that it was chosen from.
+        scores: (V,) what it was chosen by, float32.
         prompt_tokens, prompt_speed: how many tokens the prompt had, and how many of them a second.
         generated_tokens, generation_speed: the same of the answer so far.
         peak_memory: bytes that the GPU held at most; 0 on the CPU.
@@ -31,13 +32,18 @@ class Fragment:
 
     text: str
     token: int
-    logprobs: Tensor
+    scores: Tensor
     prompt_tokens: int
     prompt_speed: float
     generated_tokens: int
     generation_speed: float
     peak_memory: int
     finish_reason: Literal["stop", "length"] | None
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(V,) logarithms of the probabilities that the token was chosen from; computed when asked for."""
+        return F.log_softmax(self.scores, dim=-1)
 
 
 class StopStrings:
@@ -128,7 +134,7 @@ def stream_generate(model: Any, tokenizer: Tokenizer, prompt: str | Sequence[int
             "stop" if ended or found else "length" if count == max_new_tokens else None)
         if reason is not None and not found:
             text += stops.rest()
-        yield Fragment(text, token, step.logprobs[0], len(ids), prompt_speed, count,
+        yield Fragment(text, token, step.scores[0], len(ids), prompt_speed, count,
                        (count - 1) / (now - since) if count > 1 else 0.0, _peak_memory(device), reason)
         if reason is not None:
             return

@@ -180,6 +180,11 @@ class RotaryEmbedding(Module):
         frequencies, self.attention_factor = self.angles(max_position_embeddings)
         self.register_buffer("inv_freq", tensor(frequencies, dtype=float32), persistent=False)
 
+    @property
+    def by_length(self) -> bool:
+        """Does the scaling ask how long the text is?"""
+        return self.scaling.kind in BY_LENGTH
+
     def angles(self, length: int) -> Angles:
         """Radians by position of each pair in a text of this many tokens, and the factor of the results."""
         return _FREQUENCIES[self.scaling.kind](_Table(self.dim, self.base, self.max_position_embeddings, length),
@@ -197,7 +202,7 @@ class RotaryEmbedding(Module):
         """
         frequencies = self.inv_freq
         factor = self.attention_factor
-        if length is not None and self.scaling.kind in BY_LENGTH:
+        if length is not None and self.by_length:
             values, factor = self.angles(length)
             frequencies = tensor(values, dtype=float32, device=positions.device)
         half = positions.unsqueeze(-1).to(float32) * frequencies.to(float32)

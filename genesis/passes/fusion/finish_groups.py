@@ -90,11 +90,12 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
     nodes = _with_inlined_nodes(levels, values, place)
     inputs = dict.fromkeys(values.name.get(x, x) for node in levels for x in values.reads[node] if x not in levels)
     outputs = tuple(values.name[node] for node in levels if values.name[node] in stored)
-    starts_from = _starts_from(levels, values) if kind == "segment" else ()
     if kind == "collective":
         return _collective(nodes, tuple(inputs), values)
+    over_base = _over_base(levels, values) if kind in ("segment", "scatter") else ()
+    starts_from = over_base if kind == "segment" else ()
     in_place = _in_place(space, levels, values, outputs) if kind == "loop" else tuple(
-        pair for pair in starts_from if pair[1] not in _others_read(levels, values))
+        pair for pair in over_base if pair[1] not in _others_read(levels, values))
     return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
                  in_place=in_place, starts_from=starts_from)
 
@@ -114,14 +115,15 @@ def _collective(nodes: tuple[Node, ...], inputs: tuple[Node, ...], values: Memor
                  "data goes to other processes", in_place=in_place)
 
 
-def _starts_from(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node], ...]:
-    """(output, base) of an op that writes to some places of its first operand."""
+def _over_base(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node], ...]:
+    """(output, base) of an op that may write over its first operand, or to some places of it."""
     node = next(iter(levels))
-    if node.op.opaque is None or not node.op.opaque.partial:
+    opaque = node.op.opaque
+    if opaque is None or not (opaque.partial or opaque.over_base):
         return ()
     base = stored_as(node.inputs[0])
-    found = next(x for x in values.reads[node] if stored_as(x) is base)
-    return ((values.name[node], values.name.get(found, found)),)
+    found = next((x for x in values.reads[node] if stored_as(x) is base), None)
+    return () if found is None else ((values.name[node], values.name.get(found, found)),)
 
 
 def _others_read(levels: Levels, values: MemoryValues) -> set[Node]:

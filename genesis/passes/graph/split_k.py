@@ -19,6 +19,7 @@ from genesis.ir.ops.pointwise import add, cast
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import hint
 from genesis.ir.types import bfloat16, float16
+from genesis.passes.few_vectors import few_vectors
 from genesis.passes.gpu import Gpu
 
 BLOCK: Final = 64
@@ -59,7 +60,8 @@ def split_k(graph: Graph, gpu: Gpu) -> Graph:
 
 
 def _split(node: Node, gpu: Gpu) -> Node | None:
-    if node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not node.type.numel:
+    if (node.type.ndim != 2 or node.dtype not in (float16, bfloat16) or not node.type.numel
+            or few_vectors(*node.type.shape) is not None):
         return None
     a, b = node.inputs
     depth = a.type.shape[1]

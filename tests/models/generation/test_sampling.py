@@ -43,17 +43,17 @@ def test_draws_have_the_filtered_probabilities() -> None:
     logits = genesis.tensor(LOGITS[:1]).expand(4000, 50)
     generator = genesis.Generator()
     generator.manual_seed(3)
-    tokens, logprobs = sampling.choose(logits, generator=generator)
+    tokens, scores = sampling.choose(logits, generator=generator)
     counts = np.bincount(tokens.numpy(), minlength=50) / 4000
     # A count of n draws has deviation √(p(1-p)/n) ≤ 0.008: five of them.
-    np.testing.assert_allclose(counts, logprobs[0].exp(), atol=0.04)
+    np.testing.assert_allclose(counts, scores[0].softmax(-1), atol=0.04)
     assert (counts > 0).sum() == 4
 
 
 def test_zero_temperature_takes_the_likeliest() -> None:
-    tokens, logprobs = Sampling(temperature=0).choose(genesis.tensor(LOGITS))
+    tokens, scores = Sampling(temperature=0).choose(genesis.tensor(LOGITS))
     assert tokens.tolist() == LOGITS.argmax(1).tolist()
-    np.testing.assert_allclose(logprobs.exp().sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(scores.softmax(-1).sum(-1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}, {"min_p": -0.1},

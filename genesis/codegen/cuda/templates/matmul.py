@@ -17,12 +17,14 @@ from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
+from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
 from genesis.ir.sym_int import gcd, hint
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
+from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
@@ -66,14 +68,19 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     splits = node["splits"] if node.op is matmul_split_k else 1
     batch = prod(batches) * splits
     dots = dtype in (float16, bfloat16, float32)
-    tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
+    few = few_vectors(rows, columns) if dots and splits == 1 else None
+    if few is not None:
+        tile = _tile_of_few(few, rows, columns, depth, batch, gpu)
+    else:
+        tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
         ragged.add("depth")
-    lines = [*_place_of_tile(index64), *_split_bounds(node, splits, depth),
-             *_product(a, b, dtype, ragged, dots, index64)]
+    lines = [*_place_of_tile(index64), *_split_bounds(node, splits, depth)]
+    lines += (_product(a, b, dtype, ragged, dots, index64) if few is None
+              else few_product(a, b, few, ragged, index64))
     more = None
     stored = [x for x in group.outputs if stored_as(x) is node]
     memory = {"a": memory_of(a, group), "b": memory_of(b, group), **dict(zip(["out"], stored, strict=False))}
@@ -113,6 +120,12 @@ def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: Gp
     enough = gpu.multiprocessors // 2
     row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
     return with_room(_shrunk(row, rows, columns, depth, 16), dtype, gpu)
+
+
+def _tile_of_few(few: tuple[bool, int], rows: int, columns: int, depth: int, batch: int, gpu: GpuModel) -> Tile:
+    by_row, count = few
+    vectors, lines, inner = few_blocks(count, columns if by_row else rows, depth, batch, gpu)
+    return Tile(*((vectors, lines) if by_row else (lines, vectors)), inner, 4, 1)
 
 
 def with_room(tile: Tile, dtype: DType, gpu: GpuModel) -> Tile:
