@@ -1,4 +1,4 @@
-"""A GPT step at batch 1, bf16 compute, on a GPU, end to end, plain and compiled, with and without clipping; launches, and first steps.
+"""A GPT step at batch 1 on a GPU, bf16 compute, plain and compiled, with and without clipping; launches, first steps.
 
     python benchmarks/small_step_gpu.py [--device cuda] [--layers 12] [--dim 768] [--context 1024] [--out]
 
