@@ -114,8 +114,8 @@ class CUDABackend(Backend):
     """Triton kernels for a model of a GPU, launched through cuda-python."""
 
     name = "cuda"
-    passes = frozenset({"matrix_vector", "split_k", "split_attention", "split_scans", "split_reductions", "snapshots",
-                        "shadow_weights", "remat"})
+    passes = frozenset({"matrix_vector", "split_k", "split_attention", "split_argmax", "split_scans",
+                        "split_reductions", "snapshots", "shadow_weights", "remat"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")
     asynchronous = True

@@ -23,6 +23,7 @@ from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.graph.patterns import apply_patterns
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.snapshots import copy_while_updating
+from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
@@ -204,6 +205,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),
     Pass("split_scans", "scans_split", "with long scans split", _for_gpu(split_scans), optional=True),
+    Pass("split_argmax", "argmax_split", "with the argmax of few long rows split", _for_gpu(split_argmax),
+         optional=True),
     Pass("split_reductions", "reductions_split", "with large reductions split", _for_gpu(split_reductions),
          optional=True),
     Pass("snapshots", "snapshots", "with copies of what is returned and overwritten", on_graph(copy_while_updating),

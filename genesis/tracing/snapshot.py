@@ -12,7 +12,7 @@ import functools
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from genesis.frontend import session
 from genesis.frontend.recording import TensorBase
@@ -187,6 +187,10 @@ class Entered:
                 self._look(vars(module), name)
 
 
+_NAMESPACES: Final = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})
+"""Classes of the standard library whose objects are their attributes, and no more."""
+
+
 def content(value: Any) -> Any:
     """One level of an object: a tuple of what it consists of, or a dictionary of its attributes; MISSING for an
     object whose content nobody knows."""
@@ -214,7 +218,8 @@ def content(value: Any) -> Any:
         return MISSING if is_library_module(value.__module__) else dict(vars(value))
     if isinstance(value, types.ModuleType):
         return MISSING
-    if is_library_module(type(value).__module__) and not isinstance(value, types.SimpleNamespace):
+    kind = type(value)
+    if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING
     return dict(attributes(value))
 

@@ -89,6 +89,21 @@ def test_the_keys_of_one_query_are_shared_out(cuda: Any, mask: str, heads: int, 
     np.testing.assert_allclose(array(found), array(attention("cpu")), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+@pytest.mark.parametrize("kind", ["ties", "NaN"])
+def test_the_argmax_of_a_long_row_is_looked_for_in_pieces(cuda: Any, op: str, kind: str) -> None:
+    """Of equal elements the first, of NaN the first, wherever pieces end."""
+    rows = np.zeros((2, 1 << 15), np.float32)
+    rows[0, [5000, 30000]], rows[1, [7, 20000]] = (3, -3) if kind == "ties" else (np.nan, np.nan)
+    rows[0, 31000], rows[1, 21000] = -3, 3
+    x = nn.Parameter(genesis.tensor(rows).to("cuda"))
+    with genesis.no_grad():
+        found = getattr(x, op)(1)
+        genesis.eval(found)
+    assert len(kernels()) > 1
+    assert array(found).tolist() == getattr(np, op)(rows, 1).tolist()
+
+
 @pytest.mark.parametrize("write", ["index_copy_", "index_add_", "scatter_"])
 def test_a_write_through_an_index_overwrites_the_memory_where_it_lies(cuda: Any, write: str) -> None:
     kept, expected = genesis.zeros(4, 32, 8, device="cuda"), np.zeros((4, 32, 8), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import enum
 import functools
@@ -219,6 +220,12 @@ def test_an_enum() -> None:
     box = types.SimpleNamespace(color=Color.RED)
     check(lambda x: x * (1 if box.color is Color.RED else 2), lambda: setattr(box, "color", Color.BLUE))
     check(lambda x: x * box.color.value, lambda: setattr(box, "color", Color.RED))
+
+
+def test_the_options_of_a_command_line() -> None:
+    args = argparse.Namespace(rate=2.0, name="a")
+    check(lambda x: x * args.rate, lambda: setattr(args, "rate", 3.0))
+    check(lambda x: x * (1 if args.name == "a" else 2), lambda: setattr(args, "name", "b"))
 
 
 def test_functions_that_hold_state() -> None:

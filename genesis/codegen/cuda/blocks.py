@@ -147,6 +147,10 @@ def _rows(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     least = block_for(kernel.x_size, max(1, SHORT_ROWS // r_block))
     while x_block > least and hint(kernel.x_size) < x_block * enough_programs(gpu):
         x_block = max(least, x_block // 4)
+    if not any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements):
+        row = r_block * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
+        while x_block * row < PROGRAM_BYTES and hint(kernel.x_size) >= 16 * x_block * enough_programs(gpu):
+            x_block *= 2
     warps = _between(1, x_block * r_block // 1024, 8)
     while x_block * r_block * operands > 64 * 32 * warps and warps < 32:
         warps *= 2

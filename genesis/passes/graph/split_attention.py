@@ -82,14 +82,16 @@ def _shared_out(node: Node, gpu: Gpu) -> Node | None:
 
 def _weighed(parts: Node, lse: Node, masked: bool) -> Node:
     """The sum over axis 2 of the parts, each with its share exp(lse) of the whole; that saw no key where lse is ∞."""
-    lse = expand(lse, shape=parts.type.shape)  # here, so that all is over one space: one kernel
+    last = (0, 1, 3, 4, 2)  # pieces as a row: all that is reduced over them is one kernel
+    parts = permute(parts, axes=last)
+    lse = expand(permute(lse, axes=last), shape=parts.type.shape)
     if masked:
         lse = where_(eq(lse, literal(math.inf)), -math.inf, lse)
-    top = max(lse, axes=(2,))
+    top = max(lse, axes=(4,))
     if masked:
         top = where_(eq(top, literal(-math.inf)), 0.0, top)
-    weights = exp(lse - spread(top, lse, (2,)))
-    total = sum(weights, axes=(2,))
+    weights = exp(lse - spread(top, lse, (4,)))
+    total = sum(weights, axes=(4,))
     if masked:
         total = where_(eq(total, literal(0.0)), 1.0, total)
-    return sum(parts * weights, axes=(2,)) / total
+    return sum(parts * weights, axes=(4,)) / total
