@@ -65,6 +65,22 @@ def test_a_gate_and_what_it_gates_are_one_kernel(cuda: Any) -> None:
     np.testing.assert_allclose(array(found), g / (1 + np.exp(-g)) * u + 1, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_a_norm_is_computed_in_the_kernel_of_the_product_behind_it(cuda: Any, norm: str) -> None:
+    x, gain, bias, weight = (genesis.tensor(numbers(*shape)) for shape in ((1, 1, 64), (64,), (64,), (48, 64)))
+
+    def product(*operands: Any) -> Any:
+        x, gain, bias, weight = operands
+        made = F.rms_norm(x, (64,), gain, 1e-6) if norm == "rms" else F.layer_norm(x, (64,), gain, bias)
+        return F.linear(made, weight) + made.sum()
+    moved = [nn.Parameter(y.to("cuda")) for y in (x, gain, bias, weight)]
+    with genesis.no_grad():
+        found = product(*moved)
+        genesis.eval(found)
+    assert any("norm" in name and "sum" in name for name in kernels()), kernels()
+    np.testing.assert_allclose(array(found), array(product(x, gain, bias, weight)), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("mask", "heads", "shared"), [
     ("none", 4, 2), ("lengths", 2, 2), ("lengths", 4, 1), ("added", 4, 2), ("nothing seen", 2, 2)])
 def test_the_keys_of_one_query_are_shared_out(cuda: Any, mask: str, heads: int, shared: int) -> None:
