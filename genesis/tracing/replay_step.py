@@ -123,13 +123,9 @@ class StepReplay:
         self.storages = frozenset([*self._fixed, *self._updated])
 
     def ready(self, tensors: Sequence[Any]) -> bool:
-<<<<<<< HEAD
-        """True if gradients are as they were at the captured call's start, and meet no hooks."""
-        return self._hooks.absent(tensors) and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
-=======
-        """True if gradients are as they were at the captured call's start, and what it reads enters no region."""
-        return not state.regions and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads))
->>>>>>> 3ed1e0c (Decoding: a token's step is one plan that is replayed at once; caches are overwritten where they lie, one query's keys are shared out, products of few vectors have kernels of their own)
+        """True if gradients are as they were at the captured call's start, meet no hooks, and no region is entered."""
+        return (not state.regions and self._hooks.absent(tensors)
+                and all(map(is_, map(_grad_of, self._entry_tensors), self._entry_grads)))
 
     def run(self, tensors: Sequence[Any]) -> Any:
         """Run the plan; returns the function's result over new memory."""
