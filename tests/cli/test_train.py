@@ -161,15 +161,29 @@ def losses(path: str, out: Path) -> list[float]:
 QUIET = {"evaluation": {}, "samples": {}, "steps": 4, "model": {**MODEL, "attention_dropout": 0.0}}
 
 
+@pytest.fixture(scope="module")
+def plain_losses(tmp_path_factory: pytest.TempPathFactory, tokens: str) -> list[float]:
+    return losses(*written(tmp_path_factory.mktemp("plain"), tokens, **QUIET))
+
+
 @pytest.mark.parametrize("changes", [
     {"batch": 4, "accumulate": 1}, {"compile": False}, {"workers": 1}, {"log": {"every": 1}},
     {"precision": "bfloat16"}, {"precision": "float16"}], ids=str)
-def test_what_changes_only_how_a_step_is_computed(tmp_path: Path, tokens: str, changes: dict[str, Any]) -> None:
+def test_what_changes_only_how_a_step_is_computed(tmp_path: Path, tokens: str, changes: dict[str, Any],
+                                                  plain_losses: list[float]) -> None:
     """Accumulated gradients are those of one batch, and so on; low precisions are within their rounding."""
-    wanted = losses(*written(tmp_path, tokens, "plain", **QUIET))
-    found = losses(*written(tmp_path, tokens, "other", **{**QUIET, **changes}))
+    found = losses(*written(tmp_path, tokens, **{**QUIET, **changes}))
     rel = 1e-5 if "precision" not in changes else 2e-2
-    assert found == pytest.approx(wanted, rel=rel)
+    assert found == pytest.approx(plain_losses, rel=rel)
+
+
+def test_on_a_terminal_there_is_a_bar(tmp_path: Path, tokens: str, monkeypatch: pytest.MonkeyPatch,
+                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """And the lines stand above it."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert len(losses(*written(tmp_path, tokens, **QUIET))) == 4
+    shown = capsys.readouterr().out
+    assert "step 3/4  loss" in shown and "4 steps are done" in shown
 
 
 def test_muon_takes_the_matrices_of_the_blocks(tmp_path: Path, tokens: str) -> None:
