@@ -72,6 +72,20 @@ class CUDAStorage:
         if held > pool.peak:
             pool.peak = held
 
+    @classmethod
+    def on(cls, stream: Stream, nbytes: int, source: object = None) -> CUDAStorage:
+        """A storage for work of a stream that need not be the current one, in whose order its memory is reused.
+
+        Raises:
+            OutOfMemoryError: the GPU has no such block left.
+        """
+        self = cls(0, stream.device)
+        self.nbytes = nbytes
+        if nbytes:
+            self._block = block = pool_of(stream.device.index).allocate(nbytes, stream, source)
+            self.ptr = block.address
+        return self
+
     def _take(self, nbytes: int, device: Device, source: object) -> None:
         """The unusual cases: an empty storage, and whatever the pool has to look for."""
         self.ptr = 0

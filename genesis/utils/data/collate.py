@@ -30,8 +30,13 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 def default_convert(data: Any) -> Any:
     """A sample without a batch: arrays become tensors, all else stays."""
+    return converted(data, as_tensor)
+
+
+def converted(data: Any, make: Callable[[Any], Tensor]) -> Any:
+    """`default_convert`, where `make` makes tensors of arrays."""
     import numpy as np
-    return mapped(data, lambda x: x if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else as_tensor(x))
+    return mapped(data, lambda x: x if isinstance(x, np.ndarray) and x.dtype.kind in "SUO" else make(x))
 
 
 def stacked(batch: Sequence[Any]) -> Any:
@@ -106,13 +111,13 @@ class _Was:
         self.array = array
 
 
-def as_tensors(data: Any) -> Any:
+def as_tensors(data: Any, make: Callable[[Any], Tensor] = as_tensor) -> Any:
     """What `as_arrays` was made of."""
     if isinstance(data, _Was):
-        return as_tensor(data.array)
+        return make(data.array)
     if isinstance(data, Mapping):
-        return {key: as_tensors(value) for key, value in data.items()}
+        return {key: as_tensors(value, make) for key, value in data.items()}
     if isinstance(data, tuple):
-        parts = [as_tensors(value) for value in data]
+        parts = [as_tensors(value, make) for value in data]
         return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
-    return [as_tensors(value) for value in data] if isinstance(data, list) else data
+    return [as_tensors(value, make) for value in data] if isinstance(data, list) else data

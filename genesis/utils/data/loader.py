@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from genesis.frontend.generator import Generator
-from genesis.utils.data.collate import as_arrays, as_tensors, default_convert, mapped, stacked
+from genesis.frontend.tensor import Tensor
+from genesis.ir.types import cpu
+from genesis.ops.creation import DeviceLike, as_tensor, device_from
+from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
 from genesis.utils.data.dataset import IterableDataset
 from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, fresh_seed
 from genesis.utils.data.workers import Ended, Failure, Workers
@@ -24,13 +28,16 @@ class DataLoader:
         sampler, batch_sampler: which indices come, instead of `shuffle`; lists of them, instead of `batch_size` too.
         num_workers: processes that make batches meanwhile; 0 makes them here, when they are asked for.
         collate_fn: samples → a batch; `default_collate` by default.
-        pin_memory, pin_memory_device: taken for torch's sake; batches lie in ordinary memory.
+        pin_memory: batches lie in page-locked memory, where there is a GPU.
+        pin_memory_device: taken for torch's sake: page-locked memory is so for all GPUs.
         drop_last: leave the last batch out if it is smaller.
         timeout: seconds that a batch may take; 0 for any.
         worker_init_fn: called with its number in each worker.
         generator: of the order, and of the workers' seeds; the CPU's by default.
         prefetch_factor: batches that each worker makes ahead; 2 by default.
         persistent_workers: keep the workers for the next pass.
+        prefetch_device: a GPU; batches come there, each copied from page-locked memory on a stream of its own while the
+            program computes with the one before. Genesis' own, not torch's.
 
     `state_dict()` says where a pass stands, `load_state_dict()` lets the next one go on there: with the same order,
     from the next batch on. A sampler of one's own must give the same indices again, an iterable dataset is read from
@@ -51,7 +58,8 @@ class DataLoader:
                  collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
                  drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
                  generator: Generator | None = None, *, prefetch_factor: int | None = None,
-                 persistent_workers: bool = False, pin_memory_device: str = ""):
+                 persistent_workers: bool = False, pin_memory_device: str = "",
+                 prefetch_device: DeviceLike = None):
         iterable = isinstance(dataset, IterableDataset)
         _check(iterable, batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, timeout, prefetch_factor,
                persistent_workers)
@@ -60,6 +68,8 @@ class DataLoader:
         self.prefetch_factor, self.persistent_workers = prefetch_factor or 2, persistent_workers
         self.batch_size = None if batch_sampler is not None else batch_size
         self.collate_fn = collate_fn
+        self.pin_memory_device = pin_memory_device
+        self.prefetch_device = None if prefetch_device is None else device_from(prefetch_device)
         self._shuffles = bool(shuffle)
         self.sampler = sampler if sampler is not None else (
             None if iterable else RandomSampler(dataset) if shuffle else SequentialSampler(dataset))
@@ -93,10 +103,26 @@ class DataLoader:
 
     def _pass(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
         batches = self._made_elsewhere(indices, skip) if self.num_workers else self._made_here(indices, skip)
-        for batch in batches:
+        for batch in self._placed(batches):
             self._given += 1
             yield batch
         self._given, self._seed = 0, None
+
+    def _placed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Batches of tensors, where they belong."""
+        if self.prefetch_device is not None and self.prefetch_device is not cpu:
+            from genesis.utils.data.page_locked import copied_ahead
+            return copied_ahead(batches, self._finished, self.prefetch_device)
+        make: Callable[[Any], Tensor] = as_tensor
+        if self.pin_memory:
+            from genesis import cuda
+            if cuda.is_available():
+                from genesis.utils.data.page_locked import locked_tensor
+                make = locked_tensor
+            else:
+                warnings.warn("DataLoader: pin_memory=True, but there is no GPU: batches lie in ordinary memory",
+                              stacklevel=3)
+        return (self._finished(batch, make) for batch in batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pass stands: the seed of its order, and how many batches it has given."""
@@ -143,12 +169,12 @@ class DataLoader:
             return as_arrays(self.collate_fn(samples))
         return as_arrays(samples) if single else _Stacked(stacked(samples))
 
-    def _finished(self, batch: Any) -> Any:
-        """A batch of tensors."""
+    def _finished(self, batch: Any, make: Callable[[Any], Tensor]) -> Any:
+        """A batch of tensors, which are made of arrays by `make`."""
         if isinstance(batch, _Stacked):
-            return mapped(batch.data, default_convert)
-        found = as_tensors(batch)
-        return found if self.collate_fn is not None else default_convert(found)
+            return converted(batch.data, make)
+        found = as_tensors(batch, make)
+        return found if self.collate_fn is not None else converted(found, make)
 
     def _made_here(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
         source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
@@ -160,7 +186,7 @@ class DataLoader:
             except StopIteration:
                 return
             if number >= skip:
-                yield self._finished(batch)
+                yield batch
 
     def _made_elsewhere(self, indices: Iterator[Any], skip: int) -> Iterator[Any]:
         """Batches in order; each worker is a few ahead."""
@@ -216,7 +242,7 @@ class DataLoader:
             if skip:
                 skip -= 1
                 continue
-            yield self._finished(batch)
+            yield batch
 
 
 class _Stacked:

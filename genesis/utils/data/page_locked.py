@@ -1,0 +1,183 @@
+"""Batches in page-locked memory, and batches that are copied to a GPU while the program computes with those before.
+
+A copy from page-locked memory needs no help of the host's: it runs beside kernels, on a stream of its own.
+
+    arrays ─ page-locked buffer ─ side stream ─▶ memory on the GPU ─ an event ─▶ the stream that uses it waits
+
+A buffer is used again when no tensor lies in it and no copy reads it any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from genesis.frontend.recording import wrap_memory
+from genesis.frontend.tensor import Tensor
+from genesis.ir.types import Device, cpu, dtype_of_numpy, tensor_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SMALLEST: Final = 4096
+"""Bytes of the smallest buffer, a page; larger ones are powers of two, so that a batch of another size finds one."""
+
+
+MOST_COPIES: Final = 4
+"""Batches whose copies may be under way: a program that runs ahead of the GPU waits, and takes no more memory."""
+
+
+class Buffers:
+    """Page-locked buffers of one driver, by size. The driver has no way to give one back, so they are kept."""
+
+    def __init__(self) -> None:
+        self.free: defaultdict[int, list[int]] = defaultdict(list)
+
+    def like(self, array: np.ndarray) -> np.ndarray:
+        """A copy of an array in a buffer, which is free again when nobody has the copy."""
+        import numpy as np
+
+        from genesis.runtime.cuda.cuda_python_driver import driver
+        size = max(SMALLEST, 1 << (array.nbytes - 1).bit_length()) if array.nbytes else SMALLEST
+        try:
+            address = self.free[size].pop()
+        except IndexError:
+            address = driver().alloc_host(size)
+        buffer = (ctypes.c_ubyte * size).from_address(address)
+        weakref.finalize(buffer, self.free[size].append, address).atexit = False
+        data = np.frombuffer(memoryview(buffer), np.uint8, array.nbytes)
+        copy = data.view(array.dtype).reshape(array.shape)
+        np.copyto(copy, array)
+        return copy
+
+
+def buffers() -> Buffers:
+    """The buffers of the driver in use."""
+    from genesis.runtime.cuda.cuda_python_driver import driver
+    gpu = driver()
+    if gpu not in _buffers:
+        _buffers[gpu] = Buffers()
+    return _buffers[gpu]
+
+
+_buffers: Final[weakref.WeakKeyDictionary[Any, Buffers]] = weakref.WeakKeyDictionary()
+
+
+def locked_tensor(array: Any) -> Tensor:
+    """A CPU tensor in page-locked memory with a copy of an array, or of a number of numpy's."""
+    import numpy as np
+
+    from genesis.runtime.cpu.storage import CPUStorage
+    array = np.asarray(array)
+    kind = tensor_type(array.shape, dtype_of_numpy(array.dtype), cpu)
+    return wrap_memory(CPUStorage.wrap(buffers().like(np.ascontiguousarray(array).reshape(array.shape))), kind)
+
+
+class Copier:
+    """Copies batches to a GPU on a stream of its own.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: Device):
+        from genesis.runtime.cuda.cuda_python_driver import driver
+        from genesis.runtime.cuda.stream import Stream
+        self._gpu, self._device = driver(), device
+        self._stream = Stream(device)
+        self._reading: deque[tuple[Any, list[Any]]] = deque()  # (event, the buffers that are read until it)
+
+    def started(self, batch: Any, finish: Callable[[Any, Callable[[Any], Tensor]], Any]) -> Callable[[], Any]:
+        """Begin to copy a batch. The returned function gives it, for work of the stream that is current then.
+
+        Args:
+            finish: (batch, array → tensor) → the batch of tensors.
+        """
+        gpu, memories, read = self._gpu, [], []
+        gpu.use(self._device.index)
+        self._let_go()
+
+        def moved(array: Any) -> Tensor:
+            tensor, memory, buffer = self._moved(array)
+            memories.append(memory)
+            read.append(buffer)
+            return tensor
+        tensors = finish(batch, moved)
+        event = gpu.create_event(False)
+        gpu.record_event(event, self._stream.handle)
+        self._reading.append((event, read))
+        return partial(self._take, tensors, memories, event)
+
+    def _moved(self, array: Any) -> tuple[Tensor, Any, np.ndarray]:
+        import numpy as np
+
+        from genesis.runtime.cuda.storage import CUDAStorage
+        from genesis.runtime.cuda.stream_order import order
+        from genesis.runtime.host_bytes import address_of, as_bytes
+        array = np.asarray(array)
+        kind = tensor_type(array.shape, dtype_of_numpy(array.dtype), self._device)
+        buffer = buffers().like(array)
+        memory = CUDAStorage.on(self._stream, kind.nbytes, "a batch of a DataLoader")
+        if kind.nbytes:
+            source = as_bytes(buffer, kind.nbytes)
+            self._gpu.copy_to_device(memory.ptr, address_of(source), kind.nbytes, self._stream.handle)
+            if order().noted:
+                order().note(self._stream, (), [memory])
+        return wrap_memory(memory, kind), memory, buffer
+
+    def _take(self, tensors: Any, memories: Iterable[Any], event: Any) -> Any:
+        """The batch; the current stream's later work waits for its copies."""
+        from genesis.runtime.cuda.stream import current_stream
+        consumer = current_stream(self._device.index)
+        self._gpu.use(self._device.index)
+        self._gpu.wait_event(consumer.handle, event)
+        for memory in memories:
+            memory.record_stream(consumer)
+        return tensors
+
+    def _let_go(self) -> None:
+        """Let go of the buffers whose copies are done; wait for the oldest where there are many."""
+        if len(self._reading) >= MOST_COPIES:
+            self._gpu.synchronize_event(self._reading[0][0])
+        while self._reading and self._gpu.event_is_done(self._reading[0][0]):
+            event, _ = self._reading.popleft()
+            self._gpu.destroy_event(event)
+
+    def close(self) -> None:
+        """Wait for the copies, so that no buffer is read that others write to."""
+        self._gpu.use(self._device.index)
+        self._gpu.synchronize_stream(self._stream.handle)
+        self._let_go()
+
+
+def copied_ahead(batches: Iterator[Any], finish: Callable[[Any, Callable[[Any], Tensor]], Any],
+                 device: Device) -> Iterator[Any]:
+    """The batches on a GPU; each is copied while the program computes with the one before.
+
+    What raises while a batch is made is raised when its turn comes.
+    """
+    copier = Copier(device)
+    try:
+        ahead = _next(copier, batches, finish)
+        while ahead is not None:
+            now, ahead = ahead, _next(copier, batches, finish)
+            yield now()
+    finally:
+        copier.close()
+
+
+def _next(copier: Copier, batches: Iterator[Any], finish: Callable[..., Any]) -> Callable[[], Any] | None:
+    try:
+        return copier.started(next(batches), finish)
+    except StopIteration:
+        return None
+    except Exception as error:
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
