@@ -154,23 +154,28 @@ class TCPStore:
         limit = self.timeout if timeout is None else timeout
         with self._lock:
             self._sent(WAIT, struct.pack("<Q", len(keys)), *map(_key, keys))
-            wire = self._wire
-            wire.socket.settimeout(max(limit.total_seconds(), 1e-3))
-            try:
-                answer = wire.number("B")
-            except TimeoutError:
-                wire.socket.settimeout(None)
-                self._sent(CANCEL_WAIT)
-                answer = self._answer().number("B")
-                if answer == STOPPED:  # it came in between, and the cancelling is answered as well
-                    self._answer().number("B")
-            except OSError as error:
-                raise self._gone(error) from None
-            finally:
-                wire.socket.settimeout(None)
+            answer = self._answer_within(limit)
         if answer != STOPPED:
             raise failure("TCPStore.wait", f"no value came for {', '.join(map(repr, keys))} within {limit}",
                           hint="another process may have failed: look at its output", error=DistStoreError)
+
+    def _answer_within(self, limit: timedelta) -> int:
+        """The answer to WAIT, or to cancelling it when the time is over."""
+        wire = self._wire
+        wire.socket.settimeout(max(limit.total_seconds(), 1e-3))
+        try:
+            answer = wire.number("B")
+        except TimeoutError:
+            wire.socket.settimeout(None)
+            self._sent(CANCEL_WAIT)
+            answer = self._answer().number("B")
+            if answer == STOPPED:  # it came in between, and the cancelling is answered as well
+                self._answer().number("B")
+        except OSError as error:
+            raise self._gone(error) from None
+        finally:
+            wire.socket.settimeout(None)
+        return answer
 
     def close(self) -> None:
         """Close the connection, and end the server if this process has it."""
