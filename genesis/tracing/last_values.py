@@ -18,6 +18,7 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import is_
 from typing import Any, NamedTuple
 
 from genesis.frontend.layouts import forget
@@ -114,11 +115,13 @@ class LastValues:
             return result
         values = {key: getattr(x.tensor, x.method)() for key, x in self._found.items()}
         for items in self._lists:
-            items[:] = [values.get(id(x), x) for x in items]
+            _replaced(items, values, set())
         for space in self._spaces:
-            for name in [name for name, x in space.items() if id(x) in values]:
-                space[name] = values[id(space[name])]
-        return _replaced(result, values)
+            for name, x in list(space.items()):
+                found = _replaced(x, values, set())
+                if found is not x:
+                    space[name] = found
+        return _replaced(result, values, set())
 
     def _goes_out(self, method: str) -> bool:
         """Whether what the user's line reads now by this method of tensors only leaves the captured function."""
@@ -201,17 +204,21 @@ def _attributes_of(value: Any) -> dict[str, Any] | None:
     return getattr(value, "__dict__", None) if plain else None
 
 
-def _replaced(value: Any, values: dict[int, Any]) -> Any:
-    """The result, which the call made, with these values in place of their stand-ins."""
+def _replaced(value: Any, values: dict[int, Any], seen: set[int]) -> Any:
+    """The value with these in place of their stand-ins, in lists and dictionaries too: the object itself, but for a
+    tuple that has one. `seen` are the lists and dictionaries on the way, which may hold themselves."""
     if id(value) in values:
         return values[id(value)]
     if type(value) is tuple:
-        return tuple([_replaced(x, values) for x in value])
-    if type(value) is list:
-        value[:] = [_replaced(x, values) for x in value]
-    elif type(value) is dict:
-        for key, x in value.items():
-            value[key] = _replaced(x, values)
+        found = tuple([_replaced(x, values, seen) for x in value])
+        return value if all(map(is_, found, value)) else found
+    if type(value) not in (list, dict) or id(value) in seen:
+        return value
+    seen.add(id(value))
+    for key, x in list(enumerate(value) if type(value) is list else value.items()):
+        found = _replaced(x, values, seen)
+        if found is not x:
+            value[key] = found
     return value
 
 

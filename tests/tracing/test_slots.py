@@ -422,7 +422,16 @@ def stored(trainer: Any, x: Any) -> Any:
     trainer.last = trainer.step(x).item()
 
 
-LAST = [result, in_a_dictionary, in_a_variable, in_a_branch, under_no_grad, appended, stored]
+def appended_in_a_tuple(trainer: Any, x: Any) -> Any:
+    trainer.losses.append((1, [trainer.step(x).item()]))
+
+
+def stored_in_a_dictionary(trainer: Any, x: Any) -> Any:
+    trainer.last = {"loss": (trainer.step(x).item(), 1)}
+
+
+LAST = [result, in_a_dictionary, in_a_variable, in_a_branch, under_no_grad, appended, stored, appended_in_a_tuple,
+        stored_in_a_dictionary]
 
 
 @pytest.mark.parametrize("function", LAST)
