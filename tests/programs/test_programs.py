@@ -1,0 +1,42 @@
+"""Programs in the style of public repositories give torch's numbers after one rename, undecorated and compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+from . import classical, generative, graphs, language, reinforcement, sequences, training, vision
+from .lab import PROGRAMS, results
+
+FAMILIES = (classical, generative, graphs, language, reinforcement, sequences, training, vision)
+CASES = [pytest.param(name, marks=() if found.quick else pytest.mark.sweep) for name, found in PROGRAMS.items()]
+
+
+def same(name: str, compiled: bool) -> None:
+    """float32 within 1e-5 of the largest number of an array; float64 within 1e-9, where rounding is amplified."""
+    tolerance = 1e-9 if PROGRAMS[name].chaotic else 1e-5
+    ours, theirs = results(name, genesis, compiled), results(name, torch)
+    assert len(ours) == len(theirs) > 0
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert a.shape == b.shape and a.dtype == b.dtype, f"result {number}: {a.dtype}{a.shape}, not {b.dtype}{b.shape}"
+        assert b.dtype.kind != "f" or np.isfinite(b).all(), f"result {number} compares nothing"
+        atol = tolerance * max(1e-2, float(np.abs(b).max(initial=0))) if b.dtype.kind == "f" else 0
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=atol, err_msg=f"result {number}")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_program(name: str) -> None:
+    same(name, compiled=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_program_compiled(name: str) -> None:
+    same(name, compiled=True)
+
+
+def test_there_are_at_least_forty() -> None:
+    assert len(PROGRAMS) >= 40 and len(FAMILIES) == 8
