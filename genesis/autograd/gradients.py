@@ -219,8 +219,8 @@ class _Gradients:
 
 
 def grad(outputs: Any, inputs: Any = None, grad_outputs: Any = None, retain_graph: bool | None = None,
-         create_graph: bool = False, allow_unused: bool | None = None, is_grads_batched: bool = False,
-         materialize_grads: bool = False) -> Any:
+         create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+         is_grads_batched: bool = False, materialize_grads: bool = False) -> Any:
     """Gradients of outputs with respect to inputs, as torch.autograd.grad; nothing is accumulated.
 
     With a function as the only argument, as `genesis.grad(fn)`: the function that returns the

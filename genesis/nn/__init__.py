@@ -3,9 +3,9 @@
 from genesis.ir.suggest import suggesting
 from genesis.nn import functional, init, modules, utils
 from genesis.nn.modules import *
-from genesis.nn.parameter import Parameter
+from genesis.nn.parameter import Buffer, Parameter
 
-__all__ = ["Parameter", "functional", "init", "modules", "utils"]
+__all__ = ["Buffer", "Parameter", "functional", "init", "modules", "utils"]
 __all__ += modules.__all__
 
 __getattr__ = suggesting(__name__, ("parallel",))  # which few programs need

@@ -1,11 +1,14 @@
-"""`Parameter`: the tensor that a module registers and an optimizer updates."""
+"""`Parameter`: the tensor that a module registers and an optimizer updates; `Buffer`, which is not updated."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from genesis.frontend.recording import new_leaf
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
+from genesis.ir.types import DType
 from genesis.ops.creation import empty
 
 
@@ -43,3 +46,82 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that a module registers as a buffer where it is assigned to an attribute; over the memory of `data`.
+
+    Args:
+        data: the value, shared and not copied. None makes an empty buffer.
+        persistent: False leaves it out of the state dict.
+
+    >>> import genesis
+    >>> from genesis import nn
+    >>> module = nn.Module()
+    >>> module.mean = nn.Buffer(genesis.zeros(2))
+    >>> list(module.state_dict())
+    ['mean']
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        """A buffer over the storage of `data`."""
+        if data is not None and not isinstance(data, Tensor):
+            raise not_an_operand(data)
+        source = (empty(0) if data is None else data).detach()
+        self = object.__new__(cls)
+        self.storage, self.type, self.part = source.storage, source.type, source.part
+        self._grad = self.detached = self.leaf = None
+        self.is_view = False
+        self.persistent = persistent
+        return self
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True):
+        """All is done in `__new__`."""
+
+
+class _Uninitialized:
+    """What has no shape yet: its first assignment of `data` gives it one."""
+
+    @property
+    def shape(self) -> Any:
+        """Not known."""
+        raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens "
+                           "in `load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
+                           "Call `forward` to initialize the parameters before accessing their attributes.")
+
+
+class UninitializedParameter(_Uninitialized, Parameter):
+    """The parameter of a lazy layer before its first input."""
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: DType | None = None) -> Any:
+        """An empty parameter."""
+        return super().__new__(cls, empty(0, device=device, dtype=dtype), requires_grad)
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: DType | None = None):
+        """All is done in `__new__`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "data":
+            object.__setattr__(self, "__class__", Parameter)
+        Parameter.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return "<UninitializedParameter>"
+
+
+class UninitializedBuffer(_Uninitialized, Buffer):
+    """The buffer of a lazy layer before its first input."""
+
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: DType | None = None,
+                persistent: bool = True) -> Any:
+        """An empty buffer."""
+        return super().__new__(cls, empty(0, device=device, dtype=dtype), persistent=persistent)
+
+    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: DType | None = None,
+                 persistent: bool = True):
+        """All is done in `__new__`."""
+
+    def __repr__(self) -> str:
+        return "<UninitializedBuffer>"

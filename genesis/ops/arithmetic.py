@@ -58,7 +58,7 @@ def rsub(input: Value, other: Value, *, alpha: float = 1) -> Tensor:
 def _scaled(name: str, input: Value, other: Value, alpha: float, sign: int) -> Tensor:
     """input ± alpha · other: one op of floats, which rounds once."""
     kind = result_type(input, other).kind
-    scale = as_number(alpha)
+    scale = as_number(plain_number(alpha))
     if scale is None:
         raise not_an_operand(alpha)
     named = [("input", input), ("other", other), ("alpha", alpha)]
@@ -179,7 +179,7 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     if isinstance(value, float) and nodes[0].type.dtype.kind != "float":
         raise failure("addcmul", "for integral input tensors, argument value must not be a floating point number.",
                       [("input", input), ("value", value)])
-    return into(out, wrap(emit(a.addcmul, (*nodes, number(value)))))
+    return into(out, wrap(emit(a.addcmul, (*nodes, number(plain_number(value))))))
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None) -> Tensor:
@@ -188,7 +188,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     if result_type(tensor1, tensor2).kind != "float":
         raise failure("addcdiv", "Integer division with addcdiv is no longer supported",
                       [("tensor1", tensor1), ("tensor2", tensor2)], hint="input + value * (tensor1 / tensor2)")
-    return into(out, wrap(emit(a.addcdiv, (*operands("addcdiv", (input, tensor1, tensor2)), number(value)))))
+    return into(out, wrap(emit(a.addcdiv, (*operands("addcdiv", (input, tensor1, tensor2)), number(plain_number(value))))))
 
 
 def lerp(input: Tensor, end: Tensor, weight: Value, *, out: Tensor | None = None) -> Tensor:

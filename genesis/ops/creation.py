@@ -191,7 +191,7 @@ def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: D
     return finish(wrap(node), requires_grad)
 
 
-def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def zeros(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
           out: Tensor | None = None) -> Tensor:
     """Zeros of this shape.
 
@@ -200,21 +200,21 @@ def zeros(*size: Any, dtype: DType | None = None, device: DeviceLike = None, req
     tensor([0., 0.])
     """
     dtype, device = made_like(out, dtype, device)
-    return into(out, _constant(shape_of(size), 0, dtype, device, requires_grad))
+    return into(out, _constant(shape_of(sizes if size is None else (size,)), 0, dtype, device, requires_grad))
 
 
-def ones(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def ones(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
          out: Tensor | None = None) -> Tensor:
     """Ones of this shape."""
     dtype, device = made_like(out, dtype, device)
-    return into(out, _constant(shape_of(size), 1, dtype, device, requires_grad))
+    return into(out, _constant(shape_of(sizes if size is None else (size,)), 1, dtype, device, requires_grad))
 
 
-def empty(*size: Any, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def empty(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
           out: Tensor | None = None) -> Tensor:
     """A tensor of this shape whose content is not specified (zeros: no memory is touched until it is used)."""
     dtype, device = made_like(out, dtype, device)
-    return into(out, _constant(shape_of(size), 0, dtype, device, requires_grad))
+    return into(out, _constant(shape_of(sizes if size is None else (size,)), 0, dtype, device, requires_grad))
 
 
 def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
@@ -305,22 +305,22 @@ class CreationMethods(TensorBase):
 
     __slots__ = ()
 
-    def new_zeros(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+    def new_zeros(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                   requires_grad: bool = False) -> Tensor:
         """Zeros of this shape, with this tensor's dtype and device."""
-        return zeros(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return zeros(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
                      requires_grad=requires_grad)
 
-    def new_ones(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+    def new_ones(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                  requires_grad: bool = False) -> Tensor:
         """Ones of this shape, with this tensor's dtype and device."""
-        return ones(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
-                    requires_grad=requires_grad)
+        return ones(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+                     requires_grad=requires_grad)
 
-    def new_empty(self: Any, *size: Any, dtype: DType | None = None, device: DeviceLike = None,
+    def new_empty(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                   requires_grad: bool = False) -> Tensor:
         """A tensor of this shape whose content is not specified, with this tensor's dtype and device."""
-        return empty(*size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return empty(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
                      requires_grad=requires_grad)
 
     def new_full(self: Any, size: Any, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,

@@ -171,7 +171,7 @@ def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
     update(target, lambda: value_node(target, compute(), target.type.shape), replaces=True)
 
 
-def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
     try:
         axis, scalar = axis_in("gather", dim, input.type.ndim), 0 in (input.type.ndim, index.type.ndim)

@@ -72,7 +72,7 @@ class InplaceViewMethods(TensorBase):
         """Show what the source shows, of the source's memory."""
         return shows(self, source)
 
-    def resize_(self: Any, *sizes: Any) -> Tensor:
+    def resize_(self: Any, *sizes: Any, size: Any = None) -> Tensor:
         """Change the shape: the tensor shows the first elements of its memory, or of a larger copy with zeros behind.
 
         Raises:
@@ -84,7 +84,7 @@ class InplaceViewMethods(TensorBase):
         """
         if self.requires_grad:
             raise failure("resize_", "cannot resize variables that require grad", [("tensor", self)], hint="detach()")
-        shape = shape_of(sizes)
+        shape = shape_of(sizes if size is None else (size,))
         if shape == self.type.shape:
             return self
         strides, start = row_major(shape), self.storage_offset()

@@ -37,8 +37,8 @@ def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLi
     return finish(wrap(emit(op, tuple(draw_numbers(generator)), attrs)), requires_grad)
 
 
-def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-         requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
+def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: DType | None = None,
+         device: DeviceLike = None, requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Uniform in [0, 1): multiples of 2^-24, in float64 of 2^-53, in float16 2^-11, in bfloat16 2^-8.
 
     >>> import genesis
@@ -46,14 +46,14 @@ def rand(*size: Any, generator: Generator | None = None, dtype: DType | None = N
     genesis.Size([2, 3])
     """
     dtype, device = made_like(out, dtype, device)
-    return into(out, _drawn(r.uniform, size, dtype, device, generator, requires_grad))
+    return into(out, _drawn(r.uniform, sizes if size is None else (size,), dtype, device, generator, requires_grad))
 
 
-def randn(*size: Any, generator: Generator | None = None, dtype: DType | None = None, device: DeviceLike = None,
-          requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
+def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: DType | None = None,
+          device: DeviceLike = None, requires_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """Standard normal."""
     dtype, device = made_like(out, dtype, device)
-    return into(out, _drawn(r.normal, size, dtype, device, generator, requires_grad))
+    return into(out, _drawn(r.normal, sizes if size is None else (size,), dtype, device, generator, requires_grad))
 
 
 def randint(low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,

@@ -304,9 +304,9 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     return tuple(reversed(found))
 
 
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+def sum_to_size(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Summed over the dimensions in which it is larger, so that it has this shape: the reverse of `expand`."""
-    shape = shape_of(size)
+    shape = shape_of(sizes if size is None else (size,))
     lead = input.type.ndim - len(shape)
     if lead < 0 or any(s not in (1, have) for s, have in zip(shape, input.type.shape[lead:], strict=True)):
         raise failure("sum_to_size", f"size {list(shape)} is not expandable to {list(input.type.shape)}",

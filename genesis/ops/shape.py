@@ -84,7 +84,7 @@ def padded(input: Any, axis: int, before: int, after: int) -> Any:
     return wrap(emit(m.pad, (read(input),), (tuple(low), tuple(high), 0)))
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
+def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     """The same memory in another shape; RuntimeError where only a copy can be.
 
     Memory has one dtype: torch's `view(dtype)` is not there.
@@ -99,7 +99,7 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     except AttributeError as error:
         raise misplaced(error, input) from None
     try:
-        new = shape_of(shape)
+        new = shape_of(shape if size is None else (size,))
     except TypeError:
         raise _not_a_shape(input, shape) from None
     found = view_geometry.reshaped(kind, part, view_geometry.filled("view", kind, new))
@@ -120,10 +120,11 @@ def _not_a_shape(input: Tensor, given: tuple[Any, ...]) -> Exception:
                    error=TypeError)
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
     try:
-        return shaped(input, view_geometry.filled("reshape", input.type, shape_of(shape)))
+        return shaped(input, view_geometry.filled(
+            "reshape", input.type, shape_of(sizes if shape is None else (shape,))))
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -146,9 +147,9 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, other.type.shape)
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
-    given = shape_of(dims)
+    given = shape_of(axes if dims is None else (dims,))
     try:
         ndim = input.type.ndim
     except AttributeError as error:
@@ -203,9 +204,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return shown(input, view_geometry.permuted(input.type, input.part, order))
 
 
-def expand(input: Tensor, *sizes: Any) -> Tensor:
+def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
-    given = shape_of(sizes)
+    given = shape_of(sizes if size is None else (size,))
     try:
         found = view_geometry.expanded(input.type, input.part, given)
     except AttributeError as error:
@@ -222,9 +223,9 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other.type.shape)
 
 
-def broadcast_to(input: Tensor, shape: Sequence[int]) -> Tensor:
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     """`expand` by numpy's name."""
-    return expand(input, shape)
+    return expand(input, size)
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -331,8 +332,14 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     return shown(input, view_geometry.selected(input.type, input.part, axis, index))
 
 
-def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes."""
+def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
+          split_size: int | Sequence[int] | None = None) -> tuple[Tensor, ...]:
+    """Views of consecutive parts along `dim`: of one size (the last may be smaller), or of these sizes.
+
+    `split_size` is the method's name of the first argument.
+    """
+    if split_size is not None:
+        split_size_or_sections = split_size
     try:
         axis = axis_in("split", dim, input.type.ndim)
     except AttributeError as error:
@@ -344,7 +351,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int =
             raise failure("split", f"the size of a part must be positive, not {step}", [("input", input)])
         sections = [min(step, size - at) for at in range(0, size, step)] if size else [0]
     else:
-        sections = list(split_size_or_sections)
+        sections = list(split_size_or_sections or ())
         if sum(sections) != size:
             raise failure("split", f"sizes {sections} do not sum to {size}, the size of dimension {dim}",
                           [("input", input)])
@@ -371,9 +378,9 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     return split(input, list(split_sizes), dim)
 
 
-def unsafe_split(input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def unsafe_split(input: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """`split`: in torch the parts must then not be written to."""
-    return split(input, split_size_or_sections, dim)
+    return split(input, split_size, dim)
 
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -440,9 +447,9 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return wrap(emit(m.flip, (read(input),), (axes if input.type.ndim else (),)))
 
 
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
+def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     """A copy repeated so often along each dimension (new leading ones first)."""
-    times = shape_of(repeats)
+    times = shape_of(times if repeats is None else (repeats,))
     if len(times) < input.type.ndim:
         raise failure("repeat", "the number of repeats must be at least the number of dimensions", [("input", input)])
     single, spread, whole = view_geometry.repeated(input.type.shape, times)
@@ -450,9 +457,9 @@ def repeat(input: Tensor, *repeats: Any) -> Tensor:
     return wrap(emit(m.reshape, (node,), (whole,)))
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     """`repeat` with missing leading repeats taken as 1."""
-    times = shape_of(dims)
+    times = shape_of(times if dims is None else (dims,))
     try:
         return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
     except AttributeError as error:

@@ -1,14 +1,15 @@
 """Optimizers and learning rate schedules."""
 
 from genesis.ir.suggest import suggesting
-from genesis.optim import lr_scheduler
+from genesis.optim import lr_scheduler, swa_utils
 from genesis.optim.adam import Adam, AdamW
 from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
+from genesis.optim.lbfgs import LBFGS
 from genesis.optim.muon import Muon
 from genesis.optim.optimizer import Optimizer
 from genesis.optim.sgd import SGD
 
-__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop",
-           "Rprop", "lr_scheduler"]
+__all__ = ["LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam",
+           "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
 
 __getattr__ = suggesting(__name__)

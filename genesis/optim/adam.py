@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.optimizer import adamw
+from genesis.ir.ops.update_rules import amsgrad as amsgrad_op
 from genesis.ir.types import float32
 from genesis.ops.creation import zeros_like
 from genesis.optim.counting import NextStep
@@ -24,9 +26,10 @@ class Adam(Optimizer):
         betas: how much of the first and the second moment a step keeps.
         eps: added to the root of the second moment.
         weight_decay: this times the parameter is added to the gradient.
-        amsgrad: not supported.
+        amsgrad: divide by the root of the largest second moment so far (Reddi, Kale and Kumar 2018).
         maximize: follow the gradient up instead of down.
-        foreach, fused: accepted for torch's sake; the update is one op in any case.
+        foreach, fused, capturable, differentiable: accepted for torch's sake; the update is one op in any case, whose
+            step number is never on the device.
 
     The moments of a parameter narrower than float32 are float32.
 
@@ -42,26 +45,23 @@ class Adam(Optimizer):
     decoupled = False
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, maximize: bool = False,
-                 foreach: bool | None = None, fused: bool | None = None):
+                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, foreach: bool | None = None,
+                 maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None):
         name = type(self).__name__
-        if amsgrad:
-            raise failure(name, "amsgrad=True is not supported",
-                          hint="amsgrad=False; supported are lr, betas, eps, weight_decay and maximize",
-                          error=ValueError)
         check_option(name, "learning rate", lr)
         check_option(name, "epsilon", eps)
         check_option(name, "weight_decay", weight_decay)
         for index in (0, 1):
             check_option(name, f"beta parameter at index {index}:", betas[index], below=1.0)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "amsgrad": False, "maximize": maximize})
+                                  "amsgrad": bool(amsgrad), "maximize": maximize})
 
     def initial_state(self, parameter: Tensor, group: Group) -> dict[str, Any]:
         """No steps, moments of 0."""
         dtype = parameter.dtype if parameter.dtype.itemsize >= 4 else float32
         return {"step": 0, **{name: zeros_like(parameter, dtype=dtype)
-                              for name in ("exp_avg", "exp_avg_sq")}}
+                              for name in _moments(group)}}
 
     def check_group(self, options: Group) -> None:
         """torch's files say how the parameter decays; which class this is has the last word on AdamW, as there."""
@@ -80,9 +80,16 @@ class Adam(Optimizer):
     def update(self, group: Group, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
         """One `adamw` op for all of them."""
         states = [self.state[p] for p in parameters]
-        first, second = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
-        self.record(adamw, (len(parameters), self.decoupled), NextStep(states, partial(self._numbers, group)),
-                    [*parameters, *gradients, *first, *second], [*parameters, *first, *second])
+        held = [state[name] for name in _moments(group) for state in states]
+        op, numbers = (amsgrad_op, self._amsgrad_numbers) if group.get("amsgrad") else (adamw, self._numbers)
+        self.record(op, (len(parameters), self.decoupled), NextStep(states, partial(numbers, group)),
+                    [*parameters, *gradients, *held], [*parameters, *held])
+
+    def _amsgrad_numbers(self, group: Group, step: int) -> tuple[float, ...]:
+        """The numbers of `amsgrad`, weight decay first."""
+        lr, beta1, beta2, eps, decay, correction1, correction2 = self._numbers(group, step)
+        return (1 - lr * decay if self.decoupled else decay, lr / correction1, beta1, 1 - beta1, beta2, 1 - beta2,
+                math.sqrt(correction2), eps)
 
     @staticmethod
     def _numbers(group: Group, step: int) -> tuple[float, ...]:
@@ -90,6 +97,11 @@ class Adam(Optimizer):
         beta1, beta2 = group["betas"]
         return (float(group["lr"]), float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
                 1.0 - beta1**step, 1.0 - beta2**step)
+
+
+def _moments(group: Group) -> tuple[str, ...]:
+    """The names of the tensors of a state."""
+    return ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group.get("amsgrad") else ()))
 
 
 class AdamW(Adam):
@@ -100,5 +112,6 @@ class AdamW(Adam):
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *, maximize: bool = False,
-                 foreach: bool | None = None, fused: bool | None = None):
+                 foreach: bool | None = None, capturable: bool = False, differentiable: bool = False,
+                 fused: bool | None = None):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, foreach=foreach, fused=fused)

@@ -236,9 +236,6 @@ class Optimizer:
 
     def check_group(self, options: Group) -> None:
         """Refuse options of a loaded group that this optimizer cannot follow."""
-        if options.get("amsgrad"):
-            raise failure(f"{type(self).__name__}.load_state_dict", "amsgrad=True is not supported", error=ValueError,
-                          hint="a state that was saved with amsgrad=False")
 
     def complete(self, saved: Mapping[Any, Any], initial: Mapping[Any, Any]) -> Mapping[Any, Any]:
         """A parameter's saved state with what torch's files leave out."""

@@ -31,6 +31,8 @@ CASES = {
     "rmsprop with momentum": ("RMSprop", {"lr": 0.1, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
     "rprop": ("Rprop", {"lr": 0.1}),
     "rprop upwards": ("Rprop", {"lr": 0.1, "maximize": True, "step_sizes": (0.01, 0.11)}),
+    "adam with amsgrad": ("Adam", {"lr": 0.1, "amsgrad": True, "capturable": False, "weight_decay": 0.1}),
+    "adamw with amsgrad": ("AdamW", {"lr": 0.1, "amsgrad": True}),
     "adamax": ("Adamax", {"lr": 0.1, "weight_decay": 0.1}),
     "nadam": ("NAdam", {"lr": 0.1, "weight_decay": 0.1}),
     "nadam that shrinks": ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
@@ -88,7 +90,7 @@ def test_a_state_dict_carries_over(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd with momentum", "adamw", "adam with decay", "adagrad", "adadelta",
-                                  "rmsprop with momentum", "rprop", "adamax", "nadam", "radam"])
+                                  "rmsprop with momentum", "rprop", "adamax", "nadam", "radam", "adam with amsgrad"])
 def test_state_dicts_have_torchs_layout(name: str) -> None:
     kind, options = CASES[name]
     ours, theirs, (target, ttarget) = problem()
@@ -237,8 +239,6 @@ def test_what_is_refused() -> None:
         optim.Adam([parameter], betas=(0.9, 1.0))
     with pytest.raises(ValueError, match="Nesterov"):
         optim.SGD([parameter], nesterov=True)
-    with pytest.raises(ValueError, match="amsgrad=True is not supported"):
-        optim.AdamW([parameter], amsgrad=True)
     with pytest.raises(ValueError, match="different number of parameter groups"):
         optim.SGD([parameter]).load_state_dict({"state": {}, "param_groups": []})
 

@@ -237,7 +237,7 @@ def contrastive(lab: Lab) -> Any:
     return train(lab, model, lab.normal(12, 10), None, lab.optim.Adam(model.parameters(), lr=3e-3), info_nce)
 
 
-@program
+@program(chaotic=True)
 def siamese(lab: Lab) -> Any:
     """One network for three inputs, a triplet loss and a contrastive one."""
     nn, F = lab.nn, lab.F
@@ -302,10 +302,11 @@ def super_resolution(lab: Lab) -> Any:
 def lazy_network(lab: Lab) -> Any:
     """Sizes that the first batch gives, and norms of the weights kept apart from their direction."""
     nn = lab.nn
-    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+    model = nn.Sequential(nn.LazyConv2d(4, 3, bias=False), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
     x = lab.normal(4, 2, 6, 6)
     model(x)
+    model[1].reset_running_stats()
     model[0] = nn.utils.parametrizations.weight_norm(model[0])
     model = lab.same(model)
-    return [train(lab, model, x, lab.ints(3, 4), lab.optim.Adam(model.parameters(), lr=0.01), nn.CrossEntropyLoss()),
+    return [train(lab, model, x, lab.ints(3, 4), lab.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss()),
             sorted(model.state_dict())]

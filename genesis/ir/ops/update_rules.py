@@ -217,3 +217,26 @@ radam = update_op("radam", "lr/(1-beta1^t) 1-beta1 beta2 1-beta2 eps scaled plai
                   cases(*_samples((0.1, 0.1, 0.99, 0.01, 1e-2, 0.5, 0.0), reals(), positives(1)), scale=1),
                   "Adam whose first steps are plain (Liu et al. 2020): plain is 1 then and scaled 0, later the other "
                   "way round. State: running means of gradients and of their squares.")
+
+
+# Adam with the largest second moment
+
+def _amsgrad(numbers: tuple, p: Node, g: Node, first: Node, second: Node, largest: Node) -> tuple[Node, ...]:
+    lr, beta1, rest1, beta2, rest2, root, eps = numbers
+    first, second = first * beta1 + g * rest1, second * beta2 + g * g * rest2
+    largest = maximum(largest, second)
+    return p - first / (sqrt(largest) / root + eps) * lr, first, second, largest
+
+
+def _amsgrad_value(numbers: tuple, p: ndarray, g: ndarray, first: ndarray, second: ndarray,
+                   largest: ndarray) -> tuple[Any, ...]:
+    lr, beta1, rest1, beta2, rest2, root, eps = numbers
+    first, second = beta1 * first + rest1 * g, beta2 * second + rest2 * np.square(g)
+    largest = np.maximum(largest, second)
+    return p - lr * first / (np.sqrt(largest) / root + eps), first, second, largest
+
+
+amsgrad = update_op("amsgrad", "lr/c1 beta1 1-beta1 beta2 1-beta2 √c2 eps", _amsgrad, _amsgrad_value,
+                    cases(*_samples((0.1, 0.9, 0.1, 0.99, 0.01, 0.3, 1e-2), reals(), positives(1), positives(1)),
+                          scale=1),
+                    "Adam with the largest second moment (Reddi, Kale and Kumar 2018). State: the moments, the largest.")

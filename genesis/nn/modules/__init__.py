@@ -4,10 +4,12 @@ from genesis.nn.modules.activation import *
 from genesis.nn.modules.channel_norm import *
 from genesis.nn.modules.container import *
 from genesis.nn.modules.conv import *
+from genesis.nn.modules.data_parallel import *
 from genesis.nn.modules.distance import *
 from genesis.nn.modules.dropout import *
 from genesis.nn.modules.feed_forward import *
 from genesis.nn.modules.images import *
+from genesis.nn.modules.lazy import *
 from genesis.nn.modules.linear import *
 from genesis.nn.modules.loss import *
 from genesis.nn.modules.margin_loss import *

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from genesis.frontend import session
@@ -14,10 +15,12 @@ from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.suggest import check_keywords
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64, not_a_dtype
 from genesis.nn.modules import hooks, state
-from genesis.nn.modules.hooks import RemovableHandle
+from genesis.nn.modules.backward_hooks import BackwardHooks
+from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
 from genesis.nn.modules.state import IncompatibleKeys
 from genesis.nn.modules.tree import Tree, changed, epoch
-from genesis.ops.creation import device_from
+from genesis.nn.parameter import Parameter
+from genesis.ops.creation import device_from, empty_like
 from genesis.ops.formats import ORDERS, MemoryFormat
 
 Self = TypeVar("Self", bound="Module")
@@ -62,7 +65,7 @@ class Module(Tree):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if self._forward_hooks or self._forward_pre_hooks:
+            if self._forward_hooks or self._forward_pre_hooks or everywhere:
                 return hooks.call(self, args, kwargs)
             return self.forward(*args, **kwargs)
         except (AttributeError, TypeError):  # it costs nothing to try
@@ -138,27 +141,41 @@ class Module(Tree):
             return tensor if wanted is None or wanted is tensor.dtype else tensor.to(wanted)
         return self._convert(convert)
 
-    def _convert(self: Self, convert: Callable[[Tensor], Tensor]) -> Self:
-        """Replace the content of every parameter, its gradient, and every buffer."""
-        found: list[Change] = []
-        held: list[Any] = []
-        with no_grad():
-            for parameter in self.parameters():
-                held += [parameter.storage, parameter._grad]
-                found += data_changes(parameter, convert(parameter.data))
-                if parameter.grad is not None:
-                    found.append((setattr, parameter, "_grad", convert(parameter.grad)))
-            for module in self.modules():
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        held.append(buffer)
-                        found.append((dict.__setitem__, module._buffers, name, convert(buffer)))
-        session.rebound()
-        frontend.grad_looks += 1
-        at_once(changes((), found))
-        del held
-        changed()
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Replace every parameter's content, its gradient and every buffer by what `fn` makes of it.
+
+        A module that overrides this is asked wherever modules are moved or cast.
+        """
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        _convert_all([self], fn)
         return self
+
+    def _convert(self: Self, convert: Callable[[Tensor], Tensor]) -> Self:
+        """`_apply` to all modules at once, all of it or nothing, where none has an `_apply` of its own."""
+        listed = list(self.modules())
+        if any(type(module)._apply is not Module._apply for module in listed):
+            return self._apply(convert)
+        _convert_all(listed, convert)
+        return self
+
+    def to_empty(self: Self, *, device: Any, recurse: bool = True) -> Self:
+        """Move to a device; the values are not kept."""
+        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
+
+    def type(self: Self, dst_type: DType) -> Self:
+        """Cast parameters and buffers to a dtype."""
+        return self._convert(lambda tensor: tensor.to(dst_type))
+
+    def share_memory(self: Self) -> Self:
+        """Nothing moves: processes that are forked see the values of that moment."""
+        return self
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Run forward as `genesis.compile(forward, ...)` from now on."""
+        from genesis.tracing.compiled import compile
+        object.__setattr__(self, "forward", compile(self.forward, *args, **options))
+        changed()
 
     def cuda(self: Self, device: Any = None) -> Self:
         """Move to a GPU, the first by default."""
@@ -186,37 +203,101 @@ class Module(Tree):
 
     # State
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+    def state_dict(self, *args: Any, destination: dict[str, Any] | None = None, prefix: str = "",
+                   keep_vars: bool = False) -> dict[str, Any]:
         """Path → tensor for parameters and persistent buffers.
 
-        The tensors are over the module's own memory, as torch's are: they show later updates.
+        The tensors are over the module's own memory, as torch's are: they show later updates. The positional arguments
+        are `destination`, `prefix` and `keep_vars`, as of old.
         """
-        return state.collect(self, prefix, keep_vars)
+        given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
+        destination = given.get("destination", destination)
+        found = state.collect(self, given.get("prefix", prefix), given.get("keep_vars", keep_vars))
+        if destination is None:
+            return found
+        destination.update(found)
+        return destination
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Put the module's own entries, not its children's, into a state dict; for overriding."""
+        state.save_own(self, destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, local_metadata: dict[str, Any],
+                              strict: bool, missing_keys: list[str], unexpected_keys: list[str],
+                              error_msgs: list[str]) -> None:
+        """Copy the module's own entries, not its children's, out of a state dict; for overriding."""
+        state.load_own(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True,
+                        assign: bool = False) -> IncompatibleKeys:
         """Copy values into the parameters and buffers, converting dtype and device.
 
         Args:
             state_dict: path → tensor.
             strict: both sides must have the same paths.
+            assign: the module's tensors become those of the state dict, with their dtypes and devices.
 
         Returns:
             The paths that were missing and those that were unexpected.
 
         Raises:
-            RuntimeError: shapes differ or, when strict, paths do; then nothing was copied.
+            RuntimeError: shapes differ or, when strict, paths do; then nothing was copied, unless some module loads its
+                part by a method or hook of its own.
         """
-        return state.load(self, state_dict, strict)
+        return state.load(self, state_dict, strict, assign)
 
     # Hooks
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, args, result) after every forward; what it returns replaces the result."""
-        return RemovableHandle(self._forward_hooks, hook, changed)
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
+                              always_call: bool = False) -> RemovableHandle:
+        """Call hook(module, args, result) after every forward; what it returns replaces the result.
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(module, args) before every forward; what it returns replaces the arguments."""
-        return RemovableHandle(self._forward_pre_hooks, hook, changed)
+        With `with_kwargs` it is hook(module, args, kwargs, result). A hook is not called for a forward that raised.
+        """
+        return RemovableHandle(self._forward_hooks, with_keywords(hook) if with_kwargs else hook, changed, prepend)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
+                                  with_kwargs: bool = False) -> RemovableHandle:
+        """Call hook(module, args) before every forward; what it returns replaces the arguments.
+
+        With `with_kwargs` it is hook(module, args, kwargs), and returns both or None.
+        """
+        return RemovableHandle(self._forward_pre_hooks, with_keywords(hook) if with_kwargs else hook, changed, prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call hook(module, grad_input, grad_output) when the gradients by the inputs are there.
+
+        Both are tuples, None where no gradient flows. What it returns replaces grad_input.
+        """
+        return BackwardHooks.of(self).add(hook, False, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call hook(module, grad_output) before the gradients go through the module; what it returns replaces them."""
+        return BackwardHooks.of(self).add(hook, True, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, state_dict, prefix, local_metadata) when the module's part of a state dict is collected."""
+        return RemovableHandle(state.hooks_of(self, "saved"), hook, changed)
+
+    _register_state_dict_hook = register_state_dict_post_hook
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, prefix, keep_vars) before the module's part of a state dict is collected."""
+        return RemovableHandle(state.hooks_of(self, "saving"), hook, changed)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        before the module's part of a state dict is loaded."""
+        return self._register_load_state_dict_pre_hook(partial(hook, self))
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
+        return RemovableHandle(state.hooks_of(self, "loading"), partial(hook, self) if with_module else hook, changed)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, incompatible_keys) after the module's part of a state dict was loaded."""
+        return RemovableHandle(state.hooks_of(self, "loaded"), hook, changed)
 
     # Printing
 
@@ -236,4 +317,42 @@ class Module(Tree):
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
 
 
-__all__ = ["Module", "RemovableHandle", "epoch"]
+def _convert_all(modules: Iterable[Module], convert: Callable[[Tensor], Tensor]) -> None:
+    """Replace the content of every parameter of these modules, its gradient, and every buffer."""
+    found: list[Change] = []
+    held: list[Any] = []
+    seen: set[int] = set()
+    with no_grad():
+        for module in modules:
+            for parameter in module._parameters.values():
+                if parameter is None or id(parameter) in seen:
+                    continue
+                seen.add(id(parameter))
+                held += [parameter.storage, parameter._grad]
+                found += data_changes(parameter, convert(parameter.data))
+                if parameter.grad is not None:
+                    found.append((setattr, parameter, "_grad", convert(parameter.grad)))
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    held.append(buffer)
+                    found.append((dict.__setitem__, module._buffers, name, convert(buffer)))
+    session.rebound()
+    frontend.grad_looks += 1
+    at_once(changes((), found))
+    del held
+    changed()
+
+
+def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False,
+                                 always_call: bool = False) -> RemovableHandle:
+    """Call hook(module, args, result) after the forward of every module."""
+    return RemovableHandle(everywhere, (False, with_keywords(hook) if with_kwargs else hook), changed)  # type: ignore
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, args) before the forward of every module."""
+    return RemovableHandle(everywhere, (True, hook), changed)  # type: ignore[arg-type]
+
+
+__all__ = ["Module", "Parameter", "RemovableHandle", "epoch", "register_module_forward_hook",
+           "register_module_forward_pre_hook"]

@@ -11,7 +11,10 @@ from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.recurrent import GATES, State, initialize, step
 from genesis.nn.parameter import Parameter
+from genesis.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from genesis.ops.comparison import where
 from genesis.ops.creation import empty
+from genesis.ops.ranges import arange
 from genesis.ops.shape import cat, stack
 
 __all__ = ["GRU", "LSTM", "RNN", "RNNBase"]
@@ -72,8 +75,29 @@ class RNNBase(Module):
     def flatten_parameters(self) -> None:
         """Does nothing: torch puts cuDNN's weights in one piece of memory."""
 
-    def run(self, input: Tensor, state: State | None) -> tuple[Tensor, State]:
-        """The results of all steps, and the last states, each (layers · directions, batch, size)."""
+    def run(self, input: Any, state: State | None) -> tuple[Any, State]:
+        """The results of all steps, packed where the input is, and the last states, each (layers · directions, batch,
+        size)."""
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, state)
+        return self._run(input, state, None)
+
+    def _run_packed(self, packed: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
+        """The sequences are padded, steps behind the end of one leave its state, and the results are packed again."""
+        lengths, order, back = packed.lengths(), packed.sorted_indices, packed.unsorted_indices
+        padded, counts = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes), self.batch_first)
+        if state is not None and order is not None:
+            state = tuple(h.index_select(1, order) for h in state)
+        steps = arange(lengths[0], device=padded.device)
+        within = None if lengths[0] == lengths[-1] else steps[:, None, None] < counts.to(padded.device)[:, None]
+        results, ends = self._run(padded, state, within)
+        if back is not None:
+            ends = tuple(h.index_select(1, back) for h in ends)
+        found = pack_padded_sequence(results, lengths, self.batch_first)
+        return PackedSequence(found.data, packed.batch_sizes, order, back), ends
+
+    def _run(self, input: Tensor, state: State | None, within: Tensor | None) -> tuple[Tensor, State]:
+        """`run` of padded sequences; `within` is (time, batch, 1), False behind the end of a sequence."""
         name = type(self).__name__
         if input.type.ndim not in (2, 3):
             raise failure(name, f"Expected input to be 2D or 3D, got {input.type.ndim}D instead", [("input", input)],
@@ -97,7 +121,7 @@ class RNNBase(Module):
         for layer in range(self.num_layers):
             results = []
             for suffix in self._suffixes(layer):
-                found, end = self._direction(x, suffix, tuple(h[len(last)] for h in state))
+                found, end = self._direction(x, suffix, tuple(h[len(last)] for h in state), within)
                 results.append(found)
                 last.append(end)
             x = cat(results, -1) if len(results) > 1 else results[0]
@@ -108,18 +132,22 @@ class RNNBase(Module):
             return x.squeeze(1), tuple(h.squeeze(1) for h in ends)
         return x.transpose(0, 1) if self.batch_first else x, ends
 
-    def _direction(self, x: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
+    def _direction(self, x: Tensor, suffix: str, state: State, within: Tensor | None) -> tuple[Tensor, State]:
         """One layer in one direction: all products with the input at once, then step by step."""
         weight, bias, projection = (getattr(self, name + suffix, None)
                                     for name in ("weight_hh", "bias_hh", "weight_hr"))
         inputs = F.linear(x, getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None)).unbind(0)
         backwards = suffix.endswith("reverse")
         results = []
-        for from_input in reversed(inputs) if backwards else inputs:
+        order = range(len(inputs) - 1, -1, -1) if backwards else range(len(inputs))
+        for t in order:
             assert weight is not None
+            before, from_input = state, inputs[t]
             state = step(self.mode, from_input, F.linear(state[0], weight, bias), state)
             if projection is not None:
                 state = (F.linear(state[0], projection), *state[1:])
+            if within is not None:
+                state = tuple(where(within[t], new, old) for new, old in zip(state, before, strict=True))
             results.append(state[0])
         return stack(results[::-1] if backwards else results), state
 
@@ -149,8 +177,8 @@ class RNN(RNNBase):
                          bidirectional, device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(time, batch, input_size) and the first hidden state → (all results, the last hidden state)."""
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """(time, batch, input_size), or packed, and the first hidden state → (all results, the last hidden state)."""
         results, state = self.run(input, None if hx is None else (hx,))
         return results, state[0]
 
@@ -164,8 +192,8 @@ class LSTM(RNNBase):
         super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                          proj_size, device, dtype)
 
-    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, State]:
-        """(time, batch, input_size) and the first (hidden, cell) → (all results, the last (hidden, cell))."""
+    def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, State]:
+        """(time, batch, input_size), or packed, and the first (hidden, cell) → (all results, the last (hidden, cell))."""
         return self.run(input, hx)
 
 
@@ -178,7 +206,7 @@ class GRU(RNNBase):
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
                          device=device, dtype=dtype)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(time, batch, input_size) and the first hidden state → (all results, the last hidden state)."""
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """(time, batch, input_size), or packed, and the first hidden state → (all results, the last hidden state)."""
         results, state = self.run(input, None if hx is None else (hx,))
         return results, state[0]

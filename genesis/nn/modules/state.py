@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from genesis.frontend.grad_mode import no_grad
@@ -32,40 +32,150 @@ def state_tensors(module: Module, prefix: str = "") -> Iterator[tuple[str, Tenso
 
     Unlike `named_parameters`, a tensor that is registered twice is listed under both paths.
     """
+    yield from _own_tensors(module, prefix)
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from state_tensors(child, f"{prefix}{name}.")
+
+
+Hooks = dict[int, Callable[..., Any]]
+
+
+def hooks_of(module: Module, when: str) -> Hooks:
+    """The module's hooks "saving", "saved", "loading" or "loaded" a state dict."""
+    found: Hooks = module.__dict__.setdefault("_state_hooks", {}).setdefault(when, {})
+    return found
+
+
+def _hooks(module: Module, when: str) -> list[Callable[..., Any]]:
+    return list(module.__dict__.get("_state_hooks", {}).get(when, {}).values())
+
+
+def _is_plain(module: Module) -> bool:
+    """Whether nothing of the user's takes part in saving or loading any module of the tree."""
+    from genesis.nn.modules.module import Module
+    own = ("_save_to_state_dict", "_load_from_state_dict", "state_dict")
+    return all("_state_hooks" not in part.__dict__ and not hasattr(type(part), "get_extra_state")
+               and all(getattr(type(part), name) is getattr(Module, name) for name in own[:2])
+               and (part is module or type(part).state_dict is Module.state_dict) for part in module.modules())
+
+
+def collect(module: Module, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+    """Path → tensor over the module's own memory, detached unless `keep_vars`."""
+    if _is_plain(module):
+        return {path: tensor if keep_vars else tensor.detach() for path, tensor in state_tensors(module, prefix)}
+    found: dict[str, Any] = {}
+    for hook in _hooks(module, "saving"):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(found, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook in _hooks(module, "saved"):
+        found = hook(module, found, prefix, {}) or found
+    return found
+
+
+def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    """The entries of one module, not of its children."""
+    for path, tensor in _own_tensors(module, prefix):
+        destination[path] = tensor if keep_vars else tensor.detach()
+    if hasattr(module, "get_extra_state"):
+        destination[prefix + "_extra_state"] = module.get_extra_state()
+
+
+def _own_tensors(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in module._parameters.items():
         if parameter is not None:
             yield prefix + name, parameter
     for name, buffer in module._buffers.items():
         if buffer is not None and name not in module._transient:
             yield prefix + name, buffer
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from state_tensors(child, f"{prefix}{name}.")
 
 
-def collect(module: Module, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
-    """Path → tensor over the module's own memory, detached unless `keep_vars`."""
-    return {path: tensor if keep_vars else tensor.detach() for path, tensor in state_tensors(module, prefix)}
-
-
-def load(module: Module, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+def load(module: Module, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
     """Copy the values into the module's tensors; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state)}.")
+    if not _is_plain(module):
+        return _load_by_parts(module, dict(state), strict)
     own = dict(state_tensors(module))
     missing = [path for path in own if path not in state]
     unexpected = [path for path in state if path not in own]
     problems = _differences(own, state)
-    if strict and unexpected:
+    _refuse(module, problems, missing if strict else [], unexpected if strict else [])
+    if assign:
+        for path, tensor in own.items():
+            if path in state:
+                _adopt(module, path, tensor, state[path])
+        return IncompatibleKeys(missing, unexpected)
+    _copy({path: tensor for path, tensor in own.items() if path in state}, state)
+    return IncompatibleKeys(missing, unexpected)
+
+
+def _adopt(module: Module, path: str, tensor: Tensor, value: Tensor) -> None:
+    """Make a value the parameter or buffer at a path."""
+    from genesis.nn.parameter import Parameter
+    where, _, name = path.rpartition(".")
+    owner = module.get_submodule(where)
+    if name not in owner._parameters:
+        owner._buffers[name] = value
+    else:
+        owner._parameters[name] = (value if isinstance(value, Parameter)
+                                   else Parameter(value, requires_grad=tensor.requires_grad))
+
+
+def _copy(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    with no_grad():
+        found = {id(tensor): (tensor, copied(tensor, state[path])) for path, tensor in tensors.items()}
+        assign_all([tensor for tensor, _ in found.values()], [node for _, node in found.values()])
+
+
+def _refuse(module: Module, problems: list[str], missing: list[str], unexpected: list[str]) -> None:
+    if unexpected:
         problems.insert(0, f"Unexpected key(s) in state_dict: {_quoted(unexpected)}. ")
-    if strict and missing:
+    if missing:
         problems.insert(0, f"Missing key(s) in state_dict: {_quoted(missing)}. ")
     if problems:
         raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems))
-    with no_grad():
-        found = {id(tensor): (tensor, copied(tensor, state[path])) for path, tensor in own.items() if path in state}
-        assign_all([tensor for tensor, _ in found.values()], [node for _, node in found.values()])
+
+
+def _load_by_parts(module: Module, state: dict[str, Any], strict: bool) -> IncompatibleKeys:
+    """Module after module, by their own methods and hooks, as torch loads."""
+    missing: list[str] = []
+    unexpected: list[str] = []
+    problems: list[str] = []
+
+    def part(owner: Module, prefix: str) -> None:
+        for hook in _hooks(owner, "loading"):
+            hook(state, prefix, {}, strict, missing, unexpected, problems)
+        owner._load_from_state_dict(state, prefix, {}, strict, missing, unexpected, problems)
+        for name, child in owner._modules.items():
+            if child is not None:
+                part(child, f"{prefix}{name}.")
+        for hook in _hooks(owner, "loaded"):
+            hook(owner, IncompatibleKeys(missing, unexpected))
+    part(module, "")
+    _refuse(module, problems, missing if strict else [], unexpected if strict else [])
     return IncompatibleKeys(missing, unexpected)
+
+
+def load_own(module: Module, state: Mapping[str, Any], prefix: str, strict: bool, missing: list[str],
+             unexpected: list[str], problems: list[str]) -> None:
+    """Copy the entries of one module, not of its children, and note what does not fit."""
+    own = dict(_own_tensors(module, prefix))
+    missing += [path for path in own if path not in state]
+    found = _differences(own, state)
+    problems += found
+    if not found:
+        _copy({path: tensor for path, tensor in own.items() if path in state}, state)
+    extra = prefix + "_extra_state"
+    if hasattr(module, "set_extra_state") and extra in state:
+        module.set_extra_state(state[extra])
+    known = {*own, *({extra} if hasattr(module, "set_extra_state") else ())}
+    children = tuple(f"{prefix}{name}." for name in module._modules)
+    unexpected += [path for path in state if path.startswith(prefix) and path not in known
+                   and not path.startswith(children) and path not in unexpected]
 
 
 def _differences(own: Mapping[str, Tensor], state: Mapping[str, Any]) -> list[str]:

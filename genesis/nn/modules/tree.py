@@ -10,7 +10,7 @@ from genesis.frontend.at_once import Change
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.suggest import MissingName
-from genesis.nn.parameter import Parameter
+from genesis.nn.parameter import Buffer, Parameter
 
 Self = TypeVar("Self", bound="Tree")
 _epoch = 0
@@ -80,6 +80,8 @@ class Tree:
         changed()
         if isinstance(value, Parameter):
             self.register_parameter(name, value)
+        elif isinstance(value, Buffer):
+            self.register_buffer(name, value, value.persistent)
         elif isinstance(value, Tree):
             self.add_module(name, value)
         elif name in self._parameters:
@@ -244,6 +246,25 @@ class Tree:
         if parameter is None:
             raise AttributeError(f"{type(owner).__name__} has no parameter `{name}`")
         return parameter
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a path such as "blocks.0.norm.running_mean", or AttributeError."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        buffer: Tensor | None = owner._buffers.get(name)
+        if buffer is None:
+            raise AttributeError(f"{type(owner).__name__} has no buffer `{name}`")
+        return buffer
+
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
+        """Put a module at a path; with `strict` there must be one already."""
+        path, _, name = target.rpartition(".")
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        owner = self.get_submodule(path)
+        if strict and name not in owner._modules:
+            raise AttributeError(f"{type(owner).__name__} has no attribute `{name}`")
+        setattr(owner, name, module)
 
 
 def names_of(module: Tree) -> set[str]:

@@ -20,4 +20,7 @@ __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnneali
            "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR",
            "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR"]
 
+_LRScheduler = LRScheduler
+"""By its older name, which schedules of users derive from."""
+
 __getattr__ = suggesting(__name__)

@@ -231,6 +231,19 @@ def _radam(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, mean: Te
     calls(torch._foreach_add_, p, mean, alpha=-lr * plain)
 
 
+def _amsgrad(calls: _Calls, numbers: list[float], p: Tensors, g: Tensors, mean: Tensors, squares: Tensors,
+             largest: Tensors) -> None:
+    lr, _, rest, second, left, root, eps = numbers
+    calls(torch._foreach_lerp_, mean, g, rest)
+    _squares(calls, squares, g, second, left)
+    calls(torch._foreach_maximum_, largest, squares)
+    spread = calls.copied("spread", largest)
+    calls(torch._foreach_sqrt_, spread)
+    calls(torch._foreach_div_, spread, root)
+    calls(torch._foreach_add_, spread, eps)
+    calls(torch._foreach_addcdiv_, p, mean, spread, value=-lr)
+
+
 UPDATE_RULES: dict[str, Lowering] = {
     "adagrad": _update(_adagrad),
     "adadelta": _update(_adadelta),
@@ -239,4 +252,5 @@ UPDATE_RULES: dict[str, Lowering] = {
     "adamax": _update(_adamax),
     "nadam": _update(_nadam),
     "radam": _update(_radam),
+    "amsgrad": _update(_amsgrad),
 }

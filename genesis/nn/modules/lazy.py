@@ -1,0 +1,106 @@
+"""Layers whose sizes the first input gives: afterwards they are the ordinary ones."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from genesis.frontend.tensor import Tensor
+from genesis.nn.modules.channel_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from genesis.nn.modules.channel_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from genesis.nn.modules.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from genesis.nn.modules.linear import Linear
+from genesis.nn.modules.module import Module
+from genesis.nn.modules.tree import changed
+from genesis.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+__all__ = ["LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
+           "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d",
+           "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear"]
+
+
+class _Lazy(Module):
+    """A layer that is made when its size is known. Until then its parameters have no shape, and keep their identity.
+
+    A subclass names the layer that it becomes, the option that is found, and the dimension of the input that gives it.
+    """
+
+    becomes: ClassVar[type]
+    found: ClassVar[str]
+    along: ClassVar[int] = 1
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__()
+        self._arguments = args, options
+        names = ("device", "dtype")
+        place: dict[str, Any] = {name: options.get(name) for name in names}
+        for name in ("weight", "bias"):
+            wanted = name == "weight" or options.get("bias", True)
+            self.register_parameter(name, UninitializedParameter(**place) if wanted else None)
+
+    def has_uninitialized_params(self) -> bool:
+        """True until the first input."""
+        return True
+
+    def initialize_parameters(self, input: Tensor) -> None:
+        """Become the layer for inputs like this one: its parameters are these, now with shapes and values."""
+        args, options = self._arguments
+        made: Any = self.becomes(**{self.found: input.shape[self.along]}, **self._by_name(args), **options)
+        made.train(self.training)
+        for name, parameter in made._parameters.items():
+            own = self._parameters.get(name)
+            if own is not None and parameter is not None:
+                own.data = parameter.data.to(own.device)
+                made._parameters[name] = own.requires_grad_()
+        for kept in ("_forward_hooks", "_forward_pre_hooks"):
+            made.__dict__[kept] = self.__dict__[kept]
+        object.__setattr__(self, "__class__", self.becomes)
+        self.__dict__.clear()
+        self.__dict__.update(made.__dict__)
+        changed()
+
+    def _by_name(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        """The positional arguments by the names of the ordinary layer's, the found one left out."""
+        import inspect
+        names = [name for name in inspect.signature(self.becomes.__init__).parameters  # type: ignore[misc]
+                 if name not in ("self", self.found)]
+        return dict(zip(names, args, strict=False))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The first result: the layer is made, and computes it."""
+        self.initialize_parameters(input)
+        return self.forward(input)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        args, options = self._arguments
+        return ", ".join([f"{self.found}=0", *map(str, args), *(f"{name}={value}" for name, value in options.items())])
+
+
+class _LazyNorm(_Lazy):
+    """A norm, which has parameters only where it is affine, and statistics."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        named = {**self._by_name(args), **options}
+        if not named.get("affine", not self.becomes.__name__.startswith("Instance")):
+            self.weight = self.bias = None
+        if named.get("track_running_stats", not self.becomes.__name__.startswith("Instance")):
+            for name in ("running_mean", "running_var"):
+                self.register_buffer(name, UninitializedBuffer())
+
+
+def _lazy(becomes: type, found: str, along: int, base: type[_Lazy] = _Lazy) -> Any:
+    doc = f"`{becomes.__name__}` whose `{found}` is size {along} of the first input; other arguments as of it."
+    return type(f"Lazy{becomes.__name__}", (base,), {
+        "becomes": becomes, "cls_to_become": becomes, "found": found, "along": along, "__doc__": doc,
+        "__module__": __name__})
+
+
+LazyLinear = _lazy(Linear, "in_features", -1)
+LazyConv1d, LazyConv2d, LazyConv3d = (_lazy(layer, "in_channels", 1) for layer in (Conv1d, Conv2d, Conv3d))
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
+    _lazy(layer, "in_channels", 1) for layer in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d))
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
+    _lazy(layer, "num_features", 1, _LazyNorm) for layer in (BatchNorm1d, BatchNorm2d, BatchNorm3d))
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
+    _lazy(layer, "num_features", 1, _LazyNorm) for layer in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d))

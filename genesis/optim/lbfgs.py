@@ -1,0 +1,153 @@
+"""LBFGS: steps by the inverse Hessian that the last gradients tell, with or without a line search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from genesis.frontend.grad_mode import enable_grad, no_grad
+from genesis.frontend.tensor import Tensor
+from genesis.ir.errors import failure
+from genesis.nn.utils.parameters import parameters_to_vector
+from genesis.ops.creation import zeros
+from genesis.optim.line_search import strong_wolfe
+from genesis.optim.optimizer import Optimizer
+
+Closure = Callable[[], Any]
+
+
+class LBFGS(Optimizer):
+    """The two-loop recursion of Nocedal (1980) over the last `history_size` pairs of steps and gradient changes.
+
+    A step evaluates the closure several times. It reads values on the host, as torch's does, and takes one group.
+
+    Args:
+        params: parameters.
+        lr: step size; the first of a line search.
+        max_iter: iterations a step.
+        max_eval: evaluations a step; 1.25 · max_iter by default.
+        tolerance_grad: the step ends when no element of the gradient is larger.
+        tolerance_change: the step ends when parameters or loss change less.
+        history_size: how many pairs are kept.
+        line_search_fn: "strong_wolfe", or None for none.
+
+    >>> import genesis
+    >>> w = genesis.tensor([3.0], requires_grad=True)
+    >>> optimizer = LBFGS([w], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = ((w - 1) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> optimizer.step(closure).item(), round(w.item(), 4)
+    (4.0, 1.0)
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float = 1, max_iter: int = 20, max_eval: int | None = None,
+                 tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9, history_size: int = 100,
+                 line_search_fn: str | None = None):
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise failure("LBFGS", f"only 'strong_wolfe' is supported, not {line_search_fn!r}", hint="None for none")
+        super().__init__(params, {
+            "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
+            "line_search_fn": line_search_fn})
+        if len(self.param_groups) != 1:
+            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+        self._params: list[Tensor] = self.param_groups[0]["params"]
+
+    @no_grad()
+    def step(self, closure: Closure | None = None) -> Any:
+        """Some iterations; the closure clears gradients, computes the loss, calls backward and returns the loss.
+
+        Returns:
+            The loss before the step.
+        """
+        if closure is None:
+            raise failure("LBFGS.step", "it needs a closure, which computes the loss anew", hint="step(closure)")
+        group, memory = self.param_groups[0], self.state[self._params[0]]
+        evaluate = enable_grad()(closure)
+        first = evaluate()
+        loss, gradient = float(first), self._gradient()
+        memory.setdefault("func_evals", 0)
+        memory.setdefault("n_iter", 0)
+        memory["func_evals"] += 1
+        evaluations, iterations = 1, 0
+        if _largest(gradient) <= group["tolerance_grad"]:
+            return first
+        while iterations < group["max_iter"]:
+            iterations += 1
+            memory["n_iter"] += 1
+            direction = self._direction(memory, group, gradient)
+            before, loss_before = gradient, loss
+            memory["prev_flat_grad"], memory["prev_loss"] = before, loss_before
+            length = min(1.0, 1.0 / float(gradient.abs().sum())) * group["lr"] if memory["n_iter"] == 1 else group["lr"]
+            slope = gradient.dot(direction)
+            if float(slope) > -group["tolerance_change"]:
+                break
+            calls = 0
+            if group["line_search_fn"] is not None:
+                start = [p.clone() for p in self._params]
+
+                def at(t: float, start: list[Tensor] = start, d: Tensor = direction) -> tuple[float, Tensor]:
+                    self._move(t, d)
+                    found = float(evaluate()), self._gradient()
+                    for p, x in zip(self._params, start, strict=True):
+                        p.copy_(x)
+                    return found
+                loss, gradient, length, calls = strong_wolfe(at, length, direction, loss, gradient, slope)
+                self._move(length, direction)
+            else:
+                self._move(length, direction)
+                if iterations != group["max_iter"]:
+                    loss, gradient, calls = float(evaluate()), self._gradient(), 1
+            memory["d"], memory["t"] = direction, length
+            evaluations += calls
+            memory["func_evals"] += calls
+            if (evaluations >= group["max_eval"] or _largest(gradient) <= group["tolerance_grad"]
+                    or _largest(direction * length) <= group["tolerance_change"]
+                    or abs(loss - loss_before) < group["tolerance_change"]):
+                break
+        return first
+
+    @staticmethod
+    def _direction(memory: dict[str, Any], group: dict[str, Any], gradient: Tensor) -> Tensor:
+        """Where to go: down the gradient at first, then as the pairs of the last steps say."""
+        if memory["n_iter"] == 1:
+            memory.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
+            return -gradient
+        change, moved = gradient - memory["prev_flat_grad"], memory["d"] * memory["t"]
+        along = float(change.dot(moved))
+        changes, moves, inverses = memory["old_dirs"], memory["old_stps"], memory["ro"]
+        if along > 1e-10:
+            if len(changes) == group["history_size"]:
+                for kept in (changes, moves, inverses):
+                    kept.pop(0)
+            changes.append(change)
+            moves.append(moved)
+            inverses.append(1.0 / along)
+            memory["H_diag"] = along / float(change.dot(change))
+        q, factors = -gradient, [0.0] * len(changes)
+        for i in reversed(range(len(changes))):
+            factors[i] = moves[i].dot(q) * inverses[i]
+            q = q - changes[i] * factors[i]
+        r = q * memory["H_diag"]
+        for i in range(len(changes)):
+            r = r + moves[i] * (factors[i] - changes[i].dot(r) * inverses[i])
+        return r
+
+    def _gradient(self) -> Tensor:
+        """All gradients as one vector."""
+        return parameters_to_vector([zeros(p.numel(), dtype=p.dtype, device=p.device) if p.grad is None else p.grad
+                                     for p in self._params])
+
+    def _move(self, length: float, direction: Tensor) -> None:
+        """Add length · direction to the parameters."""
+        first = 0
+        for p in self._params:
+            p.add_(direction[first:first + p.numel()].view_as(p), alpha=length)
+            first += p.numel()
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max())
