@@ -188,7 +188,8 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     if result_type(tensor1, tensor2).kind != "float":
         raise failure("addcdiv", "Integer division with addcdiv is no longer supported",
                       [("tensor1", tensor1), ("tensor2", tensor2)], hint="input + value * (tensor1 / tensor2)")
-    return into(out, wrap(emit(a.addcdiv, (*operands("addcdiv", (input, tensor1, tensor2)), number(plain_number(value))))))
+    nodes = operands("addcdiv", (input, tensor1, tensor2))
+    return into(out, wrap(emit(a.addcdiv, (*nodes, number(plain_number(value))))))
 
 
 def lerp(input: Tensor, end: Tensor, weight: Value, *, out: Tensor | None = None) -> Tensor:

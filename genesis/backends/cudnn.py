@@ -1,0 +1,46 @@
+"""cuDNN's switches. Genesis makes its own kernels, and asks nothing of cuDNN: they are remembered.
+
+Attributes:
+    enabled, benchmark, deterministic, allow_tf32: as set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+enabled = True
+benchmark = False
+benchmark_limit: int | None = 10
+deterministic = False
+allow_tf32 = True
+
+
+def is_available() -> bool:
+    """False: no kernel is cuDNN's."""
+    return False
+
+
+def version() -> int | None:
+    """None: there is no cuDNN."""
+    return None
+
+
+def is_acceptable(tensor: object) -> bool:
+    """False: cuDNN computes nothing."""
+    return False
+
+
+@contextmanager
+def flags(enabled: bool = False, benchmark: bool = False, benchmark_limit: int = 10, deterministic: bool = False,
+          allow_tf32: bool = True) -> Iterator[None]:
+    """Sets the switches inside."""
+    given = {"enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
+             "deterministic": deterministic, "allow_tf32": allow_tf32}
+    own = globals()
+    before = {name: own[name] for name in given}
+    own.update(given)
+    try:
+        yield
+    finally:
+        own.update(before)

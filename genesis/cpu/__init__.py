@@ -1,0 +1,54 @@
+"""`genesis.cpu`: the CPU under the names of a device, so that programs can be written for any."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from genesis.amp import autocast as _autocast
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+def device_count() -> int:
+    """1."""
+    return 1
+
+
+def current_device() -> str:
+    """"cpu"."""
+    return "cpu"
+
+
+def set_device(device: Any) -> None:
+    """There is one."""
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing is left running: a value is there when it is read."""
+
+
+def current_stream(device: Any = None) -> None:
+    """None: there are no streams."""
+
+
+def stream(stream: Any) -> Any:
+    """A context that does nothing."""
+    return nullcontext()
+
+
+def is_initialized() -> bool:
+    """True."""
+    return True
+
+
+class amp:
+    """`genesis.amp` for the CPU."""
+
+    @staticmethod
+    def autocast(enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> Any:
+        """`genesis.amp.autocast("cpu")`."""
+        return _autocast("cpu", dtype=dtype, enabled=enabled)

@@ -1,0 +1,16 @@
+"""`genesis.version`: what was built, with torch's names.
+
+Attributes:
+    __version__: Genesis' version.
+    cuda, hip, xpu: None: nothing is built for one version of them; the GPU's driver is asked when it is used.
+    debug: False.
+"""
+
+from importlib import import_module
+
+__version__: str = import_module("genesis").__version__
+cuda: str | None = None
+hip: str | None = None
+xpu: str | None = None
+git_version: str | None = None
+debug = False
