@@ -24,9 +24,11 @@ from genesis.frontend.default_dtypes import *
 from genesis.frontend.generator import *
 from genesis.frontend.grad_mode import *
 from genesis.frontend.later import later_names
+from genesis.frontend.runtime_settings import *
 from genesis.frontend.tensor import *
 from genesis.frontend.tensor import install_later
 from genesis.ir import types as _types
+from genesis.ir.absent import install as _install_absent_modules
 from genesis.ir.types import *
 from genesis.ops.activation import *
 from genesis.ops.arithmetic import *
@@ -66,6 +68,7 @@ from genesis.ops.special import *
 from genesis.ops.statistics import *
 from genesis.ops.strided import *
 from genesis.ops.trigonometry import *
+from genesis.ops.typed_tensors import *
 from genesis.ops.writing import *
 
 # isort: off
@@ -116,18 +119,28 @@ from genesis.nn.functional import (  # torch has these both here and there
 
 if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them
     from genesis import (
+        accelerator as accelerator,
         array_api as array_api,
+        backends as backends,
         checkpointing as checkpointing,
         compiler as compiler,
+        cpu as cpu,
         cuda as cuda,
         distributed as distributed,
+        distributions as distributions,
         func as func,
+        jit as jit,
         linalg as linalg,
         models as models,
+        mps as mps,
+        multiprocessing as multiprocessing,
         profiler as profiler,
         signal as signal,
         special as special,
+        testing as testing,
         utils as utils,
+        version as version,
+        xpu as xpu,
     )
     from genesis.checkpointing.one_file import (
         load_checkpoint as load_checkpoint,
@@ -220,6 +233,9 @@ def cuda_available() -> Any:
     return cuda.is_available()
 
 
+_install_absent_modules()
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *later_names(__name__)})
 
@@ -231,7 +247,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would believe every name
         if place is None:
             from genesis.ir.suggest import MissingName
             raise MissingName(f"module 'genesis' has no attribute {name!r}", name,
-                              lambda: {*globals(), *later_names(__name__)})
+                              lambda: {*globals(), *later_names(__name__)}, "")
         found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
         globals()[name] = found
         return found

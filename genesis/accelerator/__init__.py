@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from genesis import cuda as _cuda
+from genesis.cuda import current_device as current_device_index
 from genesis.cuda import (
     current_stream,
-    device as _on_device,
     device_count,
     empty_cache,
     get_device_capability,
@@ -26,7 +26,9 @@ from genesis.cuda import (
     set_stream,
     synchronize,
 )
-from genesis.cuda import current_device as current_device_index
+from genesis.cuda import (
+    device as _on_device,
+)
 from genesis.cuda import mem_get_info as get_memory_info
 from genesis.cuda import set_device as set_device_index
 from genesis.ir.suggest import suggesting

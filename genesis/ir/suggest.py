@@ -32,12 +32,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 class MissingName(AttributeError):
     """There is no such attribute. What is near is looked for when the message is read: `hasattr` does not ask."""
 
-    def __init__(self, problem: str, name: str, known: Callable[[], Iterable[str]]):
+    def __init__(self, problem: str, name: str, known: Callable[[], Iterable[str]], space: str | None = None):
         super().__init__(problem, name=name)
-        self._known = known
+        self._known, self._space = known, space
 
     def __str__(self) -> str:
         name = self.name or ""
+        if self._space is not None:  # a module of torch's name: some names are left out
+            from genesis.ir.absent import why
+            near = "" if name.startswith("_") else did_you_mean(name, self._known())
+            sentence = why(self._space, name, whole=not near)
+            if sentence is not None:
+                return f"{super().__str__()}: {sentence}"
         return super().__str__() + ("" if name.startswith("_") else did_you_mean(name, self._known()))
 
 
@@ -52,7 +58,8 @@ def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], Any]:
     def __getattr__(name: str) -> Any:
         if name in known:
             return import_module(f"{module}.{name}")
-        raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module))
+        raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module),
+                          module.partition(".")[2])
     return __getattr__
 
 

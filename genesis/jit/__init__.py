@@ -16,7 +16,8 @@ from genesis.ir.suggest import suggesting
 from genesis.nn.modules.module import Module
 
 __all__ = ["Final", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "annotate", "export", "freeze", "ignore",
-           "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script", "script_if_tracing",
+           "interface", "is_scripting", "is_tracing", "isinstance", "optimize_for_inference", "script",
+           "script_if_tracing",
            "script_method", "trace", "unused"]
 
 ScriptModule = RecursiveScriptModule = Module
@@ -34,7 +35,8 @@ def script(obj: Any, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None
     return obj if type(obj) is type or (hasattr(obj, "__mro__") and not callable(obj)) else compile(obj)
 
 
-def trace(func: Any, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True, check_inputs: Any = None,
+def trace(func: Any, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True,
+          check_inputs: Any = None,
           check_tolerance: float = 1e-5, strict: bool = True, **options: Any) -> Any:
     """`script`: what depends on values in Python is looked at in each call, where torch's trace has it once for all."""
     return script(func)
@@ -90,6 +92,6 @@ def is_tracing() -> bool:
     return False
 
 
-from genesis.tracing.compiled import Compiled as ScriptFunction  # noqa: E402
+from genesis.tracing.compiled import CompiledFunction as ScriptFunction  # noqa: E402
 
 __getattr__ = suggesting(__name__)

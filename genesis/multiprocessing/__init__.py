@@ -8,7 +8,7 @@ from multiprocessing import *  # noqa: F403
 from typing import Any
 
 __all__ = [*multiprocessing.__all__, "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy",
-           "spawn"]  # noqa: PLE0604
+           "spawn"]
 
 
 def get_sharing_strategy() -> str:

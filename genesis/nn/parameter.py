@@ -87,9 +87,9 @@ class _Uninitialized:
     @property
     def shape(self) -> Any:
         """Not known."""
-        raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. This error usually happens "
-                           "in `load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
-                           "Call `forward` to initialize the parameters before accessing their attributes.")
+        raise RuntimeError("Can't access the shape of an uninitialized parameter or buffer. Call `forward` to "
+                           "initialize the parameters before accessing their attributes.")
+
 
 
 class UninitializedParameter(_Uninitialized, Parameter):

@@ -13,7 +13,7 @@ from genesis.ir.ops import bounds as b
 from genesis.ir.ops import floats as f
 from genesis.ir.ops import pointwise as p
 from genesis.ir.types import bool_
-from genesis.ops.common import both_tensors, operands, pointwise_op, result_type
+from genesis.ops.common import both_tensors, operands, plain_number, pointwise_op, result_type
 from genesis.ops.inplace import write, write_back
 from genesis.ops.out import into
 

@@ -74,6 +74,12 @@ def result_type(*values: Any) -> DType:
     return best
 
 
+def plain_number(value: Any) -> Any:
+    """A number that a tensor of one element holds, which is read; anything else as it is. torch's `alpha=` and
+    `value=` take both."""
+    return value.item() if isinstance(value, TensorBase) else value  # type: ignore[attr-defined]
+
+
 def number_kind(value: Any) -> str:
     """"bool", "int" or "float": of a Python number, what derives from one, or a numpy scalar."""
     plain = as_number(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.recording import TensorBase, assign
 from genesis.frontend.transfer import transfer
-from genesis.ir.errors import is_foreign, not_a_tensor
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node
 from genesis.ir.types import (
     Device,
@@ -136,6 +137,35 @@ class ConversionMethods(TensorBase):
     def copy_(self: Any, source: Any, non_blocking: Any = False) -> Any:
         """Write the source's elements, cast, broadcast and moved here."""
         assign(self, copied(self, source), replaces=True)
+        return self
+
+    def pin_memory(self: Any, device: Any = None) -> Any:
+        """The tensor itself: transfers take no page-locked memory of the user's."""
+        return self
+
+    def is_pinned(self: Any, device: Any = None) -> Any:
+        """False."""
+        return False
+
+    def share_memory_(self: Any) -> Any:
+        """The tensor itself: a process that is forked sees the values of that moment, any other gets a copy."""
+        return self
+
+    def is_shared(self: Any) -> Any:
+        """False: no two processes write to one tensor."""
+        return False
+
+    def apply_(self: Any, callable: Callable[[Any], Any]) -> Any:
+        """Replace each element by what a Python function makes of it; on the CPU only, and slow.
+
+        >>> import genesis
+        >>> genesis.tensor([1.0, 2.0]).apply_(lambda x: x + 0.5)
+        tensor([1.5000, 2.5000])
+        """
+        if self.device is not cpu:
+            raise failure("apply_", "apply_ is only implemented on CPU tensors", [("tensor", self)], error=TypeError)
+        flat = [callable(x) for x in self.detach().flatten().tolist()]
+        self.data.copy_(tensor(flat, dtype=self.dtype).reshape(self.shape))
         return self
 
     def to_device(self: Any, device: DeviceLike, /, *, stream: Any = None) -> Any:

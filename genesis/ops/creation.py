@@ -191,7 +191,8 @@ def _constant(shape: tuple[int, ...], value: Any, dtype: DType | None, device: D
     return finish(wrap(node), requires_grad)
 
 
-def zeros(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def zeros(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
+          requires_grad: bool = False,
           out: Tensor | None = None) -> Tensor:
     """Zeros of this shape.
 
@@ -203,14 +204,16 @@ def zeros(*sizes: Any, size: Any = None, dtype: DType | None = None, device: Dev
     return into(out, _constant(shape_of(sizes if size is None else (size,)), 0, dtype, device, requires_grad))
 
 
-def ones(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def ones(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
+         requires_grad: bool = False,
          out: Tensor | None = None) -> Tensor:
     """Ones of this shape."""
     dtype, device = made_like(out, dtype, device)
     return into(out, _constant(shape_of(sizes if size is None else (size,)), 1, dtype, device, requires_grad))
 
 
-def empty(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None, requires_grad: bool = False,
+def empty(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
+          requires_grad: bool = False,
           out: Tensor | None = None) -> Tensor:
     """A tensor of this shape whose content is not specified (zeros: no memory is touched until it is used)."""
     dtype, device = made_like(out, dtype, device)

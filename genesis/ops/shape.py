@@ -84,10 +84,10 @@ def padded(input: Any, axis: int, before: int, after: int) -> Any:
     return wrap(emit(m.pad, (read(input),), (tuple(low), tuple(high), 0)))
 
 
-def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
+def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = None) -> Tensor:
     """The same memory in another shape; RuntimeError where only a copy can be.
 
-    Memory has one dtype: torch's `view(dtype)` is not there.
+    With a dtype instead, the same bytes as elements of it; see `viewed_as`.
 
     >>> import genesis
     >>> genesis.arange(6).view(2, -1)
@@ -98,6 +98,9 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
         kind, part = input.type, input.part
     except AttributeError as error:
         raise misplaced(error, input) from None
+    if dtype is not None or (len(shape) == 1 and shape[0].__class__ is DType):
+        from genesis.ops.bitcast import viewed_as  # numpy's memory: only who asks for it needs that room
+        return viewed_as(input, shape[0] if dtype is None else dtype)
     try:
         new = shape_of(shape if size is None else (size,))
     except TypeError:

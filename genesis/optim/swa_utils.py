@@ -1,4 +1,5 @@
-"""Averages of weights over steps: of equal shares (Izmailov et al. 2018), or exponential; and the rate that goes to one.
+"""Averages of weights over steps: of equal shares (Izmailov et al. 2018), or exponential; and the rate that goes to
+one.
 
 An average is a module: it has a copy of the model, whose parameters, and buffers if wanted, are averaged.
 """

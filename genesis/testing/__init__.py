@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
-from genesis.ops.interop import as_tensor
-from genesis.ops.logic import allclose, isclose
+from genesis.ops.comparison import allclose, isclose
+from genesis.ops.creation import as_tensor
 
 __all__ = ["assert_close"]
 
@@ -16,7 +16,8 @@ _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (
 
 
 def assert_close(actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None,
-                 atol: float | None = None, equal_nan: bool = False, check_device: bool = True, check_dtype: bool = True,
+                 atol: float | None = None, equal_nan: bool = False, check_device: bool = True,
+                 check_dtype: bool = True,
                  check_layout: bool = True, check_stride: bool = False,
                  msg: str | Callable[[str], str] | None = None) -> None:
     """AssertionError unless |actual - expected| ≤ atol + rtol · |expected| everywhere.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ def neural_ode(lab: Lab) -> Any:
 
     def rk4(f: Any, y: Any, times: Any) -> Any:
         found = [y]
-        for t0, t1 in zip(times[:-1], times[1:], strict=True):
+        for t0, t1 in itertools.pairwise(times):
             h = t1 - t0
             k1 = f(y)
             k2 = f(y + h * k1 / 2)
@@ -239,7 +240,7 @@ def matrix_factorization(lab: Lab) -> Any:
 @program
 def mixture_of_gaussians(lab: Lab) -> Any:
     """A density network: the likelihood of a MixtureSameFamily."""
-    T, nn, D = lab.T, lab.nn, lab.T.distributions
+    _T, nn, D = lab.T, lab.nn, lab.T.distributions
     net = lab.same(nn.Sequential(nn.Linear(1, 10), nn.Tanh(), nn.Linear(10, 9)))
     optimizer = lab.optim.Adam(net.parameters(), lr=1e-2)
 

@@ -190,7 +190,7 @@ def diffusion(lab: Lab) -> Any:
 @program
 def diffusion_transformer(lab: Lab) -> Any:
     """Blocks whose norms are shifted and scaled by the condition, zero at first."""
-    T, nn, F = lab.T, lab.nn, lab.F
+    _T, nn, F = lab.T, lab.nn, lab.F
 
     def modulate(x: Any, shift: Any, scale: Any) -> Any:
         return x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)

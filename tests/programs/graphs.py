@@ -28,7 +28,7 @@ def graph_convolution(lab: Lab) -> Any:
     edges = lab.ints(12, 2, 30)
     adj = T.zeros(12, 12)
     adj[edges[0], edges[1]] = 1
-    adj = adj + adj.T.multiply(adj.T > adj) + T.eye(12)
+    adj = adj + adj.T.multiply(adj < adj.T) + T.eye(12)
     adj = adj / adj.sum(1, keepdim=True)
     one, two = lab.same(GraphConvolution(5, 8)), lab.same(GraphConvolution(8, 3))
     x, labels, known = lab.normal(12, 5), lab.ints(3, 12), T.LongTensor(range(6))

@@ -31,7 +31,7 @@ def small_gpt(lab: Lab) -> Any:
         def __init__(self, width: int):
             super().__init__()
             self.ln_1, self.ln_2, self.attn = nn.LayerNorm(width), nn.LayerNorm(width), Attention(width, 2, 8)
-            self.mlp = nn.ModuleDict(dict(c_fc=nn.Linear(width, 4 * width), c_proj=nn.Linear(4 * width, width)))
+            self.mlp = nn.ModuleDict({"c_fc": nn.Linear(width, 4 * width), "c_proj": nn.Linear(4 * width, width)})
 
         def forward(self, x: Any) -> Any:
             x = x + self.attn(self.ln_1(x))
@@ -40,8 +40,9 @@ def small_gpt(lab: Lab) -> Any:
     class GPT(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.transformer = nn.ModuleDict(dict(wte=nn.Embedding(16, 12), wpe=nn.Embedding(8, 12),
-                                                  h=nn.ModuleList([Block(12) for _ in range(2)]), ln_f=nn.LayerNorm(12)))
+            self.transformer = nn.ModuleDict({"wte": nn.Embedding(16, 12), "wpe": nn.Embedding(8, 12),
+                                                  "h": nn.ModuleList([Block(12) for _ in range(2)]),
+                                                  "ln_f": nn.LayerNorm(12)})
             self.lm_head = nn.Linear(12, 16, bias=False)
             self.transformer.wte.weight = self.lm_head.weight
             self.apply(self._init_weights)
@@ -322,7 +323,8 @@ def translation_transformer(lab: Lab) -> Any:
     table[:, 0::2] = T.sin(position * div)
     table[:, 1::2] = T.cos(position * div)
     model = lab.same(nn.Transformer(width, 2, 1, 1, 16, dropout=0.0, batch_first=True))
-    src_emb, tgt_emb, out = (lab.same(m) for m in (nn.Embedding(14, width), nn.Embedding(14, width), nn.Linear(width, 14)))
+    src_emb, tgt_emb, out = (lab.same(m) for m in (nn.Embedding(14, width), nn.Embedding(14, width), nn.Linear(width,
+                                                                                                               14)))
     params = [p for m in (model, src_emb, tgt_emb, out) for p in m.parameters()]
     optimizer = lab.optim.Adam(params, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
     scheduler = lab.optim.lr_scheduler.LambdaLR(

@@ -194,7 +194,7 @@ def deep_q(lab: Lab) -> Any:
     policy, target = lab.same(network()), network()
     target.load_state_dict(policy.state_dict())
     optimizer = lab.optim.AdamW(policy.parameters(), lr=1e-2, amsgrad=True)
-    memory: Any = deque([], maxlen=100)
+    memory: Any = deque(maxlen=100)
     state, losses = T.tensor([[0.1, 0.0]]), []
     for i in range(16):
         with T.no_grad():

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 import genesis
+
 from . import classical, generative, graphs, language, reinforcement, sequences, training, vision
 from .lab import PROGRAMS, results
 
 FAMILIES = (classical, generative, graphs, language, reinforcement, sequences, training, vision)
-CASES = [pytest.param(name, marks=() if found.quick else pytest.mark.sweep) for name, found in PROGRAMS.items()]
+WAITING = pytest.mark.xfail(strict=True, reason="Tensor.type is the IR's type")
+CASES = [pytest.param(name, marks=[*([] if found.quick else [pytest.mark.sweep]),
+                                   *([WAITING] if name in ("classifier", "translation_transformer") else [])])
+         for name, found in PROGRAMS.items()]
 
 
 def same(name: str, compiled: bool) -> None:

@@ -67,7 +67,7 @@ def custom_optimizers(lab: Lab) -> Any:
 
     class Lion(Base):
         def __init__(self, params: Any, lr: float = 1e-3, betas: Any = (0.9, 0.99), weight_decay: float = 0.0):
-            super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+            super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
         @T.no_grad()
         def step(self, closure: Any = None) -> Any:
@@ -163,7 +163,8 @@ def every_scheduler(lab: Lab) -> Any:
     makers = (lambda o: S.StepLR(o, 3, gamma=0.5), lambda o: S.MultiStepLR(o, milestones=[2, 5]),
               lambda o: S.ExponentialLR(o, 0.9), lambda o: S.CosineAnnealingLR(o, T_max=10, eta_min=1e-3),
               lambda o: S.CosineAnnealingWarmRestarts(o, 4, 2), lambda o: S.LinearLR(o, 0.1, total_iters=4),
-              lambda o: S.ConstantLR(o, 0.5, 3), lambda o: S.PolynomialLR(o, 8, 2.0), lambda o: S.CyclicLR(o, 0.01, 0.1, 3),
+              lambda o: S.ConstantLR(o, 0.5, 3), lambda o: S.PolynomialLR(o, 8, 2.0),
+              lambda o: S.CyclicLR(o, 0.01, 0.1, 3),
               lambda o: S.OneCycleLR(o, max_lr=0.3, total_steps=12), lambda o: S.MultiplicativeLR(o, lambda i: 0.8),
               lambda o: S.SequentialLR(o, [S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.7)], milestones=[4]),
               lambda o: S.ChainedScheduler([S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.7)]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .lab import Lab, program
@@ -77,7 +76,8 @@ def resnet(lab: Lab) -> Any:
         if isinstance(m, nn.Conv2d):
             nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
     optimizer = lab.optim.SGD(lab.same(model).parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
-    return train(lab, model, lab.normal(8, 3, 8, 8), lab.ints(5, 8), optimizer, nn.CrossEntropyLoss(label_smoothing=0.1))
+    criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+    return train(lab, model, lab.normal(8, 3, 8, 8), lab.ints(5, 8), optimizer, criterion)
 
 
 @program
@@ -302,7 +302,8 @@ def super_resolution(lab: Lab) -> Any:
 def lazy_network(lab: Lab) -> Any:
     """Sizes that the first batch gives, and norms of the weights kept apart from their direction."""
     nn = lab.nn
-    model = nn.Sequential(nn.LazyConv2d(4, 3, bias=False), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+    model = nn.Sequential(nn.LazyConv2d(4, 3, bias=False), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(),
+                          nn.LazyLinear(3))
     x = lab.normal(4, 2, 6, 6)
     model(x)
     model[1].reset_running_stats()

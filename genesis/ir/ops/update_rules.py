@@ -239,4 +239,4 @@ def _amsgrad_value(numbers: tuple, p: ndarray, g: ndarray, first: ndarray, secon
 amsgrad = update_op("amsgrad", "lr/c1 beta1 1-beta1 beta2 1-beta2 √c2 eps", _amsgrad, _amsgrad_value,
                     cases(*_samples((0.1, 0.9, 0.1, 0.99, 0.01, 0.3, 1e-2), reals(), positives(1), positives(1)),
                           scale=1),
-                    "Adam with the largest second moment (Reddi, Kale and Kumar 2018). State: the moments, the largest.")
+                    "Adam over the largest second moment (Reddi et al. 2018). State: the moments, the largest.")

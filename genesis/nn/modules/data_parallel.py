@@ -33,7 +33,8 @@ class DataParallel(Module):
     def __init__(self, module: Any, device_ids: Sequence[Any] | None = None, output_device: Any = None, dim: int = 0):
         super().__init__()
         if device_ids is not None and len(set(device_ids)) > 1:
-            raise ValueError(f"DataParallel runs on one device, not on {list(device_ids)}; start a process for each GPU")
+            raise ValueError(f"DataParallel runs on one device, not on {list(device_ids)}; "
+                             "start a process for each GPU")
         self.module, self.device_ids, self.output_device, self.dim = module, device_ids, output_device, dim
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from genesis.frontend.tensor import Tensor
-from genesis.nn.modules.channel_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from genesis.nn.modules.channel_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from genesis.nn.modules.channel_norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
 from genesis.nn.modules.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from genesis.nn.modules.linear import Linear
 from genesis.nn.modules.module import Module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from genesis.frontend import session
@@ -173,8 +174,8 @@ class Module(Tree):
 
     def compile(self, *args: Any, **options: Any) -> None:
         """Run forward as `genesis.compile(forward, ...)` from now on."""
-        from genesis.tracing.compiled import compile
-        object.__setattr__(self, "forward", compile(self.forward, *args, **options))
+        compiled = import_module("genesis").compile  # what compiles modules knows them
+        object.__setattr__(self, "forward", compiled(self.forward, *args, **options))
         changed()
 
     def cuda(self: Self, device: Any = None) -> Self:
@@ -212,7 +213,7 @@ class Module(Tree):
         """
         given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
         destination = given.get("destination", destination)
-        found = state.collect(self, given.get("prefix", prefix), given.get("keep_vars", keep_vars))
+        found = state.collect(self, Module, given.get("prefix", prefix), given.get("keep_vars", keep_vars))
         if destination is None:
             return found
         destination.update(found)
@@ -244,7 +245,7 @@ class Module(Tree):
             RuntimeError: shapes differ or, when strict, paths do; then nothing was copied, unless some module loads its
                 part by a method or hook of its own.
         """
-        return state.load(self, state_dict, strict, assign)
+        return state.load(self, Module, state_dict, strict, assign)
 
     # Hooks
 
@@ -292,7 +293,8 @@ class Module(Tree):
         before the module's part of a state dict is loaded."""
         return self._register_load_state_dict_pre_hook(partial(hook, self))
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> RemovableHandle:
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any],
+                                           with_module: bool = False) -> RemovableHandle:
         return RemovableHandle(state.hooks_of(self, "loading"), partial(hook, self) if with_module else hook, changed)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

@@ -193,7 +193,8 @@ class LSTM(RNNBase):
                          proj_size, device, dtype)
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, State]:
-        """(time, batch, input_size), or packed, and the first (hidden, cell) → (all results, the last (hidden, cell))."""
+        """(time, batch, input_size), or packed, and the first (hidden, cell) → (all results, the last (hidden,
+        cell))."""
         return self.run(input, hx)
 
 

@@ -51,18 +51,17 @@ def _hooks(module: Module, when: str) -> list[Callable[..., Any]]:
     return list(module.__dict__.get("_state_hooks", {}).get(when, {}).values())
 
 
-def _is_plain(module: Module) -> bool:
-    """Whether nothing of the user's takes part in saving or loading any module of the tree."""
-    from genesis.nn.modules.module import Module
+def _is_plain(module: Module, base: type[Module]) -> bool:
+    """Whether nothing of the user's takes part in saving or loading any module of the tree; `base` is `Module`."""
     own = ("_save_to_state_dict", "_load_from_state_dict", "state_dict")
     return all("_state_hooks" not in part.__dict__ and not hasattr(type(part), "get_extra_state")
-               and all(getattr(type(part), name) is getattr(Module, name) for name in own[:2])
-               and (part is module or type(part).state_dict is Module.state_dict) for part in module.modules())
+               and all(getattr(type(part), name) is getattr(base, name) for name in own[:2])
+               and (part is module or type(part).state_dict is base.state_dict) for part in module.modules())
 
 
-def collect(module: Module, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+def collect(module: Module, base: type[Module], prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
     """Path → tensor over the module's own memory, detached unless `keep_vars`."""
-    if _is_plain(module):
+    if _is_plain(module, base):
         return {path: tensor if keep_vars else tensor.detach() for path, tensor in state_tensors(module, prefix)}
     found: dict[str, Any] = {}
     for hook in _hooks(module, "saving"):
@@ -93,11 +92,12 @@ def _own_tensors(module: Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
             yield prefix + name, buffer
 
 
-def load(module: Module, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
+def load(module: Module, base: type[Module], state: Mapping[str, Any], strict: bool = True,
+         assign: bool = False) -> IncompatibleKeys:
     """Copy the values into the module's tensors; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state)}.")
-    if not _is_plain(module):
+    if not _is_plain(module, base):
         return _load_by_parts(module, dict(state), strict)
     own = dict(state_tensors(module))
     missing = [path for path in own if path not in state]

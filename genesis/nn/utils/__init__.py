@@ -14,7 +14,8 @@ from genesis.nn.utils.parameters import (
 clip_grad_norm = clip_grad_norm_
 
 _LATER = {"rnn": "", "parametrize": "", "parametrizations": "", "stateless": "", "clip_grad": "",
-          "weight_norm": "norms", "remove_weight_norm": "norms", "spectral_norm": "norms", "remove_spectral_norm": "norms",
+          "weight_norm": "norms", "remove_weight_norm": "norms", "spectral_norm": "norms",
+          "remove_spectral_norm": "norms",
           "skip_init": "skipping"}
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",

@@ -11,9 +11,9 @@ from genesis.linalg import matrix_exp, qr, solve
 from genesis.nn.functional import normalize
 from genesis.nn.modules.module import Module
 from genesis.nn.utils.parametrize import register_parametrization
-from genesis.ops.ranges import eye
 from genesis.ops.linalg import mv
 from genesis.ops.norms import vector_norm
+from genesis.ops.ranges import eye
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
@@ -215,8 +215,9 @@ def orthogonal(module: Any, name: str = "weight", orthogonal_map: str | None = N
 
 
 def _reflectors(q: Tensor) -> Tensor:
-    """The lower triangle of reflections' vectors, and signs on the diagonal, whose product is this orthonormal matrix."""
-    n, k = q.shape[-2:]
+    """The lower triangle of reflections' vectors, and signs on the diagonal, whose product is this orthonormal
+    matrix."""
+    _n, k = q.shape[-2:]
     rest, found = q.clone(), q.new_zeros(q.shape)
     for i in range(k):
         column = rest[..., i:, i]

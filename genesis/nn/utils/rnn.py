@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor | Sequence[int], batch_f
                       "of the input", [("input", input)])
     order = None
     if enforce_sorted:
-        if any(a < b for a, b in zip(counts, counts[1:], strict=False)):
+        if any(a < b for a, b in itertools.pairwise(counts)):
             raise failure("pack_padded_sequence", "`lengths` array must be sorted in decreasing order when "
                           "`enforce_sorted` is True", hint="enforce_sorted=False")
     else:

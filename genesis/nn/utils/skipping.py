@@ -6,7 +6,8 @@ from typing import Any
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """An instance of the class. Its parameters have the values of any new one: drawing them is lazy, and free where they
+    """An instance of the class. Its parameters have the values of any new one: drawing them is lazy, and free where
+    they
     are overwritten before anything reads them.
 
     >>> from genesis import nn

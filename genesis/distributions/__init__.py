@@ -1,0 +1,62 @@
+"""`genesis.distributions`, with torch's names: densities, samples, moments, entropies and divergences.
+
+    parameters ─▶ Distribution ─ sample, rsample ─▶ tensors ─ log_prob, cdf ─▶ tensors
+
+`distribution` is the base, `exp_family` what has natural parameters, then a family a file; `transforms` and
+`constraints` are functions with inverses and the sets that they map; `kl` is a table over pairs of classes.
+A seed gives the same samples on one device; they are other ones than torch's.
+
+>>> import genesis
+>>> from genesis.distributions import Normal, kl_divergence
+>>> Normal(0.0, 1.0).log_prob(genesis.tensor(0.0)).item()
+-0.9189385175704956
+>>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
+0.5
+"""
+
+from genesis.distributions import constraints, transforms
+from genesis.distributions.composed import Independent, MixtureSameFamily, TransformedDistribution
+from genesis.distributions.constraint_registry import biject_to, transform_to
+from genesis.distributions.derived import (
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    Kumaraswamy,
+    LogisticNormal,
+    LogNormal,
+    Pareto,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+    Weibull,
+)
+from genesis.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    Multinomial,
+    NegativeBinomial,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+    Poisson,
+)
+from genesis.distributions.distribution import Distribution
+from genesis.distributions.exp_family import ExponentialFamily
+from genesis.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, StudentT
+from genesis.distributions.kl import kl_divergence, register_kl
+from genesis.distributions.location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
+from genesis.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
+from genesis.distributions.transforms import *  # noqa: F403
+from genesis.distributions.transforms import __all__ as _transforms
+from genesis.ir.suggest import suggesting
+
+__all__ = ["Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2", "Dirichlet", "Distribution", "Exponential",
+           "ExponentialFamily", "FisherSnedecor", "Gamma", "Geometric", "Gumbel", "HalfCauchy", "HalfNormal",
+           "Independent", "InverseGamma", "Kumaraswamy", "Laplace", "LogNormal", "LogisticNormal",
+           "LowRankMultivariateNormal", "MixtureSameFamily", "Multinomial", "MultivariateNormal", "NegativeBinomial",
+           "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "RelaxedBernoulli",
+           "RelaxedOneHotCategorical", "StudentT", "TransformedDistribution", "Uniform", "Weibull", "biject_to",
+           "constraints", "kl_divergence", "register_kl", "transform_to", "transforms", *_transforms]
+
+__getattr__ = suggesting(__name__)

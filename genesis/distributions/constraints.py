@@ -1,0 +1,226 @@
+"""Constraints: the sets that parameters and values lie in. `check` says for each value whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import genesis
+from genesis.frontend.tensor import Tensor
+
+__all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",
+           "greater_than_eq", "half_open_interval", "independent", "integer_interval", "interval", "is_dependent",
+           "less_than", "lower_cholesky", "lower_triangular", "multinomial", "nonnegative", "nonnegative_integer",
+           "one_hot", "positive", "positive_definite", "positive_integer", "positive_semidefinite", "real",
+           "real_vector", "simplex", "square", "stack", "symmetric", "unit_interval"]
+
+
+class Constraint:
+    """A set of values.
+
+    Attributes:
+        is_discrete: its values are integers.
+        event_dim: how many dimensions of a tensor are one value.
+    """
+
+    is_discrete = False
+    event_dim = 0
+
+    def check(self, value: Tensor) -> Tensor:
+        """For each value, whether it is in the set."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return type(self).__name__.removeprefix("_") + "()"
+
+
+class _Checked(Constraint):
+    """A constraint that a function checks.
+
+    >>> positive.check(genesis.tensor([1.0, -1.0]))
+    tensor([ True, False])
+    """
+
+    def __init__(self, name: str, check: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False):
+        self._name, self._check, self.event_dim, self.is_discrete = name, check, event_dim, is_discrete
+
+    def check(self, value: Tensor) -> Tensor:
+        """See `Constraint.check`."""
+        return self._check(value)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class _Dependent(Constraint):
+    """A set that depends on parameters; nothing checks it."""
+
+    def __init__(self, *, is_discrete: bool = False, event_dim: int = 0):
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, *, is_discrete: bool | None = None, event_dim: int | None = None) -> _Dependent:
+        """The same with other attributes."""
+        return _Dependent(is_discrete=self.is_discrete if is_discrete is None else is_discrete,
+                          event_dim=self.event_dim if event_dim is None else event_dim)
+
+    def check(self, value: Tensor) -> Tensor:
+        """An error: what it depends on is not known."""
+        raise ValueError("Cannot determine validity of dependent constraint")
+
+
+class dependent_property(property, _Dependent):
+    """A property that is a constraint, which an instance knows and the class does not."""
+
+    def __init__(self, fn: Any = None, *, is_discrete: bool = False, event_dim: int = 0):
+        property.__init__(self, fn)
+        self.is_discrete, self.event_dim = is_discrete, event_dim
+
+    def __call__(self, fn: Any) -> dependent_property:  # type: ignore[override]
+        """As a decorator with arguments."""
+        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+def is_dependent(constraint: Any) -> bool:
+    """Whether a set depends on parameters."""
+    return isinstance(constraint, _Dependent)
+
+
+class independent(Constraint):
+    """Values of a constraint, the last dimensions of which are one value."""
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int):
+        self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim + reinterpreted_batch_ndims
+
+    def check(self, value: Tensor) -> Tensor:
+        """All of the last dimensions are in the set."""
+        found = self.base_constraint.check(value)
+        lead = found.ndim - self.reinterpreted_batch_ndims
+        return found.reshape(*found.shape[:lead], -1).all(-1)  # type: ignore[no-any-return]
+
+
+class _Bounded(Constraint):
+    """Values between bounds, which may be tensors."""
+
+    def __init__(self, lower_bound: Any = None, upper_bound: Any = None, closed: tuple[bool, bool] = (True, True),
+                 integer: bool = False):
+        self.lower_bound, self.upper_bound, self._closed, self.is_discrete = lower_bound, upper_bound, closed, integer
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether it is between the bounds."""
+        found = value == value
+        if self.is_discrete:
+            found = value % 1 == 0
+        if self.lower_bound is not None:
+            found = found & ((value >= self.lower_bound) if self._closed[0] else (value > self.lower_bound))
+        if self.upper_bound is not None:
+            found = found & ((value <= self.upper_bound) if self._closed[1] else (value < self.upper_bound))
+        return found  # type: ignore[no-any-return]
+
+
+class greater_than(_Bounded):
+    """Above a bound."""
+
+    def __init__(self, lower_bound: Any):
+        super().__init__(lower_bound, None, (False, True))
+
+
+class greater_than_eq(_Bounded):
+    """Not below a bound."""
+
+    def __init__(self, lower_bound: Any):
+        super().__init__(lower_bound)
+
+
+class less_than(_Bounded):
+    """Below a bound."""
+
+    def __init__(self, upper_bound: Any):
+        super().__init__(None, upper_bound, (True, False))
+
+
+class interval(_Bounded):
+    """Between two bounds, both included."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any):
+        super().__init__(lower_bound, upper_bound)
+
+
+class half_open_interval(_Bounded):
+    """Between two bounds, the lower one included."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any):
+        super().__init__(lower_bound, upper_bound, (True, False))
+
+
+class integer_interval(_Bounded):
+    """Integers between two bounds, both included."""
+
+    def __init__(self, lower_bound: Any, upper_bound: Any):
+        super().__init__(lower_bound, upper_bound, integer=True)
+
+
+class multinomial(Constraint):
+    """Counts that sum to at most a number."""
+
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, upper_bound: Any):
+        self.upper_bound = upper_bound
+
+    def check(self, value: Tensor) -> Tensor:
+        """Not negative, and of that sum."""
+        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)  # type: ignore[no-any-return]
+
+
+class _Joined(Constraint):
+    def __init__(self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None):
+        self.cseq, self.dim = list(cseq), dim
+        self.lengths = list(lengths) if lengths is not None else [1] * len(self.cseq)
+        self.is_discrete = any(c.is_discrete for c in self.cseq)
+        self.event_dim = max(c.event_dim for c in self.cseq)
+
+
+class cat(_Joined):
+    """Values side by side along a dimension, each part of its own constraint."""
+
+    def check(self, value: Tensor) -> Tensor:
+        """Part by part."""
+        parts = value.split(self.lengths, self.dim)
+        return genesis.cat([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
+
+
+class stack(_Joined):
+    """Values stacked along a dimension, each of its own constraint."""
+
+    def check(self, value: Tensor) -> Tensor:
+        """Part by part."""
+        parts = value.unbind(self.dim)
+        return genesis.stack([c.check(part) for c, part in zip(self.cseq, parts, strict=True)], self.dim)
+
+
+def _lower(x: Tensor) -> Tensor:
+    return (x.tril() == x).flatten(-2).all(-1)  # type: ignore[no-any-return]
+
+
+def _positive_definite(x: Tensor) -> Tensor:
+    return (x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1) & (genesis.linalg.eigvalsh(x) > 0).all(-1))  # type: ignore
+
+
+boolean = _Checked("Boolean()", lambda x: (x == 0) | (x == 1), is_discrete=True)
+real = _Checked("Real()", lambda x: x == x)
+real_vector = independent(real, 1)
+positive, nonnegative, unit_interval = greater_than(0.0), greater_than_eq(0.0), interval(0.0, 1.0)
+nonnegative_integer, positive_integer = _Bounded(0, integer=True), _Bounded(1, integer=True)
+one_hot = _Checked("OneHot()", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, True)
+simplex = _Checked("Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
+lower_triangular = _Checked("LowerTriangular()", _lower, 2)
+lower_cholesky = _Checked("LowerCholesky()", lambda x: _lower(x) & (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1), 2)
+corr_cholesky = _Checked("CorrCholesky()", lambda x: lower_cholesky.check(x) & (
+    ((x * x).sum(-1) - 1).abs() < 1e-4).all(-1), 2)
+square = _Checked("Square()", lambda x: genesis.full(x.shape[:-2], x.shape[-1] == x.shape[-2], dtype=genesis.bool), 2)
+symmetric = _Checked("Symmetric()", lambda x: x.isclose(x.mT, atol=1e-6).flatten(-2).all(-1), 2)
+positive_semidefinite = _Checked("PositiveSemidefinite()", lambda x: (genesis.linalg.eigvalsh(x) >= -1e-6).all(-1), 2)
+positive_definite = _Checked("PositiveDefinite()", _positive_definite, 2)
+dependent = _Dependent()

@@ -1,0 +1,488 @@
+"""Distributions that are a transform of another: of normal, uniform, gamma and exponential variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import genesis
+from genesis.distributions import constraints
+from genesis.distributions.composed import TransformedDistribution
+from genesis.distributions.discrete import Categorical, clamped
+from genesis.distributions.distribution import Distribution, broadcast_all
+from genesis.distributions.gamma_family import Gamma
+from genesis.distributions.location_scale import Cauchy, Exponential, Normal, Uniform, open_uniform
+from genesis.distributions.transforms import (
+    AbsTransform,
+    AffineTransform,
+    ExpTransform,
+    PowerTransform,
+    SigmoidTransform,
+    StickBreakingTransform,
+)
+from genesis.frontend.tensor import Tensor
+
+EULER = 0.57721566490153286060
+
+
+class LogNormal(TransformedDistribution):
+    """exp of a normal variable.
+
+    Args:
+        loc, scale: of the logarithm.
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Tensor:
+        """Of the logarithm."""
+        return self.base_dist.loc  # type: ignore[no-any-return]
+
+    @property
+    def scale(self) -> Tensor:
+        """Of the logarithm."""
+        return self.base_dist.scale  # type: ignore[no-any-return]
+
+    @property
+    def mean(self) -> Tensor:
+        """exp(loc + scale² / 2)."""
+        return (self.loc + self.scale.pow(2) / 2).exp()  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """exp(loc - scale²)."""
+        return (self.loc - self.scale.square()).exp()  # type: ignore[no-any-return]
+
+    @property
+    def variance(self) -> Tensor:
+        """(exp scale² - 1) exp(2 loc + scale²)."""
+        square = self.scale.pow(2)
+        return square.expm1() * (2 * self.loc + square).exp()  # type: ignore[no-any-return]
+
+    def entropy(self) -> Tensor:
+        """The logarithm's, and loc."""
+        return self.base_dist.entropy() + self.loc  # type: ignore[no-any-return]
+
+
+class LogisticNormal(TransformedDistribution):
+    """Probabilities made of normal variables by stick breaking.
+
+    Args:
+        loc, scale: (..., n): there are n + 1 classes.
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        base = Normal(loc, scale, validate_args=validate_args)
+        if not base.batch_shape:
+            base = base.expand((1,))
+        super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
+
+
+class _Half(TransformedDistribution):
+    """The absolute value of a variable around 0."""
+
+    arg_constraints = {"scale": constraints.positive}
+    support = constraints.nonnegative  # type: ignore[assignment]
+    base: Any
+
+    def __init__(self, scale: Any, validate_args: bool | None = None):
+        super().__init__(self.base(0, scale, validate_args=False), AbsTransform(), validate_args=validate_args)
+
+    @property
+    def scale(self) -> Tensor:
+        """Of the variable."""
+        return self.base_dist.scale  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """0."""
+        return genesis.zeros_like(self.scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Twice the density, of values that are not negative."""
+        found = self.base_dist.log_prob(self._checked(value)) + math.log(2)
+        return genesis.where(value >= 0, found, -math.inf)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Of one side."""
+        return 2 * self.base_dist.cdf(value) - 1  # type: ignore[no-any-return]
+
+    def icdf(self, prob: Tensor) -> Tensor:  # type: ignore[override]
+        """Of one side."""
+        return self.base_dist.icdf((prob + 1) / 2)  # type: ignore[no-any-return]
+
+    def entropy(self) -> Tensor:
+        """The variable's, less log 2."""
+        return self.base_dist.entropy() - math.log(2)  # type: ignore[no-any-return]
+
+
+class HalfNormal(_Half):
+    """The absolute value of a normal variable around 0."""
+
+    base = Normal
+
+    @property
+    def mean(self) -> Tensor:
+        """scale √(2 / π)."""
+        return self.scale * math.sqrt(2 / math.pi)
+
+    @property
+    def variance(self) -> Tensor:
+        """scale² (1 - 2 / π)."""
+        return self.scale.pow(2) * (1 - 2 / math.pi)  # type: ignore[no-any-return]
+
+
+class HalfCauchy(_Half):
+    """The absolute value of a Cauchy variable around 0."""
+
+    base = Cauchy
+
+    @property
+    def mean(self) -> Tensor:
+        """∞."""
+        return genesis.full_like(self.scale, math.inf)
+
+    @property
+    def variance(self) -> Tensor:
+        """∞."""
+        return genesis.full_like(self.scale, math.inf)
+
+
+class Pareto(TransformedDistribution):
+    """Above `scale` with a density that falls as a power.
+
+    Args:
+        scale: the least value.
+        alpha: the power, less 1.
+    """
+
+    arg_constraints = {"alpha": constraints.positive, "scale": constraints.positive}
+
+    def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None):
+        self.scale, self.alpha = broadcast_all(scale, alpha)
+        super().__init__(Exponential(self.alpha, validate_args=validate_args),
+                         [ExpTransform(), AffineTransform(loc=0, scale=self.scale)], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """With parameters of another shape."""
+        return Pareto(self.scale.expand(tuple(batch_shape)), self.alpha.expand(tuple(batch_shape)))
+
+    @property
+    def support(self) -> Any:  # type: ignore[override]
+        """From scale."""
+        return constraints.greater_than_eq(self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        """∞ for alpha ≤ 1."""
+        a = self.alpha.clamp(min=1)
+        return a * self.scale / (a - 1)  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """scale."""
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        """∞ for alpha ≤ 2."""
+        a = self.alpha.clamp(min=2)
+        return self.scale.pow(2) * a / ((a - 1).pow(2) * (a - 2))  # type: ignore[no-any-return]
+
+    def entropy(self) -> Tensor:
+        """In closed form."""
+        return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())  # type: ignore[no-any-return]
+
+
+class Gumbel(TransformedDistribution):
+    """The largest of many.
+
+    Args:
+        loc, scale: where, and how wide.
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.real  # type: ignore[assignment]
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None):
+        self.loc, self.scale = broadcast_all(loc, scale)
+        finfo = genesis.finfo(self.loc.dtype)
+        base = Uniform(genesis.full_like(self.loc, finfo.tiny), genesis.full_like(self.loc, 1 - finfo.eps),
+                       validate_args=validate_args)
+        super().__init__(base, [ExpTransform().inv, AffineTransform(0, -genesis.ones_like(self.scale)),
+                                ExpTransform().inv, AffineTransform(self.loc, -self.scale)],
+                         validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """With parameters of another shape."""
+        return Gumbel(self.loc.expand(tuple(batch_shape)), self.scale.expand(tuple(batch_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """In closed form."""
+        y = (self.loc - self._checked(value)) / self.scale
+        return (y - y.exp()) - self.scale.log()  # type: ignore[no-any-return]
+
+    @property
+    def mean(self) -> Tensor:
+        """loc + γ scale."""
+        return self.loc + self.scale * EULER  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """loc."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """π² scale² / 6."""
+        return (math.pi / math.sqrt(6) * self.scale).pow(2)  # type: ignore[no-any-return]
+
+    def entropy(self) -> Tensor:
+        """log scale + 1 + γ."""
+        return self.scale.log() + (1 + EULER)  # type: ignore[no-any-return]
+
+
+class Weibull(TransformedDistribution):
+    """A power of a waiting time.
+
+    Args:
+        scale: of the time.
+        concentration: 1 over the power.
+    """
+
+    arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
+    support = constraints.positive  # type: ignore[assignment]
+
+    def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None):
+        self.scale, self.concentration = broadcast_all(scale, concentration)
+        self.concentration_reciprocal = self.concentration.reciprocal()
+        super().__init__(Exponential(genesis.ones_like(self.scale), validate_args=validate_args),
+                         [PowerTransform(self.concentration_reciprocal), AffineTransform(0, self.scale)],
+                         validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """With parameters of another shape."""
+        return Weibull(self.scale.expand(tuple(batch_shape)), self.concentration.expand(tuple(batch_shape)))
+
+    @property
+    def mean(self) -> Tensor:
+        """scale Γ(1 + 1/k)."""
+        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """Where the density is highest."""
+        k = self.concentration
+        return self.scale * ((k - 1) / k).pow(self.concentration_reciprocal)  # type: ignore[no-any-return]
+
+    @property
+    def variance(self) -> Tensor:
+        """By gamma functions."""
+        r = self.concentration_reciprocal
+        return self.scale.pow(2) * ((1 + 2 * r).lgamma().exp() - (2 * (1 + r).lgamma()).exp())  # type: ignore
+
+    def entropy(self) -> Tensor:
+        """In closed form."""
+        r = self.concentration_reciprocal
+        return EULER * (1 - r) + (self.scale * r).log() + 1  # type: ignore[no-any-return]
+
+
+class InverseGamma(TransformedDistribution):
+    """1 over a gamma variable.
+
+    Args:
+        concentration, rate: of the gamma variable.
+    """
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+        base = Gamma(concentration, rate, validate_args=validate_args)
+        super().__init__(base, PowerTransform(-genesis.ones((), dtype=base.rate.dtype, device=base.rate.device)),
+                         validate_args=validate_args)
+
+    @property
+    def concentration(self) -> Tensor:
+        """Of the gamma variable."""
+        return self.base_dist.concentration  # type: ignore[no-any-return]
+
+    @property
+    def rate(self) -> Tensor:
+        """Of the gamma variable."""
+        return self.base_dist.rate  # type: ignore[no-any-return]
+
+    @property
+    def mean(self) -> Tensor:
+        """rate / (a - 1), ∞ for a ≤ 1."""
+        return genesis.where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """rate / (a + 1)."""
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Tensor:
+        """∞ for a ≤ 2."""
+        a = self.concentration
+        return genesis.where(a > 2, self.rate.square() / ((a - 1).square() * (a - 2)), math.inf)
+
+    def entropy(self) -> Tensor:
+        """By digamma."""
+        a = self.concentration
+        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()  # type: ignore[no-any-return]
+
+
+class Kumaraswamy(TransformedDistribution):
+    """A probability whose cdf has a closed form.
+
+    Args:
+        concentration1, concentration0: of the two powers.
+    """
+
+    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
+    support = constraints.unit_interval  # type: ignore[assignment]
+
+    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None):
+        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
+        one = genesis.ones_like(self.concentration0)
+        super().__init__(Uniform(0 * one, one, validate_args=False),
+                         [PowerTransform(self.concentration0.reciprocal()), AffineTransform(1.0, -1.0),
+                          PowerTransform(self.concentration1.reciprocal())], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        """With parameters of another shape."""
+        return Kumaraswamy(self.concentration1.expand(tuple(batch_shape)),
+                           self.concentration0.expand(tuple(batch_shape)))
+
+    def _moment(self, n: int) -> Tensor:
+        a, b = 1 + n / self.concentration1, self.concentration0
+        return (b.log() + a.lgamma() + b.lgamma() - (a + b).lgamma()).exp()  # type: ignore[no-any-return]
+
+    @property
+    def mean(self) -> Tensor:
+        """By gamma functions."""
+        return self._moment(1)
+
+    @property
+    def variance(self) -> Tensor:
+        """By gamma functions."""
+        return self._moment(2) - self._moment(1).pow(2)
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """A continuous stand-in for a Bernoulli variable (Maddison, Mnih and Teh 2017).
+
+    Args:
+        temperature: the lower, the nearer to 0 and 1.
+        probs, logits: as of `Bernoulli`.
+    """
+
+    arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
+    support = constraints.unit_interval  # type: ignore[assignment]
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        super().__init__(_LogitRelaxed(temperature, probs, logits), SigmoidTransform(), validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        """See the arguments."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Tensor:
+        """Log-odds."""
+        return self.base_dist.logits  # type: ignore[no-any-return]
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities."""
+        return self.logits.sigmoid()  # type: ignore[no-any-return]
+
+
+class _LogitRelaxed(Distribution):
+    has_rsample = True
+    support = constraints.real
+
+    def __init__(self, temperature: Any, probs: Any, logits: Any):
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        self.temperature = temperature
+        (given,) = broadcast_all(probs if logits is None else logits)
+        self.logits = given if logits is not None else clamped(given).log() - (-clamped(given)).log1p()
+        super().__init__(self.logits.shape, validate_args=False)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        return _LogitRelaxed(self.temperature, None, self.logits.expand(tuple(batch_shape)))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        u = clamped(open_uniform(self._extended_shape(sample_shape), self.logits))
+        return (u.log() - (-u).log1p() + self.logits) / self.temperature  # type: ignore[no-any-return]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        temperature = genesis.as_tensor(self.temperature, dtype=self.logits.dtype)
+        diff = self.logits - value * temperature
+        return temperature.log() + diff - 2 * diff.exp().log1p()  # type: ignore[no-any-return]
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """A continuous stand-in for a one-hot vector (Jang, Gu and Poole 2017).
+
+    Args:
+        temperature: the lower, the nearer to one-hot.
+        probs, logits: as of `Categorical`.
+    """
+
+    arg_constraints = Categorical.arg_constraints
+    support = constraints.simplex  # type: ignore[assignment]
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None):
+        super().__init__(_ExpRelaxed(temperature, Categorical(probs, logits)), ExpTransform(),
+                         validate_args=validate_args)
+
+    @property
+    def temperature(self) -> Any:
+        """See the arguments."""
+        return self.base_dist.temperature
+
+    @property
+    def logits(self) -> Tensor:
+        """Logarithms."""
+        return self.base_dist._categorical.logits  # type: ignore[no-any-return]
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities."""
+        return self.base_dist._categorical.probs  # type: ignore[no-any-return]
+
+
+class _ExpRelaxed(Distribution):
+    has_rsample = True
+    support = constraints.real_vector
+
+    def __init__(self, temperature: Any, categorical: Categorical):
+        self.temperature, self._categorical = temperature, categorical
+        super().__init__(categorical.batch_shape, (categorical._num_events,), validate_args=False)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        return _ExpRelaxed(self.temperature, self._categorical.expand(batch_shape))
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        logits = self._categorical.logits
+        u = clamped(open_uniform(self._extended_shape(sample_shape), logits))
+        scores = (logits - (-u.log()).log()) / self.temperature
+        return scores - scores.logsumexp(dim=-1, keepdim=True)  # type: ignore[no-any-return]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n, logits = self._event_shape[0], self._categorical.logits
+        temperature = genesis.as_tensor(self.temperature, dtype=logits.dtype)
+        constant = math.lgamma(n) - temperature.log() * -(n - 1)
+        score = logits - value * temperature
+        return (score - score.logsumexp(dim=-1, keepdim=True)).sum(-1) + constant  # type: ignore[no-any-return]

@@ -1,0 +1,66 @@
+"""Settings of the process under torch's names: threads of the CPU's kernels, and what float32 products may round."""
+
+from __future__ import annotations
+
+from genesis.ir.errors import failure
+
+__all__ = [
+    "get_float32_matmul_precision",
+    "get_num_interop_threads",
+    "get_num_threads",
+    "set_float32_matmul_precision",
+    "set_flush_denormal",
+    "set_num_interop_threads",
+    "set_num_threads",
+]
+
+_precision = "highest"
+
+
+def set_num_threads(num: int) -> None:
+    """How many threads the CPU's kernels use; they are torch's.
+
+    >>> set_num_threads(1)
+    >>> get_num_threads()
+    1
+    """
+    import torch
+    torch.set_num_threads(num)
+
+
+def get_num_threads() -> int:
+    """How many threads the CPU's kernels use."""
+    import torch
+    return torch.get_num_threads()
+
+
+def set_num_interop_threads(num: int) -> None:
+    """Accepted: the calls of a plan are made one after the other."""
+
+
+def get_num_interop_threads() -> int:
+    """1: the calls of a plan are made one after the other."""
+    return 1
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether the CPU's kernels take denormal numbers for 0. False where the processor cannot be told."""
+    import torch
+    return torch.set_flush_denormal(mode)
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Remembers "highest", "high" or "medium"; products of float32 keep its bits whichever it is.
+
+    Raises:
+        RuntimeError: another word.
+    """
+    global _precision
+    if precision not in ("highest", "high", "medium"):
+        raise failure("set_float32_matmul_precision", f"{precision!r} is not one of 'highest', 'high' and 'medium'")
+    _precision = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What was set last; "highest" at first."""
+    return _precision
