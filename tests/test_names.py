@@ -67,8 +67,7 @@ ABSENT = (
            r"(x|X)?(uniform|normal|constant|dirac|orthogonal|sparse)|(xavier|kaiming)_(uniform|normal)|"
            "legacy_contiguous_format|conv_tbc|nuclear_norm|frobenius_norm|lobpcg|(feature_)?dropout_|feature_dropout|"
            "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
-    Absent("a Python function for each element", "apply_|map_|map2_", "Tensor"),
-    Absent("memory shared with other processes or page-locked", "share_memory_|pin_memory", "Tensor"),
+    Absent("a Python function for each element", "map_|map2_", "Tensor"),
     Absent("not there yet: functions",
            r"igammac?_?|gammaincc?|poisson|binomial|geqrf|ormqr|orgqr|narrow_copy|"
            r"airy_ai|(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy|grouped_mm"),
