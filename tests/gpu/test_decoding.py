@@ -81,6 +81,35 @@ def test_a_norm_is_computed_in_the_kernel_of_the_product_behind_it(cuda: Any, no
     np.testing.assert_allclose(array(found), array(product(x, gain, bias, weight)), rtol=1e-5, atol=1e-5)
 
 
+def test_residual_layers_are_a_kernel_each(cuda: Any) -> None:
+    """The norm stands in each product's kernel; what came before the residual is not computed again."""
+    x, gain, weight = (genesis.tensor(numbers(*shape)) for shape in ((1, 1, 64), (64,), (64, 64)))
+
+    def layers(x: Any, gain: Any, weight: Any) -> Any:
+        for _ in range(6):
+            x = x + F.linear(F.rms_norm(x, (64,), gain, 1e-6), weight) * 0.1
+        return x
+    moved = [nn.Parameter(y.to("cuda")) for y in (x, gain, weight)]
+    with genesis.no_grad():
+        found = layers(*moved)
+        genesis.eval(found)
+    assert len(kernels()) == 6, kernels()
+    np.testing.assert_allclose(array(found), array(layers(x, gain, weight)), rtol=1e-4, atol=1e-4)
+
+
+def test_heads_that_share_keys_are_rows_of_one_tile(cuda: Any) -> None:
+    """Where the batch has programs enough: half as many programs as heads, and the same values."""
+    q, k, v = (nn.Parameter(genesis.tensor(numbers(3, *shape))) for shape in ((4, 1, 16), (2, 32, 16), (2, 32, 16)))
+
+    def attention(device: str) -> Any:
+        with genesis.no_grad():
+            return F.scaled_dot_product_attention(q.to(device), k.to(device), v.to(device), enable_gqa=True)
+    found = attention("cuda")
+    genesis.eval(found)
+    assert [step.grid[0] for step in plan_steps() if isinstance(step, Launch)] == [6]
+    np.testing.assert_allclose(array(found), array(attention("cpu")), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("mask", "heads", "shared"), [
     ("none", 4, 2), ("lengths", 2, 2), ("lengths", 4, 1), ("added", 4, 2), ("nothing seen", 2, 2)])
 def test_the_keys_of_one_query_are_shared_out(cuda: Any, mask: str, heads: int, shared: int) -> None:

@@ -88,7 +88,8 @@ class _Lifted:
         if node.op in (reshape, expand) and self._fits(node.inputs[0]):
             inner = self.of(node.inputs[0])
             return expand(inner, shape=(self._lines, self._depth)) if wide and inner.type.shape[1] == 1 else inner
-        if node.op.kind == "pointwise" and all(x.type.weak or x.type.numel == size for x in node.inputs):
+        if node.op.kind == "pointwise" and not self._joins(node) and all(
+                x.type.weak or x.type.numel == size for x in node.inputs):
             self.weight += node.op.weight if wide else 0
             return node.op(*[x if x.type.weak else self.of(x) for x in node.inputs], **node.attributes)
         if node.op.kind == "reduction" and self._is_whole(node):
@@ -97,12 +98,25 @@ class _Lifted:
         row = self._depth if wide else 1
         return expand(reshape(node, shape=(1, row)), shape=(self._lines, row))
 
+    def _joins(self, node: Node) -> bool:
+        """Does it join two vectors that were computed, as a residual does? What it makes is needed elsewhere, too."""
+        return len({_computed_from(x) for x in node.inputs if x.type.numel == self._depth} - {None}) > 1
+
     def _fits(self, node: Node) -> bool:
         return bool(node.type.numel == self._depth or node.type.numel == 1)
 
     def _is_whole(self, node: Node) -> bool:
         """Does it reduce a vector of the inner dimension to a number?"""
         return bool(node.op.associative and node.type.numel == 1 and node.inputs[0].type.numel == self._depth)
+
+
+def _computed_from(node: Node) -> Node | None:
+    """The op behind views and casts that made the values; None for an input, or a number for all elements."""
+    while node.op.kind == "movement" or node.op is cast:
+        if node.inputs[0].type.numel != node.type.numel:
+            return None
+        node = node.inputs[0]
+    return None if node.op.kind == "leaf" else node
 
 
 def _is_one(size: object) -> bool:

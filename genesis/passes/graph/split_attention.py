@@ -3,7 +3,7 @@
 A program of the attention kernel has a tile of queries and walks over all keys. With one query there are as few
 programs as heads, and each walks far. Here each piece of the keys is a head of its own, and the pieces' results are
 weighed by their share of the sum (Dao et al. 2023, Flash-Decoding). Query heads that share a head of keys are the rows
-of one tile, so that the keys are read once.
+of one tile, so that the keys are read once; that is all that is done where heads and batch are enough programs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _shared_out(node: Node, gpu: Gpu) -> Node | None:
     heads, rows = int(heads), int(group_size(q.type, k.type))  # those of a model: symbolic sizes become what they are
     shared = heads // rows
     pieces = _pieces(batch * shared, keys, gpu)
-    if pieces == 1:
+    if pieces == 1 and rows == 1:
         return None
     inner, all_heads = keys // pieces, shared * pieces
     tiles = reshape(q, shape=(batch, shared, 1, rows, size))
@@ -75,6 +75,8 @@ def _shared_out(node: Node, gpu: Gpu) -> Node | None:
                     shape=(batch, all_heads, rows, inner)) for x in mask]
     found = flash_attention(tiles, reshape(k, shape=(batch, all_heads, inner, size)),
                             reshape(v, shape=(batch, all_heads, inner, value_size)), *seen, **node.attributes)
+    if pieces == 1:
+        return reshape(item(found, index=0), shape=(batch, heads, 1, value_size))
     parts = reshape(item(found, index=0), shape=(batch, shared, pieces, rows, value_size))
     lse = reshape(item(found, index=1), shape=(batch, shared, pieces, rows, 1))
     return reshape(downcast(_weighed(upcast(parts), lse, bool(mask)), q), shape=(batch, heads, 1, value_size))
