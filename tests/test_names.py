@@ -74,7 +74,7 @@ ABSENT = (
     Absent("not there yet: factors that report instead of raising, reflections, LDLᵀ", r"LinAlgError|.*_ex|"
            r"householder_product|ldl_(factor|solve)", "linalg"),
     Absent("not there yet: layers", r"AdaptiveLogSoftmaxWithLoss|Buffer|CrossMapLRN2d|DataParallel|FractionalMaxPool.*|"
-           r"Lazy.*|LinearCrossEntropy.*|SyncBatchNorm", "nn"),
+           r"Lazy.*|LinearCrossEntropy.*", "nn"),
     Absent("not there yet: optimizers", "Adafactor|ASGD|LBFGS", "optim"),
     Absent("parts of torch's compiler only: its backends, guards that may be left out, files of its cache",
            r"config|assume_constant_result|substitute_in_graph|[sg]et_default_backend|wrap_numpy|"

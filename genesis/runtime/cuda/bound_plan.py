@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
+from weakref import WeakSet
 
 from genesis.ir.place import MemoryRef, Place
 from genesis.runtime.cuda.collective_work import CollectiveWork
@@ -49,6 +50,7 @@ class LoadedSteps:
         busy = [(step, kernel) for step, kernel in zip(steps, kernels, strict=True) if _does_something(step)]
         self.steps = [step for step, _ in busy]
         self.kernels = [kernel for _, kernel in busy]
+        self.collectives = [step for step in self.steps if isinstance(step, Collective)]
         self.labels = [step.label or step.kernel.name if isinstance(step, Launch) else step.label
                        for step in self.steps]
 
@@ -189,7 +191,7 @@ class BoundPlan:
     @property
     def capturable(self) -> bool:
         """Whether all steps can be part of a graph."""
-        return all(isinstance(x, Launch | Copy) or CollectiveWork.can_be_captured(x) for x in self._steps.steps)
+        return all(map(CollectiveWork.can_be_captured, self._steps.collectives))
 
     def _of_step(self, number: int, error: DriverError) -> RuntimeError:
         step, label = self._steps.steps[number], self._steps.labels[number]
@@ -214,6 +216,8 @@ class BoundPlan:
             _destroy_retired(self._gpu)
             nodes = list(map(GraphNode, self._bound(), self._steps.after, self._steps.early))
             self.graph = pool_of(self._steps.device.index).reclaiming(partial(self._gpu.build_graph, nodes))
+            if self._steps.collectives:
+                _with_collectives().add(self)
             self._collectives = [work for work in self._works if isinstance(work, CollectiveWork)]
         return [*(work.note for work in self._collectives), partial(self._gpu.launch_graph, self.graph, stream)]
 
@@ -236,6 +240,22 @@ class BoundPlan:
         # Python's collector may call this while work of the graph is still running.
         if getattr(self, "graph", None) is not None and not ending():
             self._retire(self.graph)
+
+
+@cached_per_driver
+def _with_collectives() -> WeakSet[BoundPlan]:
+    """Plans whose graphs have collectives in them."""
+    return WeakSet()
+
+
+def forget_graphs_with_collectives() -> None:
+    """Destroy graphs that have collectives in them: a communicator ends only when no graph refers to it."""
+    gpu = driver()
+    for bound in list(_with_collectives()):
+        if bound.graph is not None:
+            _retired().append(bound.graph)
+            bound.graph = None
+    _destroy_retired(gpu)
 
 
 @cached_per_driver

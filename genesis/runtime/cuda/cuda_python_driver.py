@@ -80,11 +80,13 @@ class PackedLaunch(NamedTuple):
 
 
 class CudaGraph(NamedTuple):
-    """An executable graph, the graph that it was made from, and the nodes of that, by which it is updated."""
+    """An executable graph, the graph that it was made from, the nodes of that, by which it is updated, and the graphs
+    of other libraries' work that are part of it."""
 
     executable: Any
     template: Any
     nodes: list[Any]
+    captured: list[Any]
 
 
 class CudaDriver:
@@ -322,29 +324,30 @@ class CudaDriver:
     def build_graph(self, nodes: Sequence[GraphNode]) -> CudaGraph:
         """An executable graph of these nodes, with their launches' arguments as they are now."""
         graph = self._check("cuGraphCreate", self._cuda.cuGraphCreate(0))
+        handles: list[Any] = []
+        captured: list[Any] = []
         try:
-            handles: list[Any] = []
             for work, after, early in nodes:
                 before = [handles[number] for number in after]
-                handles.append(self._add_node(graph, work, [] if early else before))
+                handles.append(self._add_node(graph, work, [] if early else before, captured))
                 if early and before:
                     edges = [self._early_edge] * len(before)
                     self._check("cuGraphAddDependencies", self._cuda.cuGraphAddDependencies(
                         graph, before, [handles[-1]] * len(before), edges, len(before)))
             executable = self._check("cuGraphInstantiate", self._cuda.cuGraphInstantiate(graph, 0))
         except BaseException:
-            self._cuda.cuGraphDestroy(graph)  # a failure of this call must not hide the first one
+            for each in (graph, *captured):
+                self._cuda.cuGraphDestroy(each)  # a failure of this call must not hide the first one
             raise
-        return CudaGraph(executable, graph, handles)
+        return CudaGraph(executable, graph, handles, captured)
 
-    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy | CapturedWork, before: list[Any]) -> Any:
+    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy | CapturedWork, before: list[Any],
+                  captured: list[Any]) -> Any:
         if isinstance(work, CapturedWork):
             inner = self._captured(work)
-            try:
-                return self._check("cuGraphAddChildGraphNode", self._cuda.cuGraphAddChildGraphNode(
-                    graph, before, len(before), inner))
-            finally:
-                self._cuda.cuGraphDestroy(inner)  # the node has a copy
+            captured.append(inner)
+            return self._check("cuGraphAddChildGraphNode", self._cuda.cuGraphAddChildGraphNode(
+                graph, before, len(before), inner))
         if isinstance(work, DeviceCopy):
             return self._check("cuGraphAddMemcpyNode", self._cuda.cuGraphAddMemcpyNode(
                 graph, before, len(before), self._copy_parameters(work), self._context()))
@@ -411,7 +414,8 @@ class CudaDriver:
     def destroy_graph(self, graph: CudaGraph) -> None:
         """Destroy a graph of which no launch is in flight."""
         self._check("cuGraphExecDestroy", self._cuda.cuGraphExecDestroy(graph.executable))
-        self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(graph.template))
+        for each in (graph.template, *graph.captured):
+            self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(each))
 
     def _device(self, device: int) -> Any:
         if not 0 <= device < self._count:

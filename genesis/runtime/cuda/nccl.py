@@ -111,13 +111,9 @@ def library_path() -> str:
     given = os.environ.get(VARIABLE)
     if given:
         return given
-    try:
-        spec = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        spec = None
+    spec = importlib.util.find_spec("nvidia")  # a namespace: the wheels have their folders in it
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(folder) / "lib" / "libnccl.so.2"
-        if path.exists():
+        for path in sorted(Path(folder).glob("*/lib/libnccl.so.2")):
             return str(path)
     return "libnccl.so.2"
 
@@ -169,6 +165,8 @@ class NcclTransport:
         """Let go of the communicator."""
         if self._aborted:
             return
+        from genesis.runtime.cuda.bound_plan import forget_graphs_with_collectives
+        forget_graphs_with_collectives()
         driver().use(self._device)
         driver().synchronize()
         self._nccl.call("ncclCommDestroy", self._communicator)

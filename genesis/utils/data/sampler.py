@@ -144,14 +144,18 @@ class DistributedSampler(Sampler[int]):
 
     Args:
         dataset: with a length.
-        num_replicas, rank: how many processes there are, and which this is.
+        num_replicas, rank: how many processes there are, and which this is; by default what `genesis.distributed` says.
         shuffle: in an order that is the same in all processes, and another for each `set_epoch`.
         seed: of that order.
         drop_last: leave the last samples out instead of repeating the first.
     """
 
-    def __init__(self, dataset: Any, num_replicas: int, rank: int, shuffle: bool = True, seed: int = 0,
-                 drop_last: bool = False):
+    def __init__(self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True,
+                 seed: int = 0, drop_last: bool = False):
+        if num_replicas is None or rank is None:
+            from genesis import distributed as dist
+            num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
+            rank = dist.get_rank() if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise ValueError(f"DistributedSampler: invalid rank {rank}, rank should be in the interval "
                              f"[0, {num_replicas - 1}]")

@@ -1,0 +1,67 @@
+"""Collectives in CUDA plans: on the fake GPU, with data moved by way of the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import genesis
+from genesis import distributed as dist
+from genesis import engine, nn
+from genesis.engine.backends import FakeCUDABackend
+from genesis.nn.parallel import DistributedDataParallel
+from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.cuda import nccl
+from genesis.runtime.cuda.staged_transport import StagedTransport
+from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.distributed.ranks import Ranks
+
+
+def train(rank: int, size: int, device: str) -> tuple[list[float], Any]:
+    genesis.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(device),
+                                    bucket_cap_mb=0.00007)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    losses, plan = [], None
+    for i in range(4):
+        optimizer.zero_grad()
+        loss = (model(genesis.full((2, 4), float(rank + i), device=device)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        plan = engine.last_plan()
+        losses.append(loss.item())
+    return losses, plan
+
+
+def on_both(rank: int, size: int) -> dict[str, Any]:
+    expected, _ = train(rank, size, "cpu")
+    StagedTransport.capturable = True
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)) as fake:
+        before = genesis.tensor([1.0, 2.0], device="cuda") * (rank + 1)
+        dist.all_reduce(before)
+        summed = before.tolist()
+        losses, plan = train(rank, size, "cuda")
+        calls = dict(fake.driver.calls)  # type: ignore[attr-defined]
+    steps = [(type(step).__name__, step.label) for step in plan.plan.steps]
+    collectives = [i for i, (kind, _) in enumerate(steps) if kind == "Collective"]
+    after = [set(plan.plan.edges[i]) for i in collectives]
+    copies = sum(kind == "Copy" for kind, _ in steps)
+    return {"expected": expected, "losses": losses, "sum": summed, "graphs": calls["launch_graph"], "copies": copies,
+            "buckets": len(collectives), "chained": [first in edges for first, edges in
+                                                     zip(collectives, after[1:], strict=False)]}
+
+
+def test_collectives_are_steps_of_the_plan_and_nodes_of_its_graph(two: Ranks) -> None:
+    for found in two(on_both):
+        assert found["sum"] == [3, 6]
+        assert found["losses"] == pytest.approx(found["expected"], rel=1e-5)  # sums in another order
+        assert found["graphs"] >= 2
+        assert found["buckets"] == 3 and all(found["chained"])
+        assert found["copies"] == 0, "gradients are copied into or out of buckets"
+
+
+def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(nccl.VARIABLE, "/nowhere/libnccl.so.2")
+    with pytest.raises(DistBackendError, match="NCCL is not available"):
+        nccl.Nccl()
