@@ -27,7 +27,7 @@ from genesis.frontend.state import lock, state
 from genesis.frontend.storage import NEVER, Storage, live_pending
 from genesis.ir.node import Node, set_numbers_apart
 from genesis.ir.ops import control
-from genesis.ir.walk import computed, walk
+from genesis.ir.walk import computed, needed
 from genesis.runtime.contexts import Attempt
 
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -98,9 +98,9 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
         return _watch(storage, number, frame)
     cuts.forget_watched()
     oldest = _oldest(number)
-    if number - oldest < _every():  # steps that are flushed one after the other are never counted
+    if number - oldest < _every():
         return oldest + _every()
-    return _long(storage, number, frame, walk([s.node for s in _live()]))
+    return _long(storage, number, frame, needed([s.node for s in _live()]))
 
 
 def _oldest(number: int) -> int:
@@ -115,7 +115,7 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
     """There is much new memory: cut if only pending work holds it, at the position of the last cut if that comes."""
     cuts, limit = engine_state.cuts, config.pending_bytes
     if not cuts.overdue:
-        order = walk([s.node for s in _live()])
+        order = needed([s.node for s in _live()])
         held = held_bytes(order)
         if held < limit:
             state.bytes_mark = state.fresh_bytes + max(limit - held, limit // 4)

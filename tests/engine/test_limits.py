@@ -17,7 +17,7 @@ from genesis.engine import limits
 from genesis.engine.state import engine_state
 from genesis.frontend.state import state
 from genesis.frontend.storage import live_pending
-from genesis.ir.walk import walk
+from genesis.ir.walk import needed, walk
 from genesis.models.gpt import GPT, GPTConfig
 
 NODES, BYTES, TURNS = 128, 1 << 16, 300
@@ -327,3 +327,13 @@ def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts,
         genesis.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert cuts.made == 0 and len(cuts.plans) - before == 1
+
+
+def test_what_is_needed_is_what_is_walked() -> None:
+    x = genesis.ones(2)
+    genesis.eval(x)
+    y = x * 2
+    genesis.eval(y)
+    nodes = [s.storage.node for s in (x + 1, (y + x).exp() * y)]
+    assert needed(nodes) == set(walk(nodes))
+    assert len(needed(nodes)) > 4
