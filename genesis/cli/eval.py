@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     language.add_model(parser)
     parser.add_argument("text", type=Path, help="a file of UTF-8 text")
-    parser.add_argument("--window", type=int, default=1024, help="tokens that are read at once (1024)")
+    parser.add_argument("--window", type=int, default=1024,
+                        help="tokens that are read at once, at most as many as the model has positions for (1024)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,7 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     model, tokenizer = language.opened(arguments)
     ids = tokenizer.encode(arguments.text.read_text(encoding="utf-8"))
-    loss, count = mean_loss(model, ids, arguments.window)
+    window = min(arguments.window, model.spec.position_table or arguments.window)
+    loss, count = mean_loss(model, ids, window)
     print(f"{count} tokens: loss {loss:.4f} nats a token, perplexity {math.exp(loss):.3f}")
     return 0
 

@@ -59,7 +59,7 @@ def test_the_model_can_be_talked_to(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert figures == [("8", "8"), ("8", "8")], "half of the table of 16 each"
     assert main(["generate", "runs/demo/model", "--prompt", "x" * 16]) == 2
     assert "the prompt has 16 tokens, and the model's table of positions 16" in capsys.readouterr().err
-    assert main(["eval", "runs/demo/model", "runs/demo/metrics.jsonl", "--window", "16"]) == 0
+    assert main(["eval", "runs/demo/model", "runs/demo/metrics.jsonl"]) == 0
 
 
 def test_seed_decides_the_run(tmp_path: Path) -> None:
