@@ -150,7 +150,7 @@ def build_model(fields: Mapping[str, Any], vocab_size: int, device: str | None) 
 
 
 def loader(rows: Any, config: RunConfig) -> DataLoader:
-    """Batches of a step, in another order in each pass.
+    """Batches of a step, in another order in each pass; a GPU gets them while it computes.
 
     Raises:
         ValueError: there are fewer rows than one step takes.
@@ -161,7 +161,7 @@ def loader(rows: Any, config: RunConfig) -> DataLoader:
         raise ValueError(f"the data has {len(rows)} rows, a step takes {config.batch} × {config.accumulate}: "
                          "make the batch smaller")
     return DataLoader(rows, size, shuffle=True, drop_last=True, num_workers=config.workers,
-                      persistent_workers=config.workers > 0)
+                      persistent_workers=config.workers > 0, prefetch_device=config.device)
 
 
 def save_folder(model: CausalLM, folder: Path, tokenizer: Path | None) -> Path:
@@ -291,8 +291,10 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
     scaler = parts.get("scaler", genesis.amp.GradScaler(enabled=False))
     learnt = [p for p in model.parameters() if p.requires_grad]
 
-    def one_step(micro_batches: Sequence[Mapping[str, Any]], share: Any) -> tuple[Any, Any]:
+    def one_step(micro_batches: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
         total = genesis.zeros((), device=device)
+        count = genesis.stack([(batch["targets"] >= 0).sum() for batch in micro_batches]).sum()
+        share = 1 / count.clamp(min=1)
         for batch in micro_batches:
             loss = summed_loss(model, batch, config) * share
             scaler.scale(loss).backward()
@@ -309,10 +311,8 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
     replayed = genesis.compile(one_step) if config.compile and config.precision != "float16" else one_step
 
     def whole_step(batch: Mapping[str, genesis.Tensor]) -> tuple[Any, Any]:
-        count = int((batch["targets"] >= 0).sum().item())
-        placed = {name: x.to(device).chunk(config.accumulate) for name, x in batch.items()}
-        micro_batches = [{name: x[i] for name, x in placed.items()} for i in range(config.accumulate)]
-        return replayed(micro_batches, genesis.tensor(1 / max(count, 1), device=device))
+        pieces = {name: x.to(device).chunk(config.accumulate) for name, x in batch.items()}
+        return replayed([{name: x[i] for name, x in pieces.items()} for i in range(config.accumulate)])
     return whole_step
 
 
