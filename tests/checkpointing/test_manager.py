@@ -16,6 +16,7 @@ import pytest
 import genesis
 from genesis import nn, optim
 from genesis.checkpointing import CheckpointManager
+from genesis.utils.data import DataLoader, TensorDataset
 
 
 def fresh() -> dict[str, Any]:
@@ -53,6 +54,46 @@ def test_a_resumed_run_is_the_uninterrupted_one(async_: bool, tmp_path: Path) ->
     found = CheckpointManager(tmp_path).resume(**parts)
     assert (found.step, found.values, found.skipped) == (12, {"tokens": 192}, ())
     assert train(parts, 12, 20) == whole[12:]
+
+
+def passes(parts: dict[str, Any], step: int, end: int, manager: CheckpointManager | None = None) -> list[float]:
+    """Steps over shuffled data, pass after pass, with scaled losses."""
+    losses = []
+    while step < end:
+        for batch in parts["loader"]:
+            parts["optimizer"].zero_grad()
+            loss = (parts["model"](batch) - 1).pow(2).mean()
+            parts["scaler"].scale(loss).backward()
+            parts["scaler"].step(parts["optimizer"])
+            parts["scaler"].update()
+            step += 1
+            losses.append(loss.item())
+            if manager is not None and manager.due(step):
+                manager.save(step, **parts)
+            if step == end:
+                break
+    return losses
+
+
+def with_data() -> dict[str, Any]:
+    parts = fresh()
+    rows = genesis.randn(20, 8)
+    return {**parts, "loader": DataLoader(TensorDataset(rows), 4, shuffle=True, collate_fn=first),
+            "scaler": genesis.amp.GradScaler(device="cpu", init_scale=4.0, growth_interval=3)}
+
+
+def first(samples: list[Any]) -> Any:
+    return genesis.stack([row for row, in samples])
+
+
+def test_a_pass_over_data_goes_on_in_the_middle(tmp_path: Path) -> None:
+    """Passes of five batches, saved after the eighth: the batches that were not given come next, in the same order."""
+    whole = passes(with_data(), 0, 14)
+    passes(with_data(), 0, 9, CheckpointManager(tmp_path, every=4, async_=False))
+    parts = with_data()
+    found = CheckpointManager(tmp_path).resume(**parts)
+    assert found.step == 8
+    assert passes(parts, 8, 14) == whole[8:]
 
 
 def test_the_newest_that_is_whole(tmp_path: Path) -> None:
@@ -140,6 +181,7 @@ import sys
 sys.path.insert(0, {root!r})
 from tests.checkpointing.test_manager import fresh, train
 from genesis.checkpointing import CheckpointManager
+from genesis.utils.data import DataLoader, TensorDataset
 parts, manager = fresh(), CheckpointManager({folder!r}, keep=2, every=2)
 found = manager.resume(**parts)
 print("resumed", found.step, flush=True)
@@ -185,8 +227,8 @@ def test_random_kills_of_real_runs(tmp_path: Path) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(10))
 def test_two_hundred_random_kills(seed: int, tmp_path: Path) -> None:
-    """Twenty a seed, unless a run comes to its end before."""
-    total = 0
+    """Twenty a seed: as many runs as it takes, each killed until it comes to its end."""
+    total, runs = 0, 0
     while total < 20:
-        folder = tmp_path / str(total)
-        total += max(1, killed_runs(folder, kills=20 - total, seed=seed * 100 + total))
+        total += killed_runs(tmp_path / str(runs), kills=20 - total, seed=seed * 100 + runs)
+        runs += 1
