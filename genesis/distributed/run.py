@@ -74,7 +74,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
         ValueError: there is a group already, or nothing tells rank and world size.
         DistNetworkError, DistStoreError: the others are not there within the timeout.
 
-    >>> import genesis.distributed as dist
+    >>> import genesis
+    >>> from genesis import distributed as dist
     >>> dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", 0, is_master=True), rank=0, world_size=1)
     >>> x = genesis.ones(2)
     >>> dist.all_reduce(x)
@@ -253,7 +254,7 @@ def _leave(run: _Run) -> None:
     _run.clear()
     GroupMember.WORLD = None
     rebound()
-    run.watchdog.leave()
+    run.watchdog.leave(run.own_store and isinstance(run.bottom, TCPStore) and run.bottom.serves)
     ledger.forget()
     if run.own_store:
         run.bottom.close()

@@ -111,6 +111,11 @@ class TCPStore:
                                   error=DistNetworkError) from None
                 time.sleep(0.05)
 
+    @property
+    def serves(self) -> bool:
+        """Whether this process serves the store."""
+        return self._server is not None
+
     def clone(self) -> TCPStore:
         """Another connection to the same store: a call of one waits for nobody who uses the other."""
         found = TCPStore.__new__(TCPStore)

@@ -79,8 +79,12 @@ class Watchdog:
         if self._others:
             self._thread.start()
 
-    def leave(self) -> None:
-        """This process has left the run, or is about to end."""
+    def leave(self, serves: bool) -> None:
+        """This process has left the run, or is about to end.
+
+        Args:
+            serves: it has the store of the run, and stays until the others have left as well.
+        """
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -89,16 +93,14 @@ class Watchdog:
             self._beat()
         if sys.excepthook == self._uncaught:
             sys.excepthook = self._hook
-        self._wait_for_others()
+        if serves and not self.failed:
+            self._wait_for_others()
         self._store.close()
 
     def _wait_for_others(self) -> None:
-        """Where this process serves the store, it stays until all others have left, or are gone."""
-        if self._rank or self.failed:
-            return
-        end = time.monotonic() + self.limit
+        """Return when all others have left, or are gone: one that goes on computing for an hour still has beats."""
         with suppress(DistError, OSError):
-            while time.monotonic() < end:
+            while True:
                 self._look()
                 if all(peer.beat["state"] != "running" or time.monotonic() - peer.came > 10 * PERIOD
                        for peer in self._peers.values()):

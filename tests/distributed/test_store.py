@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +77,15 @@ def test_a_process_without_a_launcher_is_told_how_to_start() -> None:
         place({})
     with pytest.raises(ValueError, match="not a number"):
         place({"RANK": "x", "WORLD_SIZE": "2"})
+
+
+@pytest.mark.sweep
+def test_torchrun_serves_the_store(tmp_path: Path) -> None:
+    """Its agent has MASTER_PORT: ranks are clients, and meet there."""
+    script = tmp_path / "script.py"
+    script.write_text("import genesis\nfrom genesis import distributed as dist\ndist.init_process_group('gloo')\n"
+                      "x = genesis.ones(1)\ndist.all_reduce(x)\nprint('sum', x.item())\n")
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                           str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 2.0") == 2
