@@ -74,7 +74,7 @@ def _look_once(storage: Storage, number: int, frame: FrameType, again: int) -> N
 def _every() -> int:
     """How many values are recorded from one look to the next, where nothing is due: a look takes time for each pending
     node, so that each is looked at a few times."""
-    return max(config.pending_nodes // 8, 1) if config.pending_nodes else 1 << 16
+    return max(config.pending_nodes // 4, 1) if config.pending_nodes else 1 << 16
 
 
 def _look(storage: Storage, number: int, frame: FrameType) -> int:
