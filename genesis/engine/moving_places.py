@@ -28,6 +28,9 @@ PLACED: Final = frozenset({movement.slice, movement.assign})
 MANY: Final = 16
 """Places that slices of one kind begin at, from which on those of a piece of a loop are taken for moving ones."""
 
+ITEM_BYTES: Final = 40
+"""Bytes of an item of a key: a pointer, and of every third item a tuple of its own (sys.getsizeof, 2026-11)."""
+
 Moving = dict[Node, tuple[int, ...]]
 """Node → the axes along which its place moves."""
 
@@ -38,12 +41,14 @@ class Places:
     Attributes:
         first: the starts of each slice of the first.
         moving: (number of the slice, axis) of the starts that were seen to differ.
+        nbytes: about how much memory it takes, with a key of `items` items.
     """
 
-    __slots__ = ("first", "moving")
+    __slots__ = ("first", "moving", "nbytes")
 
-    def __init__(self, first: Sequence[tuple[int, ...]], moving: Collection[tuple[int, int]] = ()):
+    def __init__(self, first: Sequence[tuple[int, ...]], moving: Collection[tuple[int, int]], items: int):
         self.first, self.moving = first, set(moving)
+        self.nbytes = ITEM_BYTES * items
 
     def seen(self, starts: Sequence[tuple[int, ...]]) -> set[tuple[int, int]]:
         """Another program has these starts: the places that move."""
@@ -77,7 +82,7 @@ def move(captured: Captured, known: Cache[tuple, Places], piece: bool) -> bool:
     starts = [node.attrs[0] for node in nodes]
     places = known.get(key)
     if places is None:
-        places = known.add(key, Places(starts, _moving_inside(nodes) if piece else ()))
+        places = known.add(key, Places(starts, _moving_inside(nodes) if piece else (), len(key)))
     places.seen(starts)
     if not places.moving:
         return False

@@ -91,6 +91,9 @@ class Cache(dict[Key, Value]):
         self.nbytes -= self._sizes.pop(key, 0)
 
 
+MOST_PLACES_BYTES: Final = 32 << 20
+"""About how much memory the keys of programs apart from their places may take (`moving_places.py`)."""
+
 READ_BYTES: Final = 4000
 """Bytes of a short read: its key, of a few ops. The plan is among the programs'."""
 
@@ -111,7 +114,7 @@ class Plans:
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS, MOST_PLAN_BYTES, plan_bytes)
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
         self.families: Cache[tuple, Family] = Cache(MOST_FAMILIES)
-        self.places: Cache[tuple, Places] = Cache(MOST_FAMILIES)
+        self.places: Cache[tuple, Places] = Cache(MOST_FAMILIES, MOST_PLACES_BYTES, lambda places: places.nbytes)
 
 
 class Record:
@@ -163,6 +166,8 @@ engine_state: Final = EngineState()
 
 MEMOS["plans"] = lambda: MemoFigures(
     len(engine_state.plans.programs), engine_state.plans.programs.nbytes, MOST_PLAN_BYTES)
+MEMOS["places of slices"] = lambda: MemoFigures(
+    len(engine_state.plans.places), engine_state.plans.places.nbytes, MOST_PLACES_BYTES)
 MEMOS["short reads"] = lambda: MemoFigures(
     len(engine_state.plans.reads), engine_state.plans.reads.nbytes, READ_BYTES * MOST_PROGRAMS)
 
