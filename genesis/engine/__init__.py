@@ -8,6 +8,7 @@ In: storages whose content is wanted. Out: memory with that content.
 | `limits.py`, `cuts.py` | when pending work is too much, and where the program is cut then |
 | `preparation.py` | which storages a flush computes, and what it keeps for those that it does not |
 | `capture.py` | from live nodes to a program and its key; `saved_values.py` adds what a backward will read |
+| `moving_places.py` | where slices begin, as numbers of the program |
 | `plan_lookup.py`, `plans.py` | the key's plan: this process', another size's (`symbolic/`), the disk's, a new one |
 | `compilation.py`, `backends.py` | passes, lowering and executor make a new one |
 | `running.py`, `failures.py`, `interruption.py` | run it and tell the storages; when it fails; when it is interrupted |

@@ -37,7 +37,7 @@ def plan_for(captured: Captured, device: Device, moves: bool = False) -> Compile
     key = (device, config.key(), captured.key)
     found = engine_state.plans.programs.get(key)
     if found is None and moves and not backend_of(device).keeps_plans and _moved(captured):
-        key = (device, config.key(), captured.key)
+        key = (*key[:2], captured.key)
         found = engine_state.plans.programs.get(key)
     if found is None:
         found = _new_plan(captured, device, key)

@@ -18,11 +18,9 @@ from genesis.ir.ops import control
 
 
 def note_detached(tensor: Any) -> None:
-    """The tensor shows its memory without the history, which is let go of when no other tensor is left
+    """The tensor shows a memory without the history that this has, which is let go of when no other tensor is left
     (`Storage.forget_history`)."""
     storage = tensor.storage
-    if not storage.needs_grad:
-        return
     held = storage.detached_by
     if held is None:
         storage.detached_by = [weakref.ref(tensor)]

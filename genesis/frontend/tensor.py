@@ -204,7 +204,9 @@ class Tensor(_Methods, metaclass=WatchedClass):
         except AttributeError as error:  # as `genesis.detach` it is given anything
             raise misplaced(error, self) from None
         result.detached = Detached()
-        note_detached(result)
+        node = self.storage._node
+        if node is not None and node.needs_grad:
+            note_detached(result)
         return result
 
     def detach_(self) -> Any:

@@ -66,7 +66,7 @@ def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
     result = over(input.storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
-    if result.detached is not None:
+    if result.detached is not None and input.storage.needs_grad:
         note_detached(result)
     if not mode.enabled:
         untracked(result, input)
