@@ -362,9 +362,22 @@ class Kumaraswamy(TransformedDistribution):
         return Kumaraswamy(self.concentration1.expand(tuple(batch_shape)),
                            self.concentration0.expand(tuple(batch_shape)))
 
+    def entropy(self) -> Tensor:
+        """By digamma."""
+        a, b = self.concentration1, self.concentration0
+        harmonic = (b + 1).digamma() + EULER
+        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()  # type: ignore[no-any-return]
+
     def _moment(self, n: int) -> Tensor:
         a, b = 1 + n / self.concentration1, self.concentration0
         return (b.log() + a.lgamma() + b.lgamma() - (a + b).lgamma()).exp()  # type: ignore[no-any-return]
+
+    @property
+    def mode(self) -> Tensor:
+        """Where the density is highest, NaN where that is at an end."""
+        a, b = self.concentration1, self.concentration0
+        found = (b.reciprocal() * (-b).log1p() - (-a * b).log1p()).exp()  # torch's formula
+        return genesis.where((a < 1) | (b < 1), math.nan, found)
 
     @property
     def mean(self) -> Tensor:

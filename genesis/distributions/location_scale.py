@@ -159,8 +159,8 @@ class Cauchy(_LocationScale):
 
     @property
     def variance(self) -> Tensor:
-        """NaN."""
-        return genesis.full_like(self.loc, math.nan)
+        """∞."""
+        return genesis.full_like(self.loc, math.inf)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """By the inverse of the cdf."""

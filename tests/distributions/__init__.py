@@ -1,0 +1,1 @@
+"""`genesis.distributions` beside torch's."""

@@ -1,0 +1,140 @@
+"""What programs of torch's ask of modules beside layers: hooks, packed sequences, parametrizations, LBFGS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import genesis
+
+X = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
+
+
+def linear(T: Any) -> Any:
+    """A layer with the same weights in both libraries."""
+    layer = T.nn.Linear(3, 2)
+    with T.no_grad():
+        layer.weight.copy_(T.tensor(X[:2] * 0.5))
+        layer.bias.copy_(T.tensor(X[3, :2]))
+    return layer
+
+
+def same(run: Any, rtol: float = 1e-5) -> None:
+    for ours, theirs in zip(run(genesis), run(torch), strict=True):
+        if isinstance(theirs, torch.Tensor):
+            np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=rtol, atol=1e-6)
+        else:
+            assert ours == theirs
+
+
+def test_full_backward_hooks_see_and_replace_gradients() -> None:
+    def run(T: Any) -> Any:
+        layer, seen = linear(T), []
+        layer.register_full_backward_hook(lambda m, gin, gout: (seen.extend([gin[0], gout[0]]), (gin[0] * 2,))[1])
+        x = T.tensor(X, requires_grad=True)
+        layer(x).pow(2).sum().backward()
+        return [*seen, x.grad, layer.weight.grad]
+    same(run)
+
+
+def test_hooks_of_forward_with_keywords_in_order_and_of_all_modules() -> None:
+    def run(T: Any) -> Any:
+        layer, seen = linear(T), []
+        layer.register_forward_hook(lambda m, args, out: seen.append("second"))
+        layer.register_forward_hook(lambda m, args, kwargs, out: seen.append(sorted(kwargs)), with_kwargs=True,
+                                    prepend=True)
+        common = T.nn.modules.module.register_module_forward_hook(lambda m, args, out: seen.append("all"))
+        layer(input=T.tensor(X))
+        common.remove()
+        layer(T.tensor(X))
+        return seen
+    same(run)
+
+
+def test_modules_that_save_and_load_by_themselves() -> None:
+    def run(T: Any) -> Any:
+        class Own(T.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer, self.count = linear(T), 3
+
+            def get_extra_state(self) -> Any:
+                return {"count": self.count}
+
+            def set_extra_state(self, state: Any) -> None:
+                self.count = state["count"] + 1
+        module, other = Own(), Own()
+        module.register_load_state_dict_post_hook(lambda m, keys: keys.missing_keys.clear())
+        saved = module.state_dict()
+        other.load_state_dict(saved)
+        found = [sorted(saved), other.count]
+        del saved["layer.bias"]
+        return [*found, list(module.load_state_dict(saved).missing_keys)]
+    same(run)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_packed_sequences_through_layers(kind: str, bidirectional: bool) -> None:
+    def run(T: Any) -> Any:
+        rnn, layer = T.nn.utils.rnn, getattr(T.nn, kind)(3, 2, batch_first=True, bidirectional=bidirectional)
+        draws = np.random.default_rng(1)
+        with T.no_grad():
+            for p in layer.parameters():
+                p.copy_(T.tensor(draws.standard_normal(tuple(p.shape)).astype("float32")))
+        x = T.tensor(draws.standard_normal((3, 4, 3)).astype("float32"), requires_grad=True)
+        out, last = layer(rnn.pack_padded_sequence(x, [2, 4, 1], batch_first=True, enforce_sorted=False))
+        padded, lengths = rnn.pad_packed_sequence(out, batch_first=True, total_length=5)
+        (padded.pow(2).sum() + (last[1] if kind == "LSTM" else last).sum()).backward()
+        return [padded, lengths, *(last if kind == "LSTM" else [last]), x.grad, layer.weight_hh_l0.grad]
+    same(run)
+
+
+def test_lbfgs_with_a_line_search() -> None:
+    def run(T: Any) -> Any:
+        T.set_default_dtype(T.float64)
+        try:
+            w = T.tensor([-1.2, 1.0], requires_grad=True)
+            optimizer = T.optim.LBFGS([w], max_iter=8, line_search_fn="strong_wolfe")
+
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2
+                loss.backward()
+                return loss
+            return [optimizer.step(closure) for _ in range(5)] + [w]
+        finally:
+            T.set_default_dtype(T.float32)
+    same(run)
+
+
+def test_spectral_norms() -> None:
+    def run(T: Any) -> Any:
+        old = T.nn.utils.spectral_norm(linear(T))
+        with T.no_grad():
+            old.weight_u.copy_(T.tensor([1.0, 0.0]))
+            old.weight_v.copy_(T.tensor([1.0, 0.0, 0.0]))
+        results = [old(T.tensor(X)) for _ in range(3)]
+        results[-1].sum().backward()
+        return [*results, old.weight_orig.grad, sorted(old.state_dict()),
+                sorted(T.nn.utils.remove_spectral_norm(old).state_dict())]
+    same(run)
+
+
+def test_typed_tensors_and_bytes() -> None:
+    def run(T: Any) -> Any:
+        return [T.LongTensor([1, 2]), T.FloatTensor([[1, 2]]), tuple(T.DoubleTensor(2, 3).shape),
+                isinstance(T.ones(2), T.FloatTensor), T.tensor([1.0, -2.0]).view(T.int32),
+                T.tensor([1, 2], dtype=T.int32).apply_(lambda x: x + 1), T.ones(2).add(T.ones(2), alpha=T.tensor(3.0))]
+    same(run)
+
+
+def test_names_that_are_left_out_say_what_to_use_instead() -> None:
+    assert not hasattr(genesis, "fx") and not hasattr(genesis.nn, "quantized")
+    with pytest.raises(AttributeError, match=r"genesis\.save"):
+        _ = genesis.onnx
+    with pytest.raises(ImportError, match="clone the repository"):
+        __import__("genesis.hub")
