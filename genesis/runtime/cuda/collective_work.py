@@ -49,11 +49,16 @@ class CollectiveWork:
         return bool(transport(step.communicator, "cuda").capturable)
 
     def note(self) -> None:
-        """It begins, as part of a graph; raises DistBackendError if another rank has failed."""
+        """It begins; raises DistBackendError if another rank has failed."""
         ledger.note(self.step.communicator, self.step.text, self.step.origin)
 
     def start(self, stream: StreamHandle) -> None:
-        """Give it to the stream."""
+        """It begins: give it to the stream."""
+        self.note()
+        self.capture(stream)
+
+    def capture(self, stream: StreamHandle) -> None:
+        """Give it to the stream, whose work becomes part of a graph: one rank may do that more often than another."""
         transport(self.step.communicator, "cuda").run(self, stream)
 
 

@@ -362,7 +362,7 @@ class CudaDriver:
             self._check("cuStreamBeginCapture", cuda.cuStreamBeginCapture(
                 stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
             try:
-                work.start(stream)
+                work.capture(stream)
             except BaseException:
                 cuda.cuStreamEndCapture(stream)  # a failure of this call must not hide the first one
                 raise

@@ -135,10 +135,9 @@ class DeviceCopy(NamedTuple):
 
 @runtime_checkable
 class CapturedWork(Protocol):
-    """Work of another library: it gives a stream what it likes, and a graph what it gives a stream that is captured."""
+    """Work of another library, which gives a stream what it likes: of a stream that is captured, a graph is made."""
 
-    def start(self, stream: StreamHandle) -> None: ...
-    def note(self) -> None: ...
+    def capture(self, stream: StreamHandle) -> None: ...
 
 
 class GraphNode(NamedTuple):

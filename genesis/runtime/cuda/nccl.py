@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.runtime.collectives import DistBackendError, ledger
+from genesis.runtime.collectives import DistBackendError
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_device
 
@@ -152,7 +152,6 @@ class NcclTransport:
     def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream the collective; does not wait for it."""
         step = work.step
-        ledger.note(step.communicator, step.text, step.origin)
         on = c_void_p(driver().stream_number(stream))
         _RUNS[step.op](_Calls(self._nccl, self._communicator, on), work)
 

@@ -290,7 +290,7 @@ class HostDriver:
 
     def _node_work(self, work: HostLaunch | DeviceCopy | CapturedWork) -> Callable[[], Any]:
         if isinstance(work, CapturedWork):
-            return partial(work.start, None)
+            return partial(work.capture, None)
         if isinstance(work, HostLaunch):
             return work.bound()
         self._inside("cuGraphAddMemcpyNode", work.destination, work.nbytes)
