@@ -45,7 +45,7 @@ def split_attention(graph: Graph, gpu: Gpu) -> Graph:
 
 
 def _is_result(node: Node, index: int) -> bool:
-    return node.op.name == "item" and node.inputs[0].op is flash_attention and node["index"] == index
+    return node.op is item and node.inputs[0].op is flash_attention and node["index"] == index
 
 
 def _pieces(heads: int, keys: int, gpu: Gpu) -> int:

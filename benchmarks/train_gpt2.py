@@ -1,0 +1,167 @@
+"""`genesis train` on GPT-2 124M: against the bare step, and killed in the middle and resumed, bit by bit.
+
+    python benchmarks/train_gpt2.py --out
+    python benchmarks/train_gpt2.py --device cpu --tiny       # tries the script anywhere
+
+Three runs of `--steps` steps on tokens with some structure: one that nothing stops; one that gets SIGKILL in the
+middle; and the same command again. The rows of the last two runs' metrics.jsonl are compared with the first one's, but
+for the clock's fields. Tokens a second are the first run's median between two log lines, the bare step's those of the
+same model and optimizer in a loop of ten lines. The bar: 0.98 of the bare step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import record
+
+import genesis
+import genesis.nn.functional as F
+from genesis.models import AutoModelForCausalLM, config_for
+
+CLOCK = frozenset({"tokens_per_s", "mfu", "memory", "elapsed"})
+"""Fields of a row that no two runs share."""
+
+
+def write_data(folder: Path, vocabulary: int, tokens: int) -> None:
+    """A folder of tokens as `genesis data` writes it: each is a function of the one before, or drawn."""
+    rng = np.random.default_rng(0)
+    follow, drawn = rng.integers(0, vocabulary, vocabulary), rng.integers(0, 512, tokens)
+    fresh, found = rng.random(tokens) < 0.2, np.empty(tokens, np.uint16)
+    found[0] = 0
+    for i in range(1, tokens):
+        found[i] = drawn[i] if fresh[i] else follow[found[i - 1]] % 512
+    folder.mkdir()
+    found.tofile(folder / "00000.tokens.bin")
+    np.array([tokens], np.uint64).tofile(folder / "00000.documents.bin")
+    index = {"format": "genesis-tokens-1", "dtype": "uint16", "vocab_size": vocabulary,
+             "shards": [{"tokens": tokens, "documents": 1}]}
+    (folder / "tokens.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def sizes(tiny: bool) -> dict[str, int]:
+    """Fields of GPT-2's config."""
+    if tiny:
+        return {"vocab_size": 512, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    return {"vocab_size": 50304, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+
+
+def write_config(folder: Path, args: argparse.Namespace, out: str) -> Path:
+    """A run's TOML file."""
+    model = "\n".join(f"{name} = {value}" for name, value in sizes(args.tiny).items())
+    path = folder / f"{out}.toml"
+    path.write_text(f'''out = "{folder / out}"
+steps = {args.steps}
+batch = {args.batch}
+device = "{args.device}"
+[data]
+train = "{folder / "data"}"
+context = {sizes(args.tiny)["n_positions"]}
+[model]
+family = "gpt2"
+resid_pdrop = 0.0
+embd_pdrop = 0.0
+attn_pdrop = 0.0
+{model}
+[checkpoints]
+every = {args.steps // 5}
+[log]
+every = 20
+''', encoding="utf-8")
+    return path
+
+
+def rows_of(folder: Path) -> dict[int, dict[str, Any]]:
+    """The rows of a run by step, without the clock's fields; of a step that was done twice the last."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return {row["step"]: {k: v for k, v in row.items() if k not in CLOCK} for row in rows if "loss" in row}
+
+
+def train(config: Path, kill_behind: int = 0) -> int:
+    """Run `genesis train`; with `kill_behind`, until so many rows are written. Returns the exit status."""
+    process = subprocess.Popen([sys.executable, "-m", "genesis", "train", str(config)], stdout=subprocess.DEVNULL)
+    metrics = config.with_suffix("") / "metrics.jsonl"
+    while kill_behind and process.poll() is None:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= kill_behind:
+            os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return process.wait()
+
+
+def bare_tokens_per_second(args: argparse.Namespace) -> float:
+    """The same step without a run around it."""
+    genesis.manual_seed(0)
+    fields = sizes(args.tiny)
+    config = config_for("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **fields)
+    model = AutoModelForCausalLM.from_config(config).to(args.device)
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    parameters = list(model.parameters())
+    ids = genesis.randint(0, 512, (args.batch, fields["n_positions"] + 1), device=args.device)
+    x, y = ids[:, :-1].clone(), ids[:, 1:].clone()
+
+    @genesis.compile
+    def step(x: Any, y: Any) -> Any:
+        with genesis.autocast(args.device, dtype=genesis.bfloat16):
+            loss = F.cross_entropy(model(x).logits.flatten(0, 1), y.flatten())
+        loss.backward()
+        genesis.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+    for _ in range(5):
+        step(x, y).item()
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        for _ in range(20):
+            loss = step(x, y)
+        loss.item()
+        times.append((time.perf_counter() - start) / 20)
+    return args.batch * fields["n_positions"] / min(times)
+
+
+def main() -> None:
+    """Run all and print what came out."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    record.add_out(parser)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 6_000_000)
+        start = time.perf_counter()
+        status = train(write_config(folder, args, "whole"))
+        seconds = time.perf_counter() - start
+        killed = train(write_config(folder, args, "killed"), kill_behind=args.steps // 2)
+        resumed = train(folder / "killed.toml")
+        whole, again = rows_of(folder / "whole"), rows_of(folder / "killed")
+        different = [step for step in range(1, args.steps + 1) if whole.get(step) != again.get(step)]
+        lines = [json.loads(x) for x in (folder / "whole" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        speeds = [x["tokens_per_s"] for x in lines if x.get("tokens_per_s")]
+    speed, bare = median(speeds[len(speeds) // 4:]) if speeds else 0.0, bare_tokens_per_second(args)
+    print(f"exit {status}, {killed} (killed), {resumed} (resumed); {len(different)} of {args.steps} steps differ "
+          f"{different[:5]}; the whole run took {seconds:.1f} s")
+    print(f"{speed:.0f} tokens/s, {speed / bare:.3f} of the bare step's {bare:.0f} (bar 0.98); last loss "
+          f"{whole[args.steps]['loss']:.4f}")
+    if args.out:
+        record.write(args.out, "train_gpt2", steps=args.steps, different=different, exits=[status, killed, resumed],
+                     tokens_per_second=speed, bare=bare, losses=[whole[i]["loss"] for i in sorted(whole)])
+
+
+if __name__ == "__main__":
+    main()
