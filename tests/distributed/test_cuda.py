@@ -11,7 +11,7 @@ from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.engine.backends import FakeCUDABackend
 from genesis.nn.parallel import DistributedDataParallel
-from genesis.runtime.collectives import DistBackendError
+from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, ledger
 from genesis.runtime.cuda import nccl
 from genesis.runtime.cuda.staged_transport import StagedTransport
 from genesis.runtime.fake_cuda.driver import HostDriver
@@ -59,6 +59,32 @@ def test_collectives_are_steps_of_the_plan_and_nodes_of_its_graph(two: Ranks) ->
         assert found["graphs"] >= 2
         assert found["buckets"] == 3 and all(found["chained"])
         assert found["copies"] == 0, "gradients are copied into or out of buckets"
+
+
+def alone(rank: int, size: int) -> tuple[list[float], list[str], list[str]]:
+    group = dist.new_group([0, 1])  # of this fake GPU: another one's have their order in its memory
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        noted = len(ledger.recent)
+        x = genesis.full((3,), float(rank), device="cuda")
+        if rank:
+            dist.recv(x, src=0, group=group)
+        else:
+            dist.send(x + 5, dst=1, group=group)
+        for length in (2, 3):  # the second fills in the first one's plan
+            y = genesis.ones(length, device="cuda") * rank
+            dist.all_reduce(y, group=group)
+            y.tolist()
+        entries = list(ledger.recent)[noted:]
+        found = x.tolist()
+    return found, [e.group for e in entries], [e.text for e in entries if e.group != POINT_TO_POINT]
+
+
+def test_what_two_ranks_do_alone_is_not_compared_with_others(two: Ranks) -> None:
+    """One sends, the other receives: they are no more different programs than one plan for several sizes is."""
+    (sent, groups, texts), (received, others, same) = two(alone)
+    assert (sent, received) == ([0, 0, 0], [5, 5, 5])
+    assert groups[0] == others[0] == POINT_TO_POINT and groups[1:] == others[1:] and POINT_TO_POINT not in groups[1:]
+    assert texts == same and "<" not in "".join(texts)
 
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

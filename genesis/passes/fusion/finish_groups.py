@@ -9,7 +9,7 @@ from math import prod
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
-from genesis.ir.ops import control, leaves
+from genesis.ir.ops import collectives, control, leaves
 from genesis.ir.ops.recompute import inputs_read
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
@@ -107,7 +107,7 @@ def _collective(nodes: tuple[Node, ...], inputs: tuple[Node, ...], values: Memor
     items = tuple(make(control.item, (call,), (at,), call.source) for at in range(len(call.type)))
     outputs = tuple(values.name.get(item, item) for item in items)
     known = {stored_as(x): x for x in inputs}
-    together = len(call.inputs) == len(items) and call.op.name != "all_to_all"
+    together = len(call.inputs) == len(items) and call.op is not collectives.all_to_all
     pairs = [*zip(outputs, call.inputs, strict=True)] if together else [(outputs[-1], call.inputs[-1])]
     in_place = tuple((output, known[stored_as(x)]) for output, x in pairs if output.type.numel == x.type.numel
                      and sum(stored_as(x) is stored_as(y) for y in call.inputs) == 1)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genesis.ir.place import Place
-from genesis.runtime.collectives import ledger, transport
+from genesis.runtime.collectives import POINT_TO_POINT, ledger, transport
 from genesis.runtime.cuda.driver import StreamHandle
 from genesis.runtime.plan import Collective
 
@@ -50,7 +50,8 @@ class CollectiveWork:
 
     def note(self) -> None:
         """It begins; raises DistBackendError if another rank has failed."""
-        ledger.note(self.step.communicator, self.step.text, self.step.origin)
+        alone = self.step.op in ("send", "recv")  # what two ranks do, each its part
+        ledger.note(POINT_TO_POINT if alone else self.step.communicator, self.step.text, self.step.origin)
 
     def start(self, stream: StreamHandle) -> None:
         """It begins: give it to the stream."""
