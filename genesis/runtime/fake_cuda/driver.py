@@ -207,6 +207,7 @@ class HostDriver:
 
     def wait_event(self, stream: HostStream, event: HostEvent) -> None:
         """Make later work of the stream wait for the event."""
+        event.check("cuStreamWaitEvent")
         event.hold_up(stream)
 
     def create_event(self, timing: bool) -> HostEvent:
@@ -214,18 +215,23 @@ class HostDriver:
         return HostEvent()
 
     def destroy_event(self, event: HostEvent) -> None:
-        """Destroy an event, of which nothing must be given back."""
+        """Destroy an event, of which nothing must be given back: later calls with it fail."""
+        event.check("cuEventDestroy")
+        event.destroyed = True
 
     def record_event(self, event: HostEvent, stream: HostStream) -> None:
         """Put the event after the stream's work so far."""
+        event.check("cuEventRecord")
         event.record(stream)
 
     def synchronize_event(self, event: HostEvent) -> None:
         """Do the work before the event."""
+        event.check("cuEventSynchronize")
         event.synchronize()
 
     def event_is_done(self, event: HostEvent) -> bool:
         """Whether the work before the event is done."""
+        event.check("cuEventQuery")
         return event.is_done()
 
     def elapsed_ms(self, start: HostEvent, end: HostEvent) -> float:

@@ -42,12 +42,19 @@ class HostStream:
 
 
 class HostEvent:
-    """A point in a stream's work, after its first `count` pieces. `seconds` is the host's clock when it was reached."""
+    """A point in a stream's work, after its first `count` pieces. `seconds` is the host's clock when it was reached.
+    Who uses a destroyed one gets an error, where a GPU's driver may crash."""
 
     def __init__(self) -> None:
+        self.destroyed = False
         self.stream: HostStream | None = None
         self.count = 0
         self.seconds: float | None = None
+
+    def check(self, call: str) -> None:
+        """Raise DriverError if it was destroyed."""
+        if self.destroyed:
+            raise DriverError(call, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "the event was destroyed")
 
     def record(self, stream: HostStream) -> None:
         """Put the event at the end of the stream's work so far."""

@@ -77,6 +77,23 @@ def locked_tensor(array: Any) -> Tensor:
     return wrap_memory(CPUStorage.wrap(buffers().like(np.ascontiguousarray(array).reshape(array.shape))), kind)
 
 
+class _Copy:
+    """A batch's copy that was begun.
+
+    Attributes:
+        event: its end.
+        read: the buffers that it reads until then.
+        taken: the batch was given; nobody waits for the event from then on.
+        done: it has ended.
+    """
+
+    __slots__ = ("done", "event", "read", "taken")
+
+    def __init__(self, event: Any, read: list[Any]):
+        self.event, self.read = event, read
+        self.taken = self.done = False
+
+
 class Copier:
     """Copies batches to a GPU on a stream of its own.
 
@@ -89,7 +106,8 @@ class Copier:
         from genesis.runtime.cuda.stream import Stream
         self._gpu, self._device = driver(), device
         self._stream = Stream(device)
-        self._reading: deque[tuple[Any, list[Any]]] = deque()  # (event, the buffers that are read until it)
+        self._copies: deque[_Copy] = deque()  # those that have not ended, as far as is known
+        self._last: _Copy | None = None
 
     def started(self, batch: Any, finish: Callable[[Any, Callable[[Any], Tensor]], Any]) -> Callable[[], Any]:
         """Begin to copy a batch. The returned function gives it, for work of the stream that is current then.
@@ -109,8 +127,10 @@ class Copier:
         tensors = finish(batch, moved)
         event = gpu.create_event(False)
         gpu.record_event(event, self._stream.handle)
-        self._reading.append((event, read))
-        return partial(self._take, tensors, memories, event)
+        copy = _Copy(event, read)
+        self._copies.append(copy)
+        self._last = copy
+        return partial(self._take, tensors, memories, copy)
 
     def _moved(self, array: Any) -> tuple[Tensor, Any, np.ndarray]:
         import numpy as np
@@ -129,28 +149,41 @@ class Copier:
                 order().note(self._stream, (), [memory])
         return wrap_memory(memory, kind), memory, buffer
 
-    def _take(self, tensors: Any, memories: Iterable[Any], event: Any) -> Any:
+    def _take(self, tensors: Any, memories: Iterable[Any], copy: _Copy) -> Any:
         """The batch; the current stream's later work waits for its copies."""
         from genesis.runtime.cuda.stream import current_stream
         consumer = current_stream(self._device.index)
         self._gpu.use(self._device.index)
-        self._gpu.wait_event(consumer.handle, event)
+        if not copy.done:
+            self._gpu.wait_event(consumer.handle, copy.event)
+        copy.taken = True
+        self._forget(copy)
         for memory in memories:
             memory.record_stream(consumer)
         return tensors
 
     def _let_go(self) -> None:
         """Let go of the buffers whose copies are done; wait for the oldest where there are many."""
-        if len(self._reading) >= MOST_COPIES:
-            self._gpu.synchronize_event(self._reading[0][0])
-        while self._reading and self._gpu.event_is_done(self._reading[0][0]):
-            event, _ = self._reading.popleft()
-            self._gpu.destroy_event(event)
+        if len(self._copies) >= MOST_COPIES:
+            self._gpu.synchronize_event(self._copies[0].event)
+        while self._copies and self._gpu.event_is_done(self._copies[0].event):
+            copy = self._copies.popleft()
+            copy.done, copy.read = True, []
+            self._forget(copy)
+
+    def _forget(self, copy: _Copy) -> None:
+        """Destroy the event of a copy that has ended and whose batch was given."""
+        if copy.done and copy.taken:
+            self._gpu.destroy_event(copy.event)
 
     def close(self) -> None:
         """Wait for the copies, so that no buffer is read that others write to."""
         self._gpu.use(self._device.index)
         self._gpu.synchronize_stream(self._stream.handle)
+        last = self._last
+        if last is not None and not last.taken:  # nobody will ask for it
+            last.taken = True
+            self._forget(last)
         self._let_go()
 
 

@@ -49,6 +49,19 @@ def test_batches_that_are_used_and_dropped(driver: HostDriver) -> None:
     assert sum(map(len, buffers().free.values())) <= 2 * (MOST_COPIES + 2), "of 28 arrays"
 
 
+def test_a_copy_may_end_before_its_batch_is_asked_for(driver: HostDriver) -> None:
+    """And its event is destroyed once, when nobody waits for it any more."""
+    found = []
+    for batch in DataLoader(range(8), 1, prefetch_device="cuda"):
+        found.append(batch.item())
+        genesis.cuda.synchronize()  # ends the copy of the next one, too
+    assert found == list(range(8))
+    batches = iter(DataLoader(range(8), 1, prefetch_device="cuda"))
+    next(batches)
+    genesis.cuda.synchronize()
+    batches.close()  # type: ignore[attr-defined]
+
+
 def test_a_batch_is_copied_while_the_one_before_is_used(driver: HostDriver) -> None:
     made: list[int] = []
 
