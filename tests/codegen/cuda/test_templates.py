@@ -55,6 +55,15 @@ def test_an_operand_that_is_computed_is_stored_first() -> None:
     assert kinds(schedule)[-1] == "matmul" and len(schedule.groups) == 2
 
 
+def test_flat_products_keep_every_multiprocessor_busy() -> None:
+    """Few rows: the time is that of reading the other matrix, which all have to take part in."""
+    def programs(rows: int, columns: int) -> int:
+        a, b = inputs((rows, 1024), (1024, columns), dtype=bfloat16)
+        return emit(fuse(Graph((a, b), (matmul(a, b),))).groups[0]).grid[0]
+    assert [programs(64, columns) for columns in (1024, 2048, 3072)] == [64, 128, 96]
+    assert programs(256, 1024) == 64, "larger products keep their tiles"
+
+
 def test_a_broadcast_batch_is_not_copied() -> None:
     x, weight = inputs((3, 4, 5), (1, 5, 6))
     assert kinds(check([x, weight], matmul(x, movement.expand(weight, shape=(3, 5, 6))))) == ["matmul"]

@@ -55,6 +55,13 @@ _TILES: Final = (
     ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
     ((float32,), 0, Tile(64, 64, 32, 4, 3)),
 )
+FLAT_ROWS: Final = 64
+"""Most rows of a product whose time is that of reading the other matrix: its tiles are as narrow as all multiprocessors
+need to take part."""
+
+FLAT_COLUMNS: Final = 1024
+"""Fewest columns of such a product."""
+
 _PLAIN: Final = Tile(32, 32, 32, 4, 1)
 """For dtypes without a dot instruction: the products are formed and summed, a slice of k at a time."""
 
@@ -119,7 +126,11 @@ def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: Gp
     size = hint(rows * columns * batch)
     enough = gpu.multiprocessors // 2
     row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
-    return with_room(_shrunk(row, rows, columns, depth, 16), dtype, gpu)
+    tile = _shrunk(row, rows, columns, depth, 16)
+    if hint(rows) <= FLAT_ROWS and hint(columns) >= FLAT_COLUMNS and dtype is not float32:
+        while tile.j > 16 and -(-hint(columns) // tile.j) * batch * 2 <= gpu.multiprocessors:
+            tile = replace(tile, j=tile.j // 2)
+    return with_room(tile, dtype, gpu)
 
 
 def _tile_of_few(few: tuple[bool, int], rows: int, columns: int, depth: int, batch: int, gpu: GpuModel) -> Tile:
