@@ -46,12 +46,16 @@ class CatCache(list[CatLayer]):
 
     def __init__(self, layers: int):
         super().__init__(CatLayer() for _ in range(layers))
-        self.seen = 0
+        self.seen, self.device = 0, None
 
-    def advance(self, queries: int, device: object) -> Tensor:
-        """The places of the next tokens."""
-        start, self.seen = self.seen, self.seen + queries
-        return genesis.arange(start, self.seen, device=device)
+    def reserve(self, queries: int, device: object) -> int:
+        """Count the next tokens."""
+        self.seen, self.device = self.seen + queries, device
+        return self.seen
+
+    def advance(self, queries: int) -> Tensor:
+        """Their places."""
+        return genesis.arange(self.seen - queries, self.seen, device=self.device)
 
 
 @genesis.no_grad()

@@ -147,9 +147,7 @@ class StepReplay:
             Superseded: nothing has been done, as something else ran or was recorded meanwhile.
         """
         if state.pending:
-            live = live_pending()
-            if live:  # what reads content that is about to be overwritten
-                engine.flush(live)
+            _compute_before(live_pending())
         memories = self._memories
         for index, argument in self._given:
             memory = engine.memory_of(call.tensors[argument])
@@ -271,6 +269,20 @@ class StepReplay:
         held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]
         return [attributes(self._graded, "_grad", made), (setattr, self, "_grads", made),
                 (setattr, self, "_grad_storages", storages), (setattr, self, "_grad_cells", cells)]
+
+
+def _compute_before(live: list[Storage]) -> None:
+    """Compute what may read content that is about to be overwritten. What cannot be computed says so when it is read:
+    it is not this call's."""
+    try:
+        if live:
+            engine.flush(live)
+    except MemoryError:
+        raise
+    except Exception:
+        for storage in live:
+            with suppress(Exception):
+                engine.flush([storage])
 
 
 def _prepared(wanted: list[Storage], live: list[Storage], device: Device) -> engine.Flush:

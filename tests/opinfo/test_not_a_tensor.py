@@ -38,13 +38,13 @@ def test_what_is_no_tensor_is_told_by_other_calls(operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("call", [
-    lambda x, other: x.view(torch.float32), lambda x, other: x.view(genesis.int32),
-    lambda x, other: genesis.add(x, x, out=other), lambda x, other: x.to(torch.float32), lambda x, other: x[other],
+    lambda x, other: x.view(torch.float32), lambda x, other: genesis.add(x, x, out=other),
+    lambda x, other: x.to(torch.float32), lambda x, other: x[other],
     lambda x, other: F.silu(3), lambda x, other: F.softsign(other), lambda x, other: F.tanhshrink(other),
     lambda x, other: F.conv1d(x[None], other[None]), lambda x, other: genesis.where(other > 0, x, x),
     lambda x, other: x.masked_fill(other > 0, 0)])
 def test_what_the_table_does_not_ask(call: Any) -> None:
-    with pytest.raises(TypeError, match=r"genesis (tensor|dtype)|is not shown as genesis\.int32"):
+    with pytest.raises(TypeError, match=r"genesis (tensor|dtype)"):
         call(genesis.ones(2, 2), torch.ones(2, 2))
 
 

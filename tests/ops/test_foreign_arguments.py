@@ -16,15 +16,17 @@ import genesis.nn.functional as F
 PLACES = {"genesis": (genesis, torch), "F": (F, torch.nn.functional), "linalg": (genesis.linalg, torch.linalg),
           "special": (genesis.special, torch.special)}
 NUMBERS = {"dim": 0, "dim0": 0, "dim1": 1, "k": 1, "n": 1, "p": 2, "r": 1, "size": (2, 2), "shape": (2, 2),
-           "sizes": (2, 2), "dims": (0, 1), "kernel_size": 2, "sections": 2, "chunks": 2, "shifts": 1, "stride": (2, 1),
-           "equation": "ij", "reduce": "sum", "min": 0, "axes": 0}
+           "sizes": (2, 2), "dims": (0, 1), "times": 2, "kernel_size": 2, "sections": 2, "chunks": 2, "shifts": 1,
+           "stride": (2, 1), "equation": "ij", "reduce": "sum", "min": 0, "axes": 0}
 
 NO_TENSOR_FIRST = [
     "as_tensor", "asarray", "bartlett_window", "blackman_window", "broadcast_shapes", "can_cast", "compile", "empty",
     "empty_permuted", "empty_strided", "eye", "from_dlpack", "from_numpy", "frombuffer", "hamming_window",
     "hann_window", "is_tensor", "kaiser_window", "linspace", "load", "logspace", "manual_seed", "ones",
     "promote_types", "rand", "randint", "randn", "randperm", "save", "set_default_device", "set_default_dtype",
-    "set_rng_state", "tensor", "tril_indices", "triu_indices", "use_deterministic_algorithms", "vmap", "zeros"]
+    "set_default_tensor_type", "set_float32_matmul_precision", "set_flush_denormal", "set_num_interop_threads",
+    "set_num_threads", "set_rng_state", "tensor", "tril_indices", "triu_indices", "use_deterministic_algorithms",
+    "vmap", "zeros"]
 """Want no tensor there: their own tests have what they refuse."""
 
 OPERATORS = [

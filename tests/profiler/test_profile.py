@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import genesis
-from genesis import nn, optim
+from genesis import engine, nn, optim
 from genesis.engine import compilation, plans
 from genesis.passes import pipeline
 from genesis.profiler import (
@@ -197,6 +198,8 @@ def test_files_for_tensorboard(tmp_path: Path) -> None:
 
 
 def test_memory_and_who_holds_the_peak() -> None:
+    engine.flush([])  # what other tests left pending
+    gc.collect()
     with profile(profile_memory=True) as p:
         kept = genesis.ones(1000, 1000).cos()  # 4 MB
         genesis.eval(kept)

@@ -1,0 +1,33 @@
+"""What is pending when a compiled step runs, and cannot be computed, is not the step's."""
+
+from __future__ import annotations
+
+import pytest
+
+import genesis
+from genesis import nn
+
+
+def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
+    """The value tells what is wrong with it when it is read; others that were pending are computed before the step
+    overwrites what they read."""
+    weight = nn.Parameter(genesis.ones(2))
+    optimizer = genesis.optim.SGD([weight], lr=0.5)
+
+    @genesis.compile
+    def step(x: genesis.Tensor) -> genesis.Tensor:
+        loss = (weight * x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    x = genesis.ones(2)
+    assert [step(x).item() for _ in range(2)] == [2, 1]
+    doubled = weight.detach() * 2
+    wrong = genesis.ones(3)[genesis.tensor([7])]
+    before = genesis.explain(step).hits
+    assert step(x).item() == 0
+    assert genesis.explain(step).hits == before + 1
+    assert doubled.tolist() == [0, 0]
+    with pytest.raises(IndexError, match="out of bounds"):
+        wrong.tolist()
