@@ -143,7 +143,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 6_000_000)
+        write_data(folder / "data", sizes(args.tiny)["vocab_size"], 50_000 if args.tiny else 1_000_000)
         start = time.perf_counter()
         status = train(write_config(folder, args, "whole"))
         seconds = time.perf_counter() - start

@@ -6,6 +6,7 @@ ImportError of a module. `tests/test_names.py` holds the table against all of to
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -145,6 +146,9 @@ def why(space: str, name: str, whole: bool = True) -> str | None:
     return None
 
 
+_ROOT = os.path.dirname(os.path.dirname(__file__))
+
+
 class AbsentModules:
     """The last finder of imports: `import genesis.fx` raises ImportError with the sentence for it.
 
@@ -156,6 +160,9 @@ class AbsentModules:
         """Raises for a module that is left out; None for any other."""
         package, _, name = fullname.rpartition(".")
         if package.partition(".")[0] != "genesis" or (name.startswith("_") and name != "_dynamo"):
+            return
+        place = os.path.join(_ROOT, *fullname.split(".")[1:])
+        if os.path.isdir(place) or os.path.isfile(place + ".py"):  # a folder of Genesis' own of that name
             return
         space = package.partition(".")[2]
         sentence = next((row.sentence for row in MODULES if row.space in ("*", space)

@@ -273,7 +273,7 @@ class StepReplay:
 
 def _compute_before(live: list[Storage]) -> None:
     """Compute what may read content that is about to be overwritten. What cannot be computed says so when it is read:
-    it is not this call's."""
+    it is not this call's. Without memory for the others, nothing is overwritten."""
     try:
         if live:
             engine.flush(live)
@@ -281,8 +281,12 @@ def _compute_before(live: list[Storage]) -> None:
         raise
     except Exception:
         for storage in live:
-            with suppress(Exception):
+            try:
                 engine.flush([storage])
+            except MemoryError:
+                raise
+            except Exception:
+                continue
 
 
 def _prepared(wanted: list[Storage], live: list[Storage], device: Device) -> engine.Flush:

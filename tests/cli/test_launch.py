@@ -11,7 +11,8 @@ import pytest
 SCRIPT = """
 import os, sys, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-print("rank", rank, "of", size, sys.argv[1:], os.environ["MASTER_ADDR"], flush=True)
+sys.stdout.write(f"rank {rank} of {size} {sys.argv[1:]} {os.environ['MASTER_ADDR']}\\n")  # a piece, which none cuts
+sys.stdout.flush()
 if "fail" in sys.argv and rank == 1:
     sys.exit(7)
 if "fail" in sys.argv:

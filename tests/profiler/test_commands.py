@@ -16,10 +16,13 @@ from genesis.cli.main import main
 
 SCRIPT = """
 import sys
-import genesis
+import genesis, time
 print("mine", sys.argv[1:])
 x = genesis.ones(64, 64)
 print((x @ x).sum().item())
+end = time.perf_counter() + 0.3  # long enough to be seen by who looks every millisecond
+while time.perf_counter() < end:
+    pass
 if "fail" in sys.argv:
     raise ValueError("it fails")
 """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 import genesis
-from genesis import nn
+from genesis import engine, nn
 
 
 def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
@@ -31,3 +34,31 @@ def test_a_step_runs_beside_a_value_that_cannot_be_computed() -> None:
     assert doubled.tolist() == [0, 0]
     with pytest.raises(IndexError, match="out of bounds"):
         wrong.tolist()
+
+
+def test_without_memory_for_what_is_pending_a_step_overwrites_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a value that cannot be computed, too: the step raises, and what was pending can be read."""
+    weight = nn.Parameter(genesis.ones(2))
+    optimizer = genesis.optim.SGD([weight], lr=0.5)
+
+    @genesis.compile
+    def step(x: genesis.Tensor) -> genesis.Tensor:
+        loss = (weight * x).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+    x = genesis.ones(2)
+    assert [step(x).item() for _ in range(2)] == [2, 1]
+    doubled = weight.detach() * 2
+    flush = engine.flush
+
+    def refused(wanted: Sequence[Any]) -> None:
+        raise IndexError("not this call's") if len(wanted) > 1 else MemoryError
+    wrong = genesis.ones(3)[genesis.tensor([7])]
+    monkeypatch.setattr(engine, "flush", refused)
+    with pytest.raises(MemoryError):
+        step(x)
+    monkeypatch.setattr(engine, "flush", flush)
+    assert doubled.tolist() == [0, 0] and weight.tolist() == [0, 0]
+    del wrong
