@@ -199,7 +199,7 @@ def _result(x: Any, args: Sequence[Any], ctx: FunctionCtx, boundary: Boundary, p
     if not isinstance(x, TensorBase):
         return x
     given = any(x is y for y in args) and not any(x is y for y in ctx._dirty)
-    if any(x is y for y in ctx._constant) or x.type.dtype.kind != "float":
+    if any(x is y for y in ctx._constant) or x.spec.dtype.kind != "float":
         return x.detach() if given else x  # type: ignore[attr-defined]
     if given:
         with no_grad():
@@ -216,7 +216,7 @@ class _Call(Boundary):
         self.function, self.ctx, self.origins = function, ctx, origins
         self.outputs = len(outputs)
         self._tensors = [isinstance(x, TensorBase) for x in args]
-        self._types = [x.type if isinstance(x, TensorBase) else None for x in outputs]
+        self._types = [x.spec if isinstance(x, TensorBase) else None for x in outputs]
 
     @property
     def holds_values(self) -> bool:
@@ -247,15 +247,15 @@ class _Call(Boundary):
     def _fitted(self, position: int, origin: Any, part: Any) -> Any:
         """A gradient with the shape and dtype of the argument."""
         name = f"{self.function.__name__}Backward"
-        if part.type.device is not origin.type.device:
+        if part.spec.device is not origin.spec.device:
             raise failure(name, f"Function {name} returned an invalid gradient at index {position} - expected device "
-                          f"{origin.type.device} but got {part.type.device}")
-        if part.type.shape != origin.type.shape:
-            if not _expands(origin.type.shape, part.type.shape):
+                          f"{origin.spec.device} but got {part.spec.device}")
+        if part.spec.shape != origin.spec.shape:
+            if not _expands(origin.spec.shape, part.spec.shape):
                 raise failure(name, f"Function {name} returned an invalid gradient at index {position} - got "
-                              f"{list(part.type.shape)} but expected shape compatible with {list(origin.type.shape)}")
-            part = part.sum_to_size(origin.type.shape)
-        return part.to(origin.type.dtype)
+                              f"{list(part.spec.shape)} but expected shape compatible with {list(origin.spec.shape)}")
+            part = part.sum_to_size(origin.spec.shape)
+        return part.to(origin.spec.dtype)
 
 
 def _expands(small: tuple[int, ...], large: tuple[int, ...]) -> bool:

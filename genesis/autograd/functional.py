@@ -74,26 +74,26 @@ def _tuple(name: str, what: str, given: Any) -> tuple[Any, ...]:
 
 def _ones(x: Any) -> Any:
     from genesis.ops.creation import ones
-    return ones(x.type.shape, dtype=x.type.dtype, device=x.type.device)
+    return ones(x.spec.shape, dtype=x.spec.dtype, device=x.spec.device)
 
 
 def _zeros(x: Any) -> Any:
     from genesis.ops.creation import zeros
-    return zeros(x.type.shape, dtype=x.type.dtype, device=x.type.device)
+    return zeros(x.spec.shape, dtype=x.spec.dtype, device=x.spec.device)
 
 
 def _vectors(name: str, v: Any, beside: Sequence[Any], whose: str) -> list[Any]:
     """The vector as a list with one tensor for each of the tensors beside it."""
     if v is None:
-        if len(beside) != 1 or beside[0].type.numel != 1:
+        if len(beside) != 1 or beside[0].spec.numel != 1:
             raise failure(name, f"The vector v can only be None if {whose} a single Tensor with a single element")
         return [_ones(beside[0])]
     found = _tuple(name, "vector v", v)
     if len(found) != len(beside):
         raise failure(name, f"v is a tuple of invalid length: should be {len(beside)} but got {len(found)}")
     for x, y in zip(found, beside, strict=True):
-        if x.type.shape != y.type.shape:
-            raise failure(name, f"v has invalid size: should be {list(y.type.shape)} but got {list(x.type.shape)}")
+        if x.spec.shape != y.spec.shape:
+            raise failure(name, f"v has invalid size: should be {list(y.spec.shape)} but got {list(x.spec.shape)}")
     return list(found)
 
 
@@ -158,14 +158,14 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
 def _rows(run: _LeafCall, i: int) -> list[Any]:
     from genesis.ops.ranges import eye
     y = run.outputs[i]
-    count, shape = y.type.numel, y.type.shape
+    count, shape = y.spec.numel, y.spec.shape
     if not y.requires_grad or not count:
-        return [_zeros(x).expand((*shape, *x.type.shape)).clone() for x in run.inputs]
-    basis = eye(count, dtype=y.type.dtype, device=y.type.device).reshape((count, *shape))
+        return [_zeros(x).expand((*shape, *x.spec.shape)).clone() for x in run.inputs]
+    basis = eye(count, dtype=y.spec.dtype, device=y.spec.device).reshape((count, *shape))
     with enable_grad():
         found = grad(y, run.inputs, basis, retain_graph=True, create_graph=run.create_graph, is_grads_batched=True,
                      materialize_grads=True)
-    return [g.reshape((*shape, *x.type.shape)) for g, x in zip(found, run.inputs, strict=True)]
+    return [g.reshape((*shape, *x.spec.shape)) for g, x in zip(found, run.inputs, strict=True)]
 
 
 def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
@@ -188,7 +188,7 @@ def _gradient(name: str, run: _LeafCall) -> tuple[Any, ...]:
     """The gradient of the one element that the function returned."""
     if not run.single_output:
         raise failure(name, f"The function given to {name} should return a single Tensor")
-    if run.outputs[0].type.numel != 1:
+    if run.outputs[0].spec.numel != 1:
         raise failure(name, f"The Tensor returned by the function given to {name} should contain a single element")
     return tuple(run.pulled([_ones(run.outputs[0])], create_graph=True))
 

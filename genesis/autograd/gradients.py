@@ -108,17 +108,17 @@ def _check_inputs(name: str, xs: Sequence[Any]) -> None:
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Node:
-    kind = tensor.type
+    kind = tensor.spec
     if gradient is None:
         if kind.numel != 1:
             raise failure("backward", "grad can be implicitly created only for scalar outputs", [("tensor", tensor)],
                           hint="reduce it with sum() or mean(), or pass gradient")
         return leaves.full(kind.shape, 1, kind.dtype, kind.device)
-    if gradient.type.shape != kind.shape:
-        raise failure("backward", f"mismatch in shape: gradient {list(gradient.type.shape)}, tensor {list(kind.shape)}",
+    if gradient.spec.shape != kind.shape:
+        raise failure("backward", f"mismatch in shape: gradient {list(gradient.spec.shape)}, tensor {list(kind.shape)}",
                       [("tensor", tensor), ("gradient", gradient)])
-    if gradient.type.device is not kind.device and kind.shape:
-        raise failure("backward", f"invalid gradient - expected device {kind.device} but got {gradient.type.device}",
+    if gradient.spec.device is not kind.device and kind.shape:
+        raise failure("backward", f"invalid gradient - expected device {kind.device} but got {gradient.spec.device}",
                       [("tensor", tensor), ("gradient", gradient)], hint="move it with .to(device)")
     from genesis.ops.common import cast, on_device
     return cast(on_device(gradient, kind.device), kind.dtype)

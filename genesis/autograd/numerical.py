@@ -90,7 +90,7 @@ def _outputs(func: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
     with enable_grad():
         found = func(*given)
     return [y for y in (found if isinstance(found, (tuple, list)) else (found,))
-            if isinstance(y, TensorBase) and y.type.dtype.kind == "float"]
+            if isinstance(y, TensorBase) and y.spec.dtype.kind == "float"]
 
 
 def _compare(func: Callable[..., Any], given: Sequence[Any], i: int, number: int, eps: float, atol: float,
@@ -116,7 +116,7 @@ def _numerical(func: Callable[..., Any], given: Sequence[Any], i: int, number: i
         for sign in (1, -1):
             moved = base.copy()
             moved[at] += sign * eps
-            x = tensor(moved, dtype=given[i].type.dtype, device=given[i].type.device)
+            x = tensor(moved, dtype=given[i].spec.dtype, device=given[i].spec.device)
             arguments = [*given[:i], x.requires_grad_(), *given[i + 1:]]
             with no_grad():
                 ends.append(_plain(func(*arguments), number))
@@ -128,7 +128,7 @@ def _plain(found: Any, number: int) -> Any:
     """The output with this number among the floating ones, flat."""
     import numpy as np
     outputs = [y for y in (found if isinstance(found, (tuple, list)) else (found,))
-               if isinstance(y, TensorBase) and y.type.dtype.kind == "float"]
+               if isinstance(y, TensorBase) and y.spec.dtype.kind == "float"]
     return outputs[number].detach().cpu().numpy().astype(np.float64).reshape(-1)  # type: ignore[attr-defined]
 
 
@@ -138,11 +138,11 @@ def _analytical(func: Callable[..., Any], given: Sequence[Any], i: int, number: 
     from genesis.ops.creation import zeros
     y: Tensor = _outputs(func, given)[number]
     columns = []
-    for at in range(y.type.numel):
-        weight = zeros(y.type.numel, dtype=y.type.dtype, device=y.type.device)
+    for at in range(y.spec.numel):
+        weight = zeros(y.spec.numel, dtype=y.spec.dtype, device=y.spec.device)
         weight[at] = 1
-        (found,) = grad(y, given[i], weight.reshape(y.type.shape), retain_graph=True, allow_unused=True)
-        size = given[i].type.numel
+        (found,) = grad(y, given[i], weight.reshape(y.spec.shape), retain_graph=True, allow_unused=True)
+        size = given[i].spec.numel
         columns.append(np.zeros(size) if found is None else
                        found.detach().cpu().numpy().astype(np.float64).reshape(-1))
-    return np.array(columns).T.reshape(given[i].type.numel, -1)
+    return np.array(columns).T.reshape(given[i].spec.numel, -1)

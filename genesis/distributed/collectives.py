@@ -151,7 +151,7 @@ def _with_rows(x: Tensor) -> Tensor:
 def _shaped(*targets: Tensor) -> Callable[[Sequence[Node]], list[Node]]:
     """Results in their targets' shapes."""
     def finish(nodes: Sequence[Node]) -> list[Node]:
-        return [node if node.shape == x.type.shape else movement.reshape(node, shape=x.type.shape)
+        return [node if node.shape == x.spec.shape else movement.reshape(node, shape=x.spec.shape)
                 for node, x in zip(nodes, targets, strict=True)]
     return finish
 
@@ -160,13 +160,13 @@ def _parts(targets: Sequence[Tensor]) -> Callable[[Sequence[Node]], list[Node]]:
     """One result, cut along its first dimension into its targets."""
     def finish(nodes: Sequence[Node]) -> list[Node]:
         (whole,) = nodes
-        rows = [x.type.shape[0] if x.ndim else 1 for x in targets]
+        rows = [x.spec.shape[0] if x.ndim else 1 for x in targets]
         found = []
         for end, count, x in zip(accumulate(rows), rows, targets, strict=True):
             rest = whole.shape[1:]
             part = movement.slice(whole, starts=(end - count, *(0 for _ in rest)), stops=(end, *rest),
                                   steps=(1,) * len(whole.shape))
-            found.append(part if part.shape == x.type.shape else movement.reshape(part, shape=x.type.shape))
+            found.append(part if part.shape == x.spec.shape else movement.reshape(part, shape=x.spec.shape))
         return found
     return finish
 
@@ -187,7 +187,7 @@ def _check_list(name: str, tensors: Sequence[Tensor], count: int, like: Tensor |
         raise failure(name, f"a list of {count} tensors is needed, one for each process, not {len(tensors)}",
                       error=ValueError)
     for x in tensors:
-        if like is not None and (x.type.shape != like.type.shape or x.dtype is not like.dtype):
+        if like is not None and (x.spec.shape != like.spec.shape or x.dtype is not like.dtype):
             raise failure(name, "tensors of the list have the shape and dtype of the tensor",
                           [("tensor", like), ("of the list", x)], error=ValueError)
 
@@ -280,7 +280,7 @@ def _flat_parts(targets: Sequence[Tensor]) -> Callable[[Sequence[Node]], list[No
         (whole,) = nodes
         ends = accumulate(x.numel() for x in targets)
         return [movement.reshape(movement.slice(whole, starts=(end - x.numel(),), stops=(end,), steps=(1,)),
-                                 shape=x.type.shape) for end, x in zip(ends, targets, strict=True)]
+                                 shape=x.spec.shape) for end, x in zip(ends, targets, strict=True)]
     return finish
 
 
@@ -375,7 +375,7 @@ def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 
     if found is None:
         return None
     peer = _other("recv", found, src, group_src, tag)
-    kind = tensor.type
+    kind = tensor.spec
     found.record(ops.recv, [], [tensor], device=kind.device, shape=kind.shape, dtype=kind.dtype, peer=peer)
     return Work(found, [tensor])
 

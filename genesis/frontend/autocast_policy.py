@@ -69,7 +69,7 @@ def in_float32(*operands: Any) -> tuple[Any, ...]:
 
 
 def _cast(x: Any, dtypes: dict[str, DType], low: bool) -> Any:
-    kind = getattr(x, "type", None)
+    kind = getattr(x, "spec", None)
     if kind is None or kind.dtype.kind != "float" or kind.dtype is float64 or kind.device.type not in dtypes:
         return x
     wanted = dtypes[kind.device.type] if low else float32

@@ -78,11 +78,11 @@ class Hooks(dict[int, Callable[[Any], Any]]):
             if not isinstance(changed, TensorBase):
                 raise failure("hook", f"expected Tensor, but hook '{name}' returned '{type(changed).__name__}'",
                               error=TypeError)
-            before, after = ((x.type.dtype, x.type.device) for x in (gradient, changed))
+            before, after = ((x.spec.dtype, x.spec.device) for x in (gradient, changed))
             if before != after:
                 raise failure("hook", f"hook '{name}' has changed the type of value (was {before}, got {after})",
                               [("before", gradient), ("after", changed)])
-            if changed.type.shape != gradient.type.shape:
+            if changed.spec.shape != gradient.spec.shape:
                 raise failure("hook", f"hook '{name}' has changed the size of value",
                               [("before", gradient), ("after", changed)])
             gradient = changed

@@ -92,7 +92,7 @@ class Generator:
         """
         _refuse("a generator was set")
         from genesis.ir.types import uint8
-        kind = getattr(new_state, "type", None)
+        kind = getattr(new_state, "spec", None)
         if kind is None or getattr(kind, "dtype", None) is not uint8:
             raise failure("set_state", "expected a genesis.uint8 tensor", [("new_state", new_state)],
                           hint="pass what get_state returned", error=TypeError)

@@ -48,15 +48,15 @@ def _host_number(tensor: Any) -> Any:
 
 def _host_copy(tensor: Any) -> Any:
     import numpy as np
-    if tensor.part is not None and not (is_row_major(tensor.type, tensor.part) and tensor.storage_offset() == 0
-                                        and tensor.type.numel == tensor.storage.type.numel):
+    if tensor.part is not None and not (is_row_major(tensor.spec, tensor.part) and tensor.storage_offset() == 0
+                                        and tensor.spec.numel == tensor.storage.type.numel):
         if isinstance(tensor.part, Layout):  # all of the memory, with its dimensions in another order
             order, = tensor.part.steps[0][1]
             return np.ascontiguousarray(host_copy(over(tensor.storage, tensor.storage.type, None)).transpose(order))
         tensor = wrap_laid_out(read(tensor.detach()), None)
     memory = engine.memory_of(tensor)
-    result = np.empty(tensor.type.shape, tensor.type.dtype.numpy)
-    if tensor.type.nbytes:
+    result = np.empty(tensor.spec.shape, tensor.spec.dtype.numpy)
+    if tensor.spec.nbytes:
         memory.copy_to_host(result)
     return result
 
@@ -75,9 +75,9 @@ def _export_numpy(tensor: Any) -> Any:
     memory = engine.memory_of(tensor)
     whole = memory.numpy(tensor.storage.type).reshape(-1)
     root = np.frombuffer(memoryview(whole.view(np.uint8)), np.uint8) if whole.nbytes else whole
-    size = tensor.type.dtype.itemsize
+    size = tensor.spec.dtype.itemsize
     array = np.lib.stride_tricks.as_strided(
-        root.view(tensor.type.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.type.shape,
+        root.view(tensor.spec.dtype.numpy)[tensor.storage_offset():] if whole.nbytes else whole, tensor.spec.shape,
         tuple(stride * size for stride in tensor.strides))
     tensor.storage.share(root)
     return array

@@ -39,17 +39,17 @@ class TensorBase:
 
     Attributes:
         storage: the memory it looks at.
-        type: shape, dtype and device of what it shows.
+        spec: shape, dtype and device of what it shows.
         part: the part of the storage that it shows, None for all of it.
         leaf: number of the leaf tensor that reading it watches, or None. Negative for a view that was taken under
             no_grad of what requires grad: no gradient goes on from it.
         detached: how gradients flow through a tensor that was detached, and its views; None for others.
     """
 
-    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "part", "storage", "type")
+    __slots__ = ("__weakref__", "_grad", "detached", "is_view", "leaf", "name", "part", "spec", "storage")
 
     storage: Storage
-    type: TensorType
+    spec: TensorType
     part: View | None
     leaf: int | None
     detached: Detached | None
@@ -203,7 +203,7 @@ def wrap(node: Node) -> Tensor:
         node.shown = True
     tensor = object.__new__(_tensor_class)
     tensor.storage = Storage(node.type, node)
-    tensor.type, tensor.part = kind, part
+    tensor.spec, tensor.part = kind, part
     tensor._grad = tensor.leaf = tensor.detached = None
     tensor.is_view = False
     for region in state.regions:
@@ -219,7 +219,7 @@ def wrap_laid_out(node: Node, strides: tuple[int, ...] | None) -> Tensor:
     forget()
     stored, part = laid_out(node, strides)
     tensor = wrap(stored)
-    tensor.type, tensor.part = node.type, part
+    tensor.spec, tensor.part = node.type, part
     return tensor
 
 
@@ -228,7 +228,7 @@ def wrap_as(x: TensorBase, gradient: Node) -> Tensor:
     part = x.part
     if part is None or not part.turned:
         return wrap(gradient)
-    return wrap_laid_out(gradient, part.strides if is_dense(x.type.shape, part.strides) else None)
+    return wrap_laid_out(gradient, part.strides if is_dense(x.spec.shape, part.strides) else None)
 
 
 def wrap_memory(memory: Any, type: TensorType) -> Tensor:
@@ -239,7 +239,7 @@ def wrap_memory(memory: Any, type: TensorType) -> Tensor:
 def over(storage: Storage, type: TensorType, part: View | None) -> Tensor:
     """A new tensor that shows a part of an existing storage."""
     tensor = object.__new__(_tensor_class)
-    tensor.storage, tensor.type, tensor.part = storage, type, part
+    tensor.storage, tensor.spec, tensor.part = storage, type, part
     tensor._grad = tensor.leaf = tensor.detached = None
     tensor.is_view = False
     return tensor  # type: ignore[return-value]
@@ -264,7 +264,7 @@ def showing(tensor: TensorBase, like: TensorBase) -> list[Change]:
     part = like.part
     if part is not None and tensor.leaf is not None and not tensor.is_view:
         part = part.of_leaf()
-    return [(setattr, tensor, "storage", like.storage), (setattr, tensor, "type", like.type),
+    return [(setattr, tensor, "storage", like.storage), (setattr, tensor, "spec", like.spec),
             (setattr, tensor, "part", part)]
 
 
@@ -379,8 +379,8 @@ def _writable(tensor: TensorBase, node: Node) -> Node:
     if storage.inference and not mode.inference:
         raise failure("in-place write", "Inplace update to inference tensor outside InferenceMode is not allowed",
                       [("tensor", tensor)], hint="write to a clone() of it")
-    if node.type is not tensor.type:
-        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.type}",
+    if node.type is not tensor.spec:
+        raise failure("in-place write", f"the result is {node.type}, but the tensor written to is {tensor.spec}",
                       hint="use the out-of-place op")
     if leaf == FREED and node.needs_grad:  # the tensor's history is that its graph is gone, whatever is written
         node = make(control.stop_gradient, (node,))

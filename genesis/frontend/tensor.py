@@ -58,37 +58,37 @@ class Tensor(_Methods, metaclass=WatchedClass):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the dimensions."""
-        return Size(self.type.shape)
+        return Size(self.spec.shape)
 
     @property
     def dtype(self) -> DType:
         """The type of the elements."""
-        return self.type.dtype
+        return self.spec.dtype
 
     @property
     def device(self) -> Device:
         """The device that the elements are on."""
-        return self.type.device
+        return self.spec.device
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return self.type.ndim
+        return self.spec.ndim
 
     @property
     def strides(self) -> tuple[int, ...]:
         """The number of elements to skip for the next one along each dimension."""
-        return strides_in(self.type, self.part)
+        return strides_in(self.spec, self.part)
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return self.type.nbytes
+        return self.spec.nbytes
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return self.type.dtype.itemsize
+        return self.spec.dtype.itemsize
 
     @property
     def _version(self) -> int:
@@ -96,15 +96,15 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     def dim(self) -> int:
         """Number of dimensions."""
-        return self.type.ndim
+        return self.spec.ndim
 
     def element_size(self) -> int:
         """Bytes of one element."""
-        return self.type.dtype.itemsize
+        return self.spec.dtype.itemsize
 
     def stride(self, dim: int | None = None) -> Any:
         """The strides in elements, or the stride of one dimension."""
-        strides = strides_in(self.type, self.part)
+        strides = strides_in(self.spec, self.part)
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
@@ -139,7 +139,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
             if self.detached is None and self.storage.needs_grad:  # by what others make of the memory
                 self.detached = Detached()
             return self
-        if not self.type.dtype.is_floating_point:
+        if not self.spec.dtype.is_floating_point:
             raise failure("requires_grad_", "only Tensors of floating point dtype can require gradients",
                           [("tensor", self)], hint="cast it with .float() first")
         from genesis.frontend.recording import leaf_of, new_leaf
@@ -176,13 +176,13 @@ class Tensor(_Methods, metaclass=WatchedClass):
                           f"{type(value).__name__}", [("tensor", self)], error=TypeError)
         if value is self:
             raise failure("grad", "can't assign Variable as its own grad", [("tensor", self)])
-        if value is not None and (value.type.shape != self.type.shape or value.type.device is not self.type.device):
-            raise failure("grad", f"attempting to assign a gradient of size '{list(value.type.shape)}' on "
-                          f"{value.type.device} to a tensor of size '{list(self.type.shape)}' on {self.type.device}",
+        if value is not None and (value.spec.shape != self.spec.shape or value.spec.device is not self.spec.device):
+            raise failure("grad", f"attempting to assign a gradient of size '{list(value.spec.shape)}' on "
+                          f"{value.spec.device} to a tensor of size '{list(self.spec.shape)}' on {self.spec.device}",
                           [("tensor", self), ("grad", value)])
-        if value is not None and value.type.dtype is not self.type.dtype:
-            raise failure("grad", f"attempting to assign a gradient with dtype {value.type.dtype!r} to a tensor with "
-                          f"dtype {self.type.dtype!r}", [("tensor", self), ("grad", value)])
+        if value is not None and value.spec.dtype is not self.spec.dtype:
+            raise failure("grad", f"attempting to assign a gradient with dtype {value.spec.dtype!r} to a tensor with "
+                          f"dtype {self.spec.dtype!r}", [("tensor", self), ("grad", value)])
         if state.session is not None and (running := session.active()) is not None:
             running.note_grad_written(self)
         state.grad_looks += 1
@@ -200,7 +200,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def detach(self) -> Any:
         """The same memory, without gradients."""
         try:
-            result = over(self.storage, self.type, self.part)
+            result = over(self.storage, self.spec, self.part)
         except AttributeError as error:  # as `genesis.detach` it is given anything
             raise misplaced(error, self) from None
         result.detached = Detached()
@@ -241,8 +241,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     def item(self) -> Any:
         """The one element as a Python number, for which the tensor is computed."""
-        if self.type.numel != 1:
-            raise failure("item", f"a tensor with {self.type.numel} elements cannot be converted to a number",
+        if self.spec.numel != 1:
+            raise failure("item", f"a tensor with {self.spec.numel} elements cannot be converted to a number",
                           [("tensor", self)], hint="use tolist(), or index one element")
         if state.session is not None and (later := session.stand_in(self, "item")) is not None:
             return later
@@ -255,7 +255,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return host_copy(self).tolist()
 
     def __bool__(self) -> Any:
-        if self.type.numel != 1:
+        if self.spec.numel != 1:
             raise failure("bool", "the truth value of a tensor with more than one element is ambiguous",
                           [("tensor", self)], hint="use any() or all()")
         return bool(self.item())
@@ -264,34 +264,34 @@ class Tensor(_Methods, metaclass=WatchedClass):
         return int(self.item())
 
     def __float__(self) -> Any:
-        if state.session is not None and self.type.numel == 1 and (
+        if state.session is not None and self.spec.numel == 1 and (
                 later := session.stand_in(self, "__float__")) is not None:
             return later
         return float(self.item())
 
     def __index__(self) -> Any:
-        if self.type.dtype.kind == "float":
+        if self.spec.dtype.kind == "float":
             raise failure("index", "only integer tensors can be used as an index", [("tensor", self)], error=TypeError)
         return int(self.item())
 
     def __len__(self) -> Any:
-        if not self.type.ndim:
+        if not self.spec.ndim:
             raise failure("len", "len() of a 0-d tensor", [("tensor", self)], error=TypeError)
-        return self.type.shape[0]
+        return self.spec.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        if not self.type.ndim:
+        if not self.spec.ndim:
             raise failure("iter", "iteration over a 0-d tensor", [("tensor", self)], error=TypeError)
         return iter(self.unbind(0))
 
     def __reversed__(self) -> Any:
-        return self.flip(0) if self.type.ndim else self
+        return self.flip(0) if self.spec.ndim else self
 
     def __contains__(self, value: Any) -> Any:
         return bool((self == value).any().item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.type.ndim == 0 else repr(self)
+        return format(self.item(), spec) if spec and self.spec.ndim == 0 else repr(self)
 
     def __repr__(self) -> str:
         from genesis.frontend.printing import tensor_text
@@ -313,7 +313,7 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
         found = {x._grad.storage: x.grad for x in listed if x._grad is not None}
         with no_grad():
             zeros = [x.detach() for x in found.values()]
-            assign_all(zeros, [leaves.full(x.type.shape, 0, x.type.dtype, x.type.device) for x in zeros])
+            assign_all(zeros, [leaves.full(x.spec.shape, 0, x.spec.dtype, x.spec.device) for x in zeros])
         return
     if state.session is not None and (running := session.active()) is not None:
         for x in listed:

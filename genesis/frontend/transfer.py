@@ -25,13 +25,13 @@ def transfer(tensor: Any, device: Device) -> Any:
     """A copy of the tensor on another device."""
     storage = tensor.storage
     connect = mode.enabled and tensor.requires_grad
-    here = tensor.type.device is cpu
+    here = tensor.spec.device is cpu
     if here and not connect and storage.cell is None and storage.error is None and not storage.exported:
         node = relocated(storage.node, device)
         if node is not None:
             return wrap(node if tensor.part is None else tensor.part.read(node))
     source = host_copy(tensor)
-    kind = tensor_type(tensor.type.shape, tensor.type.dtype, device)
+    kind = tensor_type(tensor.spec.shape, tensor.spec.dtype, device)
     memory = engine.allocate(kind.nbytes, device)
     if kind.nbytes:
         memory.copy_from_host(source)

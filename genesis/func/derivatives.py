@@ -63,9 +63,9 @@ class _Inputs:
 
 
 def _leaf(name: str, x: Any) -> Any:
-    if not isinstance(x, TensorBase) or x.type.dtype.kind != "float":
+    if not isinstance(x, TensorBase) or x.spec.dtype.kind != "float":
         raise failure(name, f"an argument to differentiate by should be a floating-point tensor, got "
-                      f"{type(x).__name__ if not isinstance(x, TensorBase) else repr(x.type.dtype)}")
+                      f"{type(x).__name__ if not isinstance(x, TensorBase) else repr(x.spec.dtype)}")
     with tracking(True):
         return x.view_as(x) if x.requires_grad else x.detach().requires_grad_()  # type: ignore[attr-defined]
 
@@ -118,9 +118,9 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
         value, aux = _called(func, inputs.args, kwargs, has_aux)
         if not isinstance(value, TensorBase):
             raise failure("grad_and_value", f"Expected f(*args) to return a Tensor, got {type(value)}")
-        if value.type.ndim:
+        if value.spec.ndim:
             raise failure("grad_and_value", "Expected f(*args) to return a scalar Tensor, got tensor with "
-                          f"{value.type.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
+                          f"{value.spec.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?")
         found = inputs.nest(_pulled([value], inputs.leaves, [None]))
         found, value, aux = inputs.seen_from_outside((found, value, aux))
         return found, (value, aux) if has_aux else value
@@ -141,7 +141,7 @@ def _pulled(outputs: Sequence[Any], leaves: list[Any], weights: Sequence[Any]) -
     """The gradients of the outputs by the leaves; zeros where there is no way."""
     pairs = [(y, w) for y, w in zip(outputs, weights, strict=True) if y.requires_grad]
     if not pairs:
-        return [zeros(x.type.shape, dtype=x.type.dtype, device=x.type.device) for x in leaves]
+        return [zeros(x.spec.shape, dtype=x.spec.dtype, device=x.spec.device) for x in leaves]
     with tracking(True):
         return list(_grad([y for y, _ in pairs], leaves, [w for _, w in pairs], create_graph=True,
                           materialize_grads=True))
@@ -182,8 +182,8 @@ class _Tangents:
 
     def __init__(self, outputs: Sequence[Any], inputs: _Inputs):
         self._outputs, leaves = outputs, inputs.leaves
-        self._weights = [zeros(y.type.shape, dtype=y.type.dtype, device=y.type.device).requires_grad_()
-                         if y.type.dtype.kind == "float" else None for y in outputs]
+        self._weights = [zeros(y.spec.shape, dtype=y.spec.dtype, device=y.spec.device).requires_grad_()
+                         if y.spec.dtype.kind == "float" else None for y in outputs]
         inputs.hide(w for w in self._weights if w is not None)
         self._back = [[None] * len(leaves) if w is None or not y.requires_grad else _grad(
             y, leaves, w, create_graph=True, allow_unused=True) for y, w in zip(outputs, self._weights, strict=True)]
@@ -194,7 +194,7 @@ class _Tangents:
         pairs = [(g, t) for g, t in zip(self._back[output], tangents, strict=True)
                  if t is not None and g is not None and g.requires_grad]
         if not pairs:
-            return zeros(y.type.shape, dtype=y.type.dtype, device=y.type.device)
+            return zeros(y.spec.shape, dtype=y.spec.dtype, device=y.spec.device)
         with tracking(True):
             return _grad([g for g, _ in pairs], weight, [t for _, t in pairs], create_graph=True,
                          materialize_grads=True)[0]
@@ -228,10 +228,10 @@ def _fitting(leaves: list[Any], tangents: list[Any]) -> list[Any]:
     if len(leaves) != len(tangents):
         raise failure("jvp", f"Expected as many tangents as primals: {len(leaves)}, got {len(tangents)}")
     for x, t in zip(leaves, tangents, strict=True):
-        if x.type.shape != t.type.shape:
+        if x.spec.shape != t.spec.shape:
             raise failure("jvp", "Trying to set a forward gradient that has a different size than that of the original "
-                          f"Tensor, this is not supported. Tensor is of size {list(x.type.shape)} while the given "
-                          f"forward gradient is of size {list(t.type.shape)}")
+                          f"Tensor, this is not supported. Tensor is of size {list(x.spec.shape)} while the given "
+                          f"forward gradient is of size {list(t.spec.shape)}")
     return tangents
 
 
@@ -285,13 +285,13 @@ jacobian = jacrev
 
 def _rows(y: Any, leaves: list[Any], chunk_size: int | None) -> list[Any]:
     """One result's Jacobians by the leaves."""
-    count = y.type.numel
+    count = y.spec.numel
     if count and y.requires_grad:
-        basis = reshape(eye(count, dtype=y.type.dtype, device=y.type.device), (count, *y.type.shape))
+        basis = reshape(eye(count, dtype=y.spec.dtype, device=y.spec.device), (count, *y.spec.shape))
         found = vmap(lambda weight: _pulled([y], leaves, [weight]), chunk_size=chunk_size)(basis)
     else:
-        found = [zeros((count, *x.type.shape), dtype=x.type.dtype, device=x.type.device) for x in leaves]
-    return [reshape(g, (*y.type.shape, *x.type.shape)) for g, x in zip(found, leaves, strict=True)]
+        found = [zeros((count, *x.spec.shape), dtype=x.spec.dtype, device=x.spec.device) for x in leaves]
+    return [reshape(g, (*y.spec.shape, *x.spec.shape)) for g, x in zip(found, leaves, strict=True)]
 
 
 def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error") -> Function:
@@ -320,12 +320,12 @@ def jacfwd(func: Function, argnums: Argnums = 0, has_aux: bool = False, *, rando
 def _columns(rule: _Tangents, output: int, y: Any, leaves: list[Any], k: int) -> Any:
     """One result's Jacobian by one leaf."""
     x = leaves[k]
-    count = x.type.numel
+    count = x.spec.numel
     if not count:
-        return zeros((*y.type.shape, *x.type.shape), dtype=y.type.dtype, device=y.type.device)
-    basis = reshape(eye(count, dtype=x.type.dtype, device=x.type.device), (count, *x.type.shape))
+        return zeros((*y.spec.shape, *x.spec.shape), dtype=y.spec.dtype, device=y.spec.device)
+    basis = reshape(eye(count, dtype=x.spec.dtype, device=x.spec.device), (count, *x.spec.shape))
     found = vmap(lambda t: rule.along([t if i == k else None for i in range(len(leaves))], output))(basis)
-    return reshape(movedim(found, 0, -1), (*y.type.shape, *x.type.shape))
+    return reshape(movedim(found, 0, -1), (*y.spec.shape, *x.spec.shape))
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:

@@ -56,7 +56,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
     def over_batch(*args: Any, **kwargs: Any) -> Any:
         flat, build = flatten(args)
         dims = _checked_dims(name, args, flat, in_dims)
-        sizes = [x.type.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
+        sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
         if len(set(sizes)) != 1:
             raise failure("vmap", "Expected all tensors to have the same size in the mapped dimension, got sizes "
                           f"{sizes} for the mapped dimension" if sizes else
@@ -100,7 +100,7 @@ def _checked_dim(what: str, x: Any, dim: Any) -> int | None:
     if not isinstance(x, TensorBase):
         raise failure("vmap", f"{what}: Got in_dim={dim} for an input but the input is of type {type(x)}. We cannot "
                       "vmap over non-Tensor arguments, please use None as the respective in_dim", error=ValueError)
-    rank = x.type.ndim
+    rank = x.spec.ndim
     if not -rank <= dim < rank:
         raise failure("vmap", f"{what}: Got in_dim={dim} for some input, but that input is a Tensor of dimensionality "
                       f"{rank} so expected in_dim to satisfy -{rank} <= in_dim < {rank}", error=ValueError)

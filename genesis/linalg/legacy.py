@@ -73,8 +73,8 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *,
     """
     U, S, Vh = d.svd(input, not some)
     if not compute_uv:
-        m, n = input.type.shape[-2:]
-        batch = input.type.shape[:-2]
+        m, n = input.spec.shape[-2:]
+        batch = input.spec.shape[:-2]
         U, Vh = input.new_zeros((*batch, m, m)), input.new_zeros((*batch, n, n))
     return into(out, SVD(U, S, transpose(Vh, -1, -2)))
 
@@ -82,7 +82,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *,
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """`linalg.lu_factor`: (LU, pivots), with get_infos a zero for each matrix too."""
     found = lu_factors.lu_factor(A, pivot=pivot)
-    return (*found, found.pivots.new_zeros(A.type.shape[:-2])) if get_infos else tuple(found)
+    return (*found, found.pivots.new_zeros(A.spec.shape[:-2])) if get_infos else tuple(found)
 
 
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -95,7 +95,7 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     """(X with A @ X = input (or with Aᵀ), a copy of A), for triangular A."""
     matrix = A.mT if transpose else A
     found = solve_triangular(matrix, input, upper=upper != transpose, unitriangular=unitriangular)
-    return Solution(found, clone(expand(A, (*found.type.shape[:-2], *A.type.shape[-2:]))))
+    return Solution(found, clone(expand(A, (*found.spec.shape[:-2], *A.spec.shape[-2:]))))
 
 
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
@@ -113,11 +113,11 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The inverse of A, of A's factor by `cholesky`."""
     try:
-        if L.type.ndim < 2 or L.type.shape[-1] != L.type.shape[-2]:
+        if L.spec.ndim < 2 or L.spec.shape[-1] != L.spec.shape[-2]:
             raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
     except AttributeError as error:
         raise misplaced(error, L) from None
-    one = eye(L.type.shape[-1], dtype=L.type.dtype, device=L.type.device)
+    one = eye(L.spec.shape[-1], dtype=L.spec.dtype, device=L.spec.device)
     return into(out, cholesky_solve(one, L, upper))
 
 
@@ -133,11 +133,11 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     A = A if M is None else A - M
     try:
-        wide = A.type.shape[-2] < A.type.shape[-1]
+        wide = A.spec.shape[-2] < A.spec.shape[-1]
     except AttributeError as error:
         raise misplaced(error, A) from None
     A = A.mT if wide else A
-    drawn = randn((A.type.shape[-1], q), dtype=A.type.dtype, device=A.type.device)
+    drawn = randn((A.spec.shape[-1], q), dtype=A.spec.dtype, device=A.spec.device)
     Q = d.qr(matmul(A, drawn)).Q
     for _ in range(niter):
         Q = d.qr(matmul(A, d.qr(matmul(A.mT, Q)).Q)).Q
@@ -149,7 +149,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """`svd_lowrank` of the columns' deviations from their means: the q principal directions are V's columns."""
     try:
-        m, n = A.type.shape[-2:]
+        m, n = A.spec.shape[-2:]
     except AttributeError as error:
         raise misplaced(error, A) from None
     q = min(6, m, n) if q is None else q

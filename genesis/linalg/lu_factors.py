@@ -80,10 +80,10 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
         LU_pivots: (*, min(m, n)), int32.
     """
     require_tensors(LU_data, LU_pivots)
-    m, n = LU_data.type.shape[-2:]
-    k, dtype, device = min(m, n), LU_data.type.dtype, LU_data.type.device
+    m, n = LU_data.spec.shape[-2:]
+    k, dtype, device = min(m, n), LU_data.spec.dtype, LU_data.spec.device
     nothing = empty(0, dtype=dtype, device=device)
-    if LU_pivots.type.dtype.name != "int32" and unpack_pivots:
+    if LU_pivots.spec.dtype.name != "int32" and unpack_pivots:
         raise failure("lu_unpack", "LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.",
                       [("LU_pivots", LU_pivots)])
     P = nothing
@@ -116,11 +116,11 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     [[1.0], [1.0]]
     """
     require_tensors(B, LU, pivots)
-    if LU.type.ndim < 2 or LU.type.shape[-1] != LU.type.shape[-2]:
+    if LU.spec.ndim < 2 or LU.spec.shape[-1] != LU.spec.shape[-2]:
         raise failure("linalg.lu_solve", "the factors must be of square matrices", [("LU", LU)])
     if not left:
         return into(out, lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT)
-    place = rows(pivots, LU.type.shape[-1]).unsqueeze(-1)
+    place = rows(pivots, LU.spec.shape[-1]).unsqueeze(-1)
     if adjoint:
         found = solve_triangular(LU.mT, solve_triangular(LU.mT, B, upper=False), upper=True, unitriangular=True)
         return into(out, take_along_dim(found, argsort(place, -2), -2))
@@ -131,8 +131,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 
 def _batched_rows(B: Tensor, place: Tensor) -> Tensor:
     """The rows of B in this order; batches broadcast."""
-    batch = broadcast_shapes(B.type.shape[:-2], place.type.shape[:-2])
-    shape = (*batch, *B.type.shape[-2:])
+    batch = broadcast_shapes(B.spec.shape[:-2], place.spec.shape[:-2])
+    shape = (*batch, *B.spec.shape[-2:])
     return gather(broadcast_to(B, shape), -2, broadcast_to(place, shape))
 
 
@@ -145,7 +145,7 @@ def matrix_exp(A: Tensor) -> Tensor:
             [0., 1.]])
     """
     try:
-        low = A.type.dtype.kind == "float" and A.type.dtype.itemsize < 4
+        low = A.spec.dtype.kind == "float" and A.spec.dtype.itemsize < 4
     except AttributeError as error:
         raise misplaced(error, A) from None
-    return to_dtype(computed(ops.matrix_exp, (to_dtype(A, float32) if low else A,)), A.type.dtype)
+    return to_dtype(computed(ops.matrix_exp, (to_dtype(A, float32) if low else A,)), A.spec.dtype)

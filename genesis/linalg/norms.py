@@ -28,9 +28,9 @@ def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, 
         dim = dim[0]
     if dim is None and ord is None:
         found = vector_norm(flatten(A), 2, None, False, dtype=dtype)
-        return into(out, found.reshape((1,) * A.type.ndim if keepdim else ()))
-    matrices = isinstance(dim, (tuple, list)) or (dim is None and A.type.ndim == 2) or isinstance(ord, str)
-    if dim is None and A.type.ndim not in (1, 2):
+        return into(out, found.reshape((1,) * A.spec.ndim if keepdim else ()))
+    matrices = isinstance(dim, (tuple, list)) or (dim is None and A.spec.ndim == 2) or isinstance(ord, str)
+    if dim is None and A.spec.ndim not in (1, 2):
         raise failure("linalg.norm", "if dim is not specified but ord is, the input must be 1D or 2D", [("A", A)])
     if matrices:
         axes = (-2, -1) if dim is None else dim

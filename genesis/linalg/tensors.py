@@ -32,7 +32,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     if ind <= 0:
         raise failure("linalg.tensorinv", "expected a strictly positive integer for 'ind'", [("A", A)])
     try:
-        first, rest = A.type.shape[:ind], A.type.shape[ind:]
+        first, rest = A.spec.shape[:ind], A.spec.shape[ind:]
     except AttributeError as error:
         raise misplaced(error, A) from None
     if math.prod(first) != math.prod(rest):
@@ -50,14 +50,14 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
     """
     moved = A if dims is None else movedim(A, tuple(dims), tuple(range(-len(dims), 0)))
     try:
-        shape = moved.type.shape[B.type.ndim:]
+        shape = moved.spec.shape[B.spec.ndim:]
     except AttributeError as error:
         raise misplaced(error, B) from None
-    if math.prod(shape) != B.type.numel or math.prod(moved.type.shape) != B.type.numel**2:
+    if math.prod(shape) != B.spec.numel or math.prod(moved.spec.shape) != B.spec.numel**2:
         raise failure("linalg.tensorsolve", "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
-                      f"prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B.type.numel}",
+                      f"prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B.spec.numel}",
                       [("A", A), ("B", B)])
-    return into(out, reshape(solve(reshape(moved, B.type.numel, -1), reshape(B, -1)), shape))
+    return into(out, reshape(solve(reshape(moved, B.spec.numel, -1), reshape(B, -1)), shape))
 
 
 def vander(x: Tensor, N: int | None = None) -> Tensor:
@@ -68,11 +68,11 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     [[1, 2], [1, 3]]
     """
     try:
-        x = x if x.type.ndim else reshape(x, 1)
+        x = x if x.spec.ndim else reshape(x, 1)
     except AttributeError as error:
         raise misplaced(error, x) from None
     if N is not None and N <= 1:
         raise failure("linalg.vander", f"N must be greater than 1, not {N}", [("x", x)])
-    count = x.type.shape[-1] if N is None else N
-    whole = x if x.type.dtype.kind == "float" else x.long()
-    return whole.unsqueeze(-1) ** arange(count, device=x.type.device)
+    count = x.spec.shape[-1] if N is None else N
+    whole = x if x.spec.dtype.kind == "float" else x.long()
+    return whole.unsqueeze(-1) ** arange(count, device=x.spec.device)

@@ -33,7 +33,7 @@ class Parameter(Tensor):
             raise not_an_operand(data)
         source = (empty(0) if data is None else data).detach()
         self = object.__new__(cls)
-        self.storage, self.type = source.storage, source.type
+        self.storage, self.spec = source.storage, source.spec
         self.part = None if source.part is None else source.part.of_leaf()
         self._grad = self.detached = None
         self.is_view = False
@@ -71,7 +71,7 @@ class Buffer(Tensor):
             raise not_an_operand(data)
         source = (empty(0) if data is None else data).detach()
         self = object.__new__(cls)
-        self.storage, self.type, self.part = source.storage, source.type, source.part
+        self.storage, self.spec, self.part = source.storage, source.spec, source.part
         self._grad = self.detached = self.leaf = None
         self.is_view = False
         self.persistent = persistent

@@ -158,11 +158,11 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if min_val > max_val:
         raise failure("hardtanh", "min_val cannot be greater than max_val", [("input", input)], error=ValueError)
     try:
-        if input.type.dtype.kind == "float":
+        if input.spec.dtype.kind == "float":
             return _written(input, _recorded(activation.hardtanh, input, (float(min_val), float(max_val))), inplace)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.dtype.min is None or min_val < input.type.dtype.min:
+    if input.spec.dtype.min is None or min_val < input.spec.dtype.min:
         raise failure("hardtanh", "cannot do hardtanh on an unsigned type with negative limits", [("input", input)])
     return _written(input, input.clamp(int(min_val), int(max_val)), inplace)
 
@@ -180,7 +180,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     [-1.0, 2.0]
     """
     try:
-        kind = float if input.type.dtype.kind == "float" else int
+        kind = float if input.spec.dtype.kind == "float" else int
     except AttributeError as error:
         raise misplaced(error, input) from None
     return _written(input, _recorded(activation.threshold, input, (kind(threshold), kind(value))), inplace)
@@ -212,12 +212,12 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     [1.0]
     """
     try:
-        if input.type.ndim == 0:
+        if input.spec.ndim == 0:
             raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    axis = axis_in("glu", dim, input.type.ndim)
-    size = input.type.shape[axis]
+    axis = axis_in("glu", dim, input.spec.ndim)
+    size = input.spec.shape[axis]
     if size % 2:
         raise failure("glu", f"Halving dimension must be even, but dimension {axis} is size {size}", [("input", input)])
     return narrow(input, axis, 0, size // 2) * narrow(input, axis, size // 2, size // 2).sigmoid()
@@ -244,24 +244,24 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     [-1.0, 2.0]
     """
     try:
-        rank, count = input.type.ndim, weight.type.numel
+        rank, count = input.spec.ndim, weight.spec.numel
     except AttributeError as error:
         raise misplaced(error, input, weight) from None
     named = [("input", input), ("weight", weight)]
-    if weight.type.ndim > 1 or (weight.type.ndim == 0 and rank == 0 and count != 1):
-        raise failure("prelu", f"Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.type.ndim}",
+    if weight.spec.ndim > 1 or (weight.spec.ndim == 0 and rank == 0 and count != 1):
+        raise failure("prelu", f"Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.spec.ndim}",
                       named)
-    if input.type.dtype is not weight.type.dtype:
+    if input.spec.dtype is not weight.spec.dtype:
         raise failure("prelu", "Type promoting not supported: the dtypes of input and weight differ", named)
     if count != 1:
-        channels = input.type.shape[1] if rank > 1 else 1
+        channels = input.spec.shape[1] if rank > 1 else 1
         if rank == 0 or count != channels:
             raise failure("prelu", "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
                           f"{count} and channel size = {channels}.", named)
         weight = weight.reshape(count, *[1] * (rank - 2))
     else:
         weight = weight.reshape(())
-    result: Tensor = record(activation.prelu, (input, weight.expand(input.type.shape)))
+    result: Tensor = record(activation.prelu, (input, weight.expand(input.spec.shape)))
     return result
 
 

@@ -40,7 +40,7 @@ def add(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = No
 
 def sub(input: Value, other: Value, *, alpha: float = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha · other."""
-    if any(x.type.dtype is bool_ if isinstance(x, TensorBase) else type(x) is bool for x in (input, other)):
+    if any(x.spec.dtype is bool_ if isinstance(x, TensorBase) else type(x) is bool for x in (input, other)):
         raise failure("sub", "subtraction with bool tensors is not supported", [("input", input), ("other", other)],
                       hint="use ^ or logical_xor")
     plain = alpha == 1 and alpha is not True
@@ -120,7 +120,7 @@ def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bool tensors are refused, as by +."""
     try:
-        if input.type.dtype is bool_:
+        if input.spec.dtype is bool_:
             raise failure("positive", "the + operator, on a bool tensor is not supported", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -130,7 +130,7 @@ def positive(input: Tensor) -> Tensor:
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """|x|, element by element."""
     try:
-        return into(out, pointwise_op(p.abs, input) if input.type.dtype is not bool_ else input.clone())
+        return into(out, pointwise_op(p.abs, input) if input.spec.dtype is not bool_ else input.clone())
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -138,7 +138,7 @@ def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1, element by element; 0 of NaN."""
     try:
-        return into(out, pointwise_op(p.sign, input) if input.type.dtype is not bool_ else input.clone())
+        return into(out, pointwise_op(p.sign, input) if input.spec.dtype is not bool_ else input.clone())
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -161,7 +161,7 @@ def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Ten
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 below 0 and for NaN, 1 above 0, `values` at 0. Both have one dtype."""
     both_tensors("heaviside", input, values)
-    if input.type.dtype is not values.type.dtype:
+    if input.spec.dtype is not values.spec.dtype:
         raise failure("heaviside", "heaviside is not yet implemented for tensors with different dtypes.",
                       [("input", input), ("values", values)], hint="cast one with .to(dtype)")
     return into(out, pointwise_op(b.heaviside, input, values))
@@ -201,8 +201,8 @@ def lerp(input: Tensor, end: Tensor, weight: Value, *, out: Tensor | None = None
     """
     require_tensors(input, end)
     for name, x in (("end", end), ("weight", weight)):
-        if isinstance(x, TensorBase) and x.type.dtype is not input.type.dtype:
-            raise failure("lerp", f"expected dtype {input.type.dtype!r} for `{name}` but got dtype {x.type.dtype!r}",
+        if isinstance(x, TensorBase) and x.spec.dtype is not input.spec.dtype:
+            raise failure("lerp", f"expected dtype {input.spec.dtype!r} for `{name}` but got dtype {x.spec.dtype!r}",
                           [("input", input), (name, x)], hint="cast one with .to(dtype)")
     return into(out, wrap(emit(a.lerp, operands("lerp", (input, end, weight)))))
 

@@ -23,16 +23,16 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     [[1, 2], [1, 3], [2, 3]]
     """
     try:
-        if input.type.ndim != 1 or r < 0:
+        if input.spec.ndim != 1 or r < 0:
             raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
-                          f"{list(input.type.shape)} and {r}", [("input", input)])
+                          f"{list(input.spec.shape)} and {r}", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
     if not r:
         return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    rows = list(choose(range(input.type.numel), r))
-    return input[tensor(rows, dtype=int64, device=input.type.device).reshape(len(rows), r)]
+    rows = list(choose(range(input.spec.numel), r))
+    return input[tensor(rows, dtype=int64, device=input.spec.device).reshape(len(rows), r)]
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
@@ -45,13 +45,13 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
             [9, 3, 1]])
     """
     try:
-        if x.type.ndim != 1:
+        if x.spec.ndim != 1:
             raise failure("vander", "x must be a one-dimensional tensor.", [("x", x)])
     except AttributeError as error:
         raise misplaced(error, x) from None
-    count = x.type.numel if N is None else N
+    count = x.spec.numel if N is None else N
     if count < 0:
         raise failure("vander", "N must be non-negative.", [("x", x)])
-    powers = arange(count, device=x.type.device)
-    whole = x if x.type.dtype.kind == "float" else x.long()
+    powers = arange(count, device=x.spec.device)
+    whole = x if x.spec.dtype.kind == "float" else x.long()
     return whole.unsqueeze(-1) ** (powers if increasing else powers.flip(0))

@@ -59,7 +59,7 @@ def result_type(*values: Any) -> DType:
     found: list[DType | None] = [None, None, None]  # dimensioned, 0-d, numbers
     for value in values:
         if isinstance(value, TensorBase):
-            level, dtype = (0, value.type.dtype) if value.type.ndim else (1, value.type.dtype)
+            level, dtype = (0, value.spec.dtype) if value.spec.ndim else (1, value.spec.dtype)
         elif isinstance(value, Node):
             level, dtype = (0 if value.type.ndim else 1), value.type.dtype
         else:
@@ -146,8 +146,8 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
             if not isinstance(value, TensorBase):
                 return None
             if shared is None:
-                shared = value.type
-            elif value.type is not shared:
+                shared = value.spec
+            elif value.spec is not shared:
                 return None
         elif rank > highest:
             highest = rank
@@ -161,14 +161,14 @@ def alike(values: Sequence[Any], floating: bool = False, allowed: bool = True) -
 
 def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
     """The device of all these tensors; 0-d CPU tensors go with any. Two devices are an error."""
-    home = tensors[0].type.device if tensors else None
+    home = tensors[0].spec.device if tensors else None
     for tensor in tensors:
-        device = tensor.type.device
+        device = tensor.spec.device
         if device is home:
             continue
-        if home.type == "cpu" and all(t.type.ndim == 0 for t in tensors if t.type.device is home):  # type: ignore[union-attr]
+        if home.type == "cpu" and all(t.spec.ndim == 0 for t in tensors if t.spec.device is home):  # type: ignore[union-attr]
             home = device
-        elif not (device.type == "cpu" and tensor.type.ndim == 0):
+        elif not (device.type == "cpu" and tensor.spec.ndim == 0):
             raise failure(op, f"expected all tensors on one device, but found {home} and {device}",
                           [(f"operand {i}", t) for i, t in enumerate(tensors)], hint="move one with .to(device)")
     return home
@@ -176,7 +176,7 @@ def device_of(op: str, tensors: Sequence[TensorBase]) -> Any:
 
 def on_device(tensor: TensorBase, device: Any) -> Node:
     """A tensor as an operand on this device; a 0-d CPU tensor's value is moved there."""
-    return read(tensor if tensor.type.device is device else tensor.to(device))  # type: ignore[attr-defined]
+    return read(tensor if tensor.spec.device is device else tensor.to(device))  # type: ignore[attr-defined]
 
 
 def both_tensors(op: str, input: Any, other: Any) -> tuple[Any, Any]:
@@ -192,22 +192,22 @@ def both_tensors(op: str, input: Any, other: Any) -> tuple[Any, Any]:
 
 def to_dtype(input: Any, dtype: DType) -> Any:
     """The tensor in another dtype; itself when it has it."""
-    return input if input.type.dtype is dtype else wrap(emit(pointwise.cast, (read(input),), (dtype,)))
+    return input if input.spec.dtype is dtype else wrap(emit(pointwise.cast, (read(input),), (dtype,)))
 
 
 def promote(*tensors: Any) -> tuple[Any, ...]:
     """The tensors cast to their common dtype."""
     dtype = result_type(*tensors)
-    return tuple(t if t.type.dtype is dtype else wrap(cast(read(t), dtype)) for t in tensors)
+    return tuple(t if t.spec.dtype is dtype else wrap(cast(read(t), dtype)) for t in tensors)
 
 
 def broadcast(*tensors: Any) -> tuple[Any, ...]:
     """The tensors expanded to their common shape."""
     try:
-        shape = broadcast_shapes(*(t.type.shape for t in tensors))
+        shape = broadcast_shapes(*(t.spec.shape for t in tensors))
     except AttributeError as error:
         raise misplaced(error, *tensors) from None
-    return tuple(t if t.type.shape == shape else t.expand(shape) for t in tensors)
+    return tuple(t if t.spec.shape == shape else t.expand(shape) for t in tensors)
 
 
 def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:

@@ -57,7 +57,7 @@ def ge(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
 def isnan(input: Tensor) -> Tensor:
     """True where x is NaN."""
     try:
-        return pointwise_op(p.isnan, input) if input.type.dtype.kind == "float" else ne(input, input)
+        return pointwise_op(p.isnan, input) if input.spec.dtype.kind == "float" else ne(input, input)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -65,7 +65,7 @@ def isnan(input: Tensor) -> Tensor:
 def isinf(input: Tensor) -> Tensor:
     """True where x is infinite."""
     try:
-        return pointwise_op(p.isinf, input) if input.type.dtype.kind == "float" else ne(input, input)
+        return pointwise_op(p.isinf, input) if input.spec.dtype.kind == "float" else ne(input, input)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -73,7 +73,7 @@ def isinf(input: Tensor) -> Tensor:
 def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is +∞."""
     try:
-        return into(out, pointwise_op(f.isposinf, input) if input.type.dtype.kind == "float" else ne(input, input))
+        return into(out, pointwise_op(f.isposinf, input) if input.spec.dtype.kind == "float" else ne(input, input))
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -81,7 +81,7 @@ def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is -∞."""
     try:
-        return into(out, pointwise_op(f.isneginf, input) if input.type.dtype.kind == "float" else ne(input, input))
+        return into(out, pointwise_op(f.isneginf, input) if input.spec.dtype.kind == "float" else ne(input, input))
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -89,7 +89,7 @@ def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 def isfinite(input: Tensor) -> Tensor:
     """True where x is neither infinite nor NaN."""
     try:
-        return pointwise_op(f.isfinite, input) if input.type.dtype.kind == "float" else eq(input, input)
+        return pointwise_op(f.isfinite, input) if input.spec.dtype.kind == "float" else eq(input, input)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -100,8 +100,8 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:
             raise failure("isclose", f"{name} must be greater than or equal to zero, but got {value}")
-    if input.type.dtype is not other.type.dtype:
-        raise failure("isclose", f"{input.type.dtype!r} did not match {other.type.dtype!r}",
+    if input.spec.dtype is not other.spec.dtype:
+        raise failure("isclose", f"{input.spec.dtype!r} did not match {other.spec.dtype!r}",
                       [("input", input), ("other", other)], hint="cast one with .to(dtype)")
     nodes = operands("isclose", (input, other))
     return wrap(emit(f.isclose, (*nodes, number(float(rtol)), number(float(atol))), (bool(equal_nan),)))
@@ -115,7 +115,7 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements. Reads the values."""
     try:
-        if input.type.shape != other.type.shape:
+        if input.spec.shape != other.spec.shape:
             return False
     except AttributeError as error:
         raise misplaced(error, input, other) from None
@@ -134,7 +134,7 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
         from genesis.ops.searching import nonzero
         return into(out, nonzero(condition, as_tuple=True))
     try:
-        fits = condition.type.dtype is bool_
+        fits = condition.spec.dtype is bool_
     except AttributeError as error:
         raise misplaced(error, condition) from None
     if not fits:
@@ -143,7 +143,7 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     ready = alike((input, other))
     if ready is not None:
         branch = (ready[1] if ready[0].type.weak else ready[0]).type
-        if branch.shape == condition.type.shape and branch.device is condition.type.device:
+        if branch.shape == condition.spec.shape and branch.device is condition.spec.device:
             return into(out, wrap(emit(p.where, (read(condition), *ready))))
     home = device_of("where", [x for x in (condition, input, other) if isinstance(x, TensorBase)])
     c = on_device(condition, home)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 def copied(target: Any, source: Any) -> Node:
     """What `target.copy_(source)` writes: the source's elements, cast, broadcast and moved to the target's device."""
-    if isinstance(source, TensorBase) and source.type.device is not target.type.device:
-        source = transfer(source, target.type.device)
-    return value_node(target, source, target.type.shape)
+    if isinstance(source, TensorBase) and source.spec.device is not target.spec.device:
+        source = transfer(source, target.spec.device)
+    return value_node(target, source, target.spec.shape)
 
 
 class ConversionMethods(TensorBase):
@@ -64,7 +64,7 @@ class ConversionMethods(TensorBase):
             if isinstance(arg, DType):
                 dtype = arg
             elif isinstance(arg, TensorBase):
-                dtype, device = arg.type.dtype, arg.type.device
+                dtype, device = arg.spec.dtype, arg.spec.device
             elif isinstance(arg, (str, Device, int)) and not isinstance(arg, bool):
                 device = arg
             elif arg is not None and not isinstance(arg, bool):
@@ -89,10 +89,10 @@ class ConversionMethods(TensorBase):
         return self.to("cuda" if device is None else device)
 
     def type_as(self: Any, other: Tensor) -> Any:
-        """This tensor in the other tensor's dtype."""
+        """This tensor in the other tensor's dtype, on its device."""
         if not isinstance(other, TensorBase):
             raise not_a_tensor(other)
-        return self.to(other.dtype)
+        return self.to(device=other.device, dtype=other.dtype)
 
     def float(self: Any) -> Any:
         """This tensor in float32."""

@@ -60,7 +60,7 @@ class CopyingMethods(TensorBase):
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         """The storage is part of the pickle once; strides and requires_grad are kept, gradients and history not."""
-        return _rebuilt, (type(self), self.storage, self.type, self.part, self.requires_grad, _attributes(self))
+        return _rebuilt, (type(self), self.storage, self.spec, self.part, self.requires_grad, _attributes(self))
 
     def __copy__(self: Any) -> Any:
         """A new tensor over the same memory."""
@@ -86,7 +86,7 @@ class CopyingMethods(TensorBase):
             whole.detached = Detached()
             storage = memo[id(self.storage)] = whole.clone().storage  # type: ignore[attr-defined]
         names = deepcopy(_attributes(self), memo)
-        copied = memo[id(self)] = _rebuilt(type(self), storage, self.type, self.part, self.requires_grad, names)
+        copied = memo[id(self)] = _rebuilt(type(self), storage, self.spec, self.part, self.requires_grad, names)
         if self._grad is not None:
             copied._grad = deepcopy(self._grad, memo)
         return copied

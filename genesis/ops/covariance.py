@@ -37,24 +37,24 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None,
             [-1.,  1.]])
     """
     require_tensors(input, fweights, aweights)
-    ndim = input.type.ndim
+    ndim = input.spec.ndim
     if ndim > 2:
-        raise failure("cov", f"expected input to have two or fewer dimensions but got an input with {input.type.ndim} "
+        raise failure("cov", f"expected input to have two or fewer dimensions but got an input with {input.spec.ndim} "
                       "dimensions", [("input", input)])
-    x = input.reshape(1, -1) if input.type.ndim < 2 else input
-    if x.type.dtype.kind != "float":
+    x = input.reshape(1, -1) if input.spec.ndim < 2 else input
+    if x.spec.dtype.kind != "float":
         x = x.float()
-    dtype = x.type.dtype if aweights is None else result_type(x, aweights)
-    x, count, weight = to_dtype(x, dtype), x.type.shape[1], None
+    dtype = x.spec.dtype if aweights is None else result_type(x, aweights)
+    x, count, weight = to_dtype(x, dtype), x.spec.shape[1], None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
             continue
-        if given.type.ndim > 1 or given.type.numel != count:
+        if given.spec.ndim > 1 or given.spec.numel != count:
             raise failure("cov", f"expected {name} to have the same numel as there are observations in the input but "
-                          f"got {given.type.numel} != {count}", [("input", input), (name, given)])
-        if (given.type.dtype.kind == "float") != (name == "aweights"):
+                          f"got {given.spec.numel} != {count}", [("input", input), (name, given)])
+        if (given.spec.dtype.kind == "float") != (name == "aweights"):
             raise failure("cov", f"expected {name} to have {'floating point' if name == 'aweights' else 'integral'} "
-                          f"dtype but got {name} with {given.type.dtype!r} dtype", [(name, given)])
+                          f"dtype but got {name} with {given.spec.dtype!r} dtype", [(name, given)])
         if bool((given < 0).any()):
             raise failure("cov", f"{name} cannot be negative", [(name, given)])
         weight = given if weight is None else weight * given
@@ -77,7 +77,7 @@ def corrcoef(input: Tensor) -> Tensor:
             [-1.,  1.]])
     """
     found = cov(input)
-    if found.type.ndim == 0:
+    if found.spec.ndim == 0:
         return found / found
     scale = found.diagonal().sqrt()
     return (found / scale.unsqueeze(1) / scale.unsqueeze(0)).clamp(-1, 1)
@@ -102,14 +102,14 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
             [0.0000, 1.0000]])
     """
     try:
-        if input.type.ndim < 2:
+        if input.spec.ndim < 2:
             raise failure("renorm", "input needs at least 2 dimensions", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
     if p <= 0 or maxnorm < 0:
         raise failure("renorm", f"non-positive-norm not supported: p={p}, maxnorm={maxnorm}")
-    axis = axis_in("renorm", dim, input.type.ndim)
-    rest = tuple(i for i in range(input.type.ndim) if i != axis)
+    axis = axis_in("renorm", dim, input.spec.ndim)
+    rest = tuple(i for i in range(input.spec.ndim) if i != axis)
     length = norm(input, p, rest, True)
     factor = where(length > maxnorm, maxnorm / (length + 1e-7), length.new_ones(()))
     return into(out, (input * factor).contiguous())

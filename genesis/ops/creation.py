@@ -235,7 +235,7 @@ def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike 
                requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Zeros with the input's shape, dtype, device and layout."""
     try:
-        made = zeros(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+        made = zeros(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("zeros_like", made, input, memory_format), requires_grad)
@@ -245,7 +245,7 @@ def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike =
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Ones with the input's shape, dtype, device and layout."""
     try:
-        made = ones(input.type.shape, dtype=dtype or input.type.dtype, device=device or input.type.device)
+        made = ones(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("ones_like", made, input, memory_format), requires_grad)
@@ -261,7 +261,7 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, dev
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """The value in every element, with the input's shape, dtype, device and layout."""
     try:
-        made = full(input.type.shape, fill_value, dtype=dtype or input.type.dtype, device=device or input.type.device)
+        made = full(input.spec.shape, fill_value, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("full_like", made, input, memory_format), requires_grad)
@@ -311,31 +311,31 @@ class CreationMethods(TensorBase):
     def new_zeros(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                   requires_grad: bool = False) -> Tensor:
         """Zeros of this shape, with this tensor's dtype and device."""
-        return zeros(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return zeros(*sizes, size=size, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                      requires_grad=requires_grad)
 
     def new_ones(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                  requires_grad: bool = False) -> Tensor:
         """Ones of this shape, with this tensor's dtype and device."""
-        return ones(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return ones(*sizes, size=size, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                      requires_grad=requires_grad)
 
     def new_empty(self: Any, *sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
                   requires_grad: bool = False) -> Tensor:
         """A tensor of this shape whose content is not specified, with this tensor's dtype and device."""
-        return empty(*sizes, size=size, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return empty(*sizes, size=size, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                      requires_grad=requires_grad)
 
     def new_full(self: Any, size: Any, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
                  requires_grad: bool = False) -> Tensor:
         """The value in this shape, with this tensor's dtype and device."""
-        return full(size, fill_value, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return full(size, fill_value, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                     requires_grad=requires_grad)
 
     def new_tensor(self: Any, data: Any, *, dtype: DType | None = None, device: DeviceLike = None,
                    requires_grad: bool = False) -> Tensor:
         """A copy of the data as a tensor with this tensor's dtype and device."""
-        return tensor(data, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return tensor(data, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                       requires_grad=requires_grad)
 
     def zero_(self: Any) -> Tensor:
@@ -345,5 +345,5 @@ class CreationMethods(TensorBase):
     def fill_(self: Any, value: Any) -> Tensor:
         """Write the value to every element."""
         if isinstance(value, TensorBase):
-            return self.copy_(value.expand(self.type.shape))  # type: ignore[attr-defined]
+            return self.copy_(value.expand(self.spec.shape))  # type: ignore[attr-defined]
         return overwrite(self, full_like(self, value), uniform=True)

@@ -61,13 +61,13 @@ class LstSq(NamedTuple):
 def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     """The op on the host, its results on the tensors' device."""
     try:
-        device = tensors[0].type.device
+        device = tensors[0].spec.device
     except AttributeError as error:
         raise misplaced(error, *tensors) from None
     for x in tensors:
         if not isinstance(x, TensorBase):
             raise TypeError(f"linalg.{op.name}: expected a tensor, not {type(x).__name__}")
-        if x.type.device is not device:
+        if x.spec.device is not device:
             raise failure(f"linalg.{op.name}", "expected all tensors on one device",
                           [(f"operand {i}", y) for i, y in enumerate(tensors)])
     if device is not cpu:
@@ -118,7 +118,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     tensor([1.0000, 0.5000])
     """
     try:
-        vectors = B.type.ndim == 1 or (A.type.ndim - 1 == B.type.ndim and B.type.shape == A.type.shape[:-1])
+        vectors = B.spec.ndim == 1 or (A.spec.ndim - 1 == B.spec.ndim and B.spec.shape == A.spec.shape[:-1])
     except AttributeError as error:
         raise misplaced(error, B, A) from None
     right = unsqueeze(B, -1) if vectors else B
@@ -128,19 +128,19 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
         return into(out, transpose(solve(transpose(A, -1, -2), transpose(B, -1, -2)), -1, -2))
     A, right = _batched(A, right)
     found = computed(d.solve, (A, right))
-    return into(out, reshape(found, found.type.shape[:-1]) if vectors else found)
+    return into(out, reshape(found, found.spec.shape[:-1]) if vectors else found)
 
 
 def _batched(*matrices: Tensor) -> list[Tensor]:
     """The matrices with their batches broadcast."""
     try:
-        unbatched = any(x.type.ndim < 2 for x in matrices)
+        unbatched = any(x.spec.ndim < 2 for x in matrices)
     except AttributeError as error:
         raise misplaced(error, *matrices) from None
     if unbatched:
         return list(matrices)
-    batch = broadcast_shapes(*(x.type.shape[:-2] for x in matrices))
-    return [expand(x, (*batch, *x.type.shape[-2:])) for x in matrices]
+    batch = broadcast_shapes(*(x.spec.shape[:-2] for x in matrices))
+    return [expand(x, (*batch, *x.spec.shape[-2:])) for x in matrices]
 
 
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False,
@@ -199,7 +199,7 @@ def qr(A: Tensor, mode: str = "reduced", *, out: tuple[Tensor, Tensor] | None = 
     q, r = computed(d.qr, (A,), (mode == "complete",))
     if mode == "r":
         from genesis.ops.creation import empty
-        q = empty(0, dtype=A.type.dtype, device=A.type.device)
+        q = empty(0, dtype=A.spec.dtype, device=A.spec.device)
     return into(out, QR(q, r))
 
 
@@ -256,8 +256,8 @@ def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *,
     absolute = tol if tol is not None else atol
     relative: Any = rtol
     if rtol is None:
-        relative = 0.0 if absolute is not None else max(A.type.shape[-2:]) * _EPS[A.type.dtype]
-    largest = values.amax(-1) if values.type.shape[-1] else values.sum(-1)
+        relative = 0.0 if absolute is not None else max(A.spec.shape[-2:]) * _EPS[A.spec.dtype]
+    largest = values.amax(-1) if values.spec.shape[-1] else values.sum(-1)
     limit = largest * relative
     if absolute is not None:
         from genesis.ops.rounding import maximum
@@ -282,13 +282,13 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     from genesis.ops.creation import empty
     from genesis.ops.linalg import matmul
     try:
-        vectors = A.type.ndim - 1 == B.type.ndim
+        vectors = A.spec.ndim - 1 == B.spec.ndim
     except AttributeError as error:
         raise misplaced(error, B, A) from None
     right = unsqueeze(B, -1) if vectors else B
     solution = matmul(pinv(A, rcond), right)
-    *_, m, n = A.type.shape
-    nothing = empty(0, dtype=A.type.dtype, device=A.type.device)
+    *_, m, n = A.spec.shape
+    nothing = empty(0, dtype=A.spec.dtype, device=A.spec.device)
     residuals = (matmul(A, solution) - right).square().sum(-2) if m > n and driver != "gelsy" else nothing
     ranked = driver in (None, "gelsy", "gelsd", "gelss")
     rank = matrix_rank(A, rtol=rcond) if ranked else nothing.to(int64)

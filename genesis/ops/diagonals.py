@@ -37,7 +37,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     tensor([0, 4, 8])
     """
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     rows, columns = axis_in("diagonal", dim1, ndim), axis_in("diagonal", dim2, ndim)
@@ -45,17 +45,17 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
         raise failure("diagonal", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
     if (rows, columns) != (ndim - 2, ndim - 1):
         input = movedim(input, (rows, columns), (-2, -1))
-    return shown(input, view_geometry.diagonal(input.type, input.part, operator.index(offset)))
+    return shown(input, view_geometry.diagonal(input.spec, input.part, operator.index(offset)))
 
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A matrix with this vector on a diagonal, or a matrix's diagonal as a copy."""
     try:
-        if input.type.ndim == 1:
+        if input.spec.ndim == 1:
             return into(out, diag_embed(input, diagonal))
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.ndim != 2:
+    if input.spec.ndim != 2:
         raise failure("diag", "expected a vector or a matrix", [("input", input)])
     return into(out, _diagonal(input, diagonal).clone())
 
@@ -72,7 +72,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
             [0, 2]])
     """
     try:
-        ndim = input.type.ndim + 1
+        ndim = input.spec.ndim + 1
     except AttributeError as error:
         raise misplaced(error, input) from None
     rows, columns = axis_in("diag_embed", dim1, ndim), axis_in("diag_embed", dim2, ndim)
@@ -80,14 +80,14 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         raise failure("diag_embed", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
     if rows > columns:
         offset = -offset
-    count = input.type.shape[-1]
+    count = input.spec.shape[-1]
     size = count + abs(offset)
-    spread = padded(unsqueeze(input, -1), input.type.ndim, 0, size)  # each element, then a row's length of zeros
-    flat = reshape(spread, (*input.type.shape[:-1], count * (size + 1)))
+    spread = padded(unsqueeze(input, -1), input.spec.ndim, 0, size)  # each element, then a row's length of zeros
+    flat = reshape(spread, (*input.spec.shape[:-1], count * (size + 1)))
     first = offset if offset >= 0 else -offset * size
     total = size * size
-    whole = padded(flat, flat.type.ndim - 1, first, max(total - first - flat.type.shape[-1], 0))
-    matrix = reshape(narrow(whole, -1, 0, total), (*input.type.shape[:-1], size, size))
+    whole = padded(flat, flat.spec.ndim - 1, first, max(total - first - flat.spec.shape[-1], 0))
+    matrix = reshape(narrow(whole, -1, 0, total), (*input.spec.shape[:-1], size, size))
     return owned(movedim(matrix.contiguous(), (-2, -1), (min(rows, columns), max(rows, columns))))
 
 
@@ -99,7 +99,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's main diagonal."""
     try:
-        if input.type.ndim != 2:
+        if input.spec.ndim != 2:
             raise failure("trace", "expected a matrix", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -143,7 +143,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             return as_strided(input.detach(), size, stride, storage_offset)
         raise failure("as_strided", "the input is a view that wants a gradient of its own", [("input", input)],
                       hint="take as_strided of a copy: x.clone()")
-    kind = input.type
+    kind = input.spec
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device),
                   View(strides, start, ((STRIDED, (shape, strides, start)),)))
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
@@ -163,7 +163,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
             [2, 3, 4]])
     """
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     axis = axis_in("unfold", dimension, max(len(shape), 1))
@@ -190,13 +190,13 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
                   step: int = 1) -> Tensor:
     """A copy with the elements start:end:step along `dim` replaced."""
     try:
-        axis = axis_in("slice_scatter", dim, input.type.ndim)
+        axis = axis_in("slice_scatter", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
     if step < 1:
         raise failure("slice_scatter", f"step must be positive, not {step}", [("input", input)])
-    first, last, _ = slice(start, end).indices(input.type.shape[axis])
-    starts, stops, steps = [0] * input.type.ndim, list(input.type.shape), [1] * input.type.ndim
+    first, last, _ = slice(start, end).indices(input.spec.shape[axis])
+    starts, stops, steps = [0] * input.spec.ndim, list(input.spec.shape), [1] * input.spec.ndim
     starts[axis], stops[axis], steps[axis] = first, max(first, last), step
     return _with("slice_scatter", input, src, lambda x: sliced(x, tuple(starts), tuple(stops), tuple(steps)))
 
@@ -216,9 +216,9 @@ def _with(op: str, input: Tensor, src: Tensor, part: Any) -> Tensor:
     require_tensors(input, src)
     copy = input.clone()
     place = part(copy)
-    if place.type.shape != src.type.shape:
-        raise failure(op, f"expected src to have a size equal to the part of the input: {list(place.type.shape)}, got "
-                      f"{list(src.type.shape)}", [("input", input), ("src", src)])
+    if place.spec.shape != src.spec.shape:
+        raise failure(op, f"expected src to have a size equal to the part of the input: {list(place.spec.shape)}, got "
+                      f"{list(src.spec.shape)}", [("input", input), ("src", src)])
     place.copy_(src)
     return copy
 

@@ -70,13 +70,13 @@ def _parsed(equation: str, tensors: list[Tensor]) -> tuple[list[list[int]], list
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         named = len(term.replace("...", ""))
         try:
-            rank = x.type.ndim
+            rank = x.spec.ndim
         except AttributeError as error:
             raise misplaced(error, x) from None
         dots = rank - named if "..." in term else 0
-        if dots < 0 or (named != x.type.ndim and "..." not in term):
+        if dots < 0 or (named != x.spec.ndim and "..." not in term):
             raise failure("einsum", f"the number of subscripts in the equation ({named}) does not match the number of "
-                          f"dimensions ({x.type.ndim}) for operand {position}", [("operand", x)])
+                          f"dimensions ({x.spec.ndim}) for operand {position}", [("operand", x)])
         widest = max(widest, dots)
         inputs.append((term, dots))
     listed = [_labels(equation, term, dots, widest) for term, dots in inputs]
@@ -113,7 +113,7 @@ def _sizes(equation: str, inputs: list[list[int]], tensors: list[Tensor]) -> dic
     """The size of each label's dimension."""
     sizes: dict[int, int] = {}
     for labels, x in zip(inputs, tensors, strict=True):
-        for label, size in zip(labels, x.type.shape, strict=True):
+        for label, size in zip(labels, x.spec.shape, strict=True):
             known = sizes.get(label, 1)
             if size not in (1, known) and known != 1:
                 raise failure("einsum", f"operands do not broadcast with {equation!r}: a letter has sizes {known} and "
@@ -128,8 +128,8 @@ def _single(labels: list[int], x: Tensor) -> tuple[list[int], Tensor]:
     while len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         first, second = [i for i, label in enumerate(labels) if label == twice][:2]
-        if x.type.shape[first] != x.type.shape[second]:
-            raise failure("einsum", f"a repeated letter has sizes {x.type.shape[first]} and {x.type.shape[second]}",
+        if x.spec.shape[first] != x.spec.shape[second]:
+            raise failure("einsum", f"a repeated letter has sizes {x.spec.shape[first]} and {x.spec.shape[second]}",
                           [("operand", x)])
         x = diagonal(x, 0, first, second)
         labels = [label for i, label in enumerate(labels) if i not in (first, second)] + [twice]
@@ -141,7 +141,7 @@ def _pair(labels_a: list[int], a: Tensor, labels_b: list[int], b: Tensor,
     """The product of two operands, summed over what is not needed any more."""
     a, labels_a = _summed(a, labels_a, needed | set(labels_b))
     b, labels_b = _summed(b, labels_b, needed | set(labels_a))
-    size_a, size_b = dict(zip(labels_a, a.type.shape, strict=True)), dict(zip(labels_b, b.type.shape, strict=True))
+    size_a, size_b = dict(zip(labels_a, a.spec.shape, strict=True)), dict(zip(labels_b, b.spec.shape, strict=True))
     shared = [label for label in labels_a if label in size_b]
     a, labels_a = _summed(a, labels_a, needed | {x for x in shared if size_a[x] == size_b[x]})
     b, labels_b = _summed(b, labels_b, needed | {x for x in shared if size_a[x] == size_b[x]})

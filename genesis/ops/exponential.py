@@ -94,7 +94,7 @@ def pow(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
     tensor([1., 4., 9.])
     """
     if type(exponent) is int and isinstance(input, TensorBase):
-        kind = input.type.dtype.kind
+        kind = input.spec.dtype.kind
         if kind == "int" and exponent < 0:
             raise failure("pow", "Integers to negative integer powers are not allowed.", [("input", input)],
                           hint="cast the input to a floating-point dtype")
@@ -104,7 +104,7 @@ def pow(input: Value, exponent: Value, *, out: Tensor | None = None) -> Tensor:
         if exponent == 1:
             return into(out, wrap(x))
         return into(out, wrap(emit(p.pow, (x, literal(exponent)))))
-    if type(exponent) is bool and isinstance(input, TensorBase) and input.type.dtype is bool_:
+    if type(exponent) is bool and isinstance(input, TensorBase) and input.spec.dtype is bool_:
         return into(out, bitwise_or(input, not exponent))
     return into(out, pointwise_op(p.pow, input, exponent))
 
@@ -222,9 +222,9 @@ class ExponentialMethods(TensorBase):
 
     def float_power_(self: Any, exponent: Value) -> Tensor:
         """`float_power` in place; the tensor must be float64."""
-        if self.type.dtype is not float64:
+        if self.spec.dtype is not float64:
             raise failure("float_power_", "the result has dtype genesis.float64 and cannot be written to "
-                          f"{self.type.dtype!r}", [("tensor", self)], hint="use float_power")
+                          f"{self.spec.dtype!r}", [("tensor", self)], hint="use float_power")
         return write_back("float_power_", self, lambda: read(float_power(self, exponent)))
 
     def ldexp_(self: Any, other: Tensor) -> Tensor:

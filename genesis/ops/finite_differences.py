@@ -39,8 +39,8 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None
     (tensor([1., 2., 4., 5.]),)
     """
     try:
-        axes = list(range(input.type.ndim)) if dim is None else [
-            axis_in("gradient", d, input.type.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+        axes = list(range(input.spec.ndim)) if dim is None else [
+            axis_in("gradient", d, input.spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
     except AttributeError as error:
         raise misplaced(error, input) from None
     if len(set(axes)) != len(axes):
@@ -52,14 +52,14 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None
     if len(steps) != len(axes):
         raise failure("gradient", f"expected spacing to be unspecified, a scalar, or a list of {len(axes)}, but got "
                       f"{len(steps)}", [("input", input)])
-    dtype = input.type.dtype if input.type.dtype.kind == "float" else float32
+    dtype = input.spec.dtype if input.spec.dtype.kind == "float" else float32
     upcast = to_dtype(input, float32 if dtype.itemsize < 4 else dtype)
     return tuple(to_dtype(_along(upcast, axis, step, edge_order), dtype)
                  for axis, step in zip(axes, steps, strict=True))
 
 
 def _along(x: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
-    count = x.type.shape[axis]
+    count = x.spec.shape[axis]
     if count < edge_order + 1:
         raise failure("gradient", "expected each dimension size to be at least edge_order+1", [("input", x)])
     if is_foreign(step) and step.shape:
@@ -68,10 +68,10 @@ def _along(x: Tensor, axis: int, step: Any, edge_order: int) -> Tensor:
         step = float(step) if not hasattr(step, "item") else step.item()
         gaps = x.new_full((count - 1,), step)
     else:
-        if step.type.shape != (count,):
+        if step.spec.shape != (count,):
             raise failure("gradient", f"expected {count} coordinates along dimension {axis}", [("spacing", step)])
-        gaps = to_dtype(step, x.type.dtype).diff()
-    gaps = gaps.reshape([-1 if i == axis else 1 for i in range(x.type.ndim)])
+        gaps = to_dtype(step, x.spec.dtype).diff()
+    gaps = gaps.reshape([-1 if i == axis else 1 for i in range(x.spec.ndim)])
     slope = (narrow(x, axis, 1, count - 1) - narrow(x, axis, 0, count - 1)) / gaps
     if count == 2:
         return cat([slope, slope], axis)

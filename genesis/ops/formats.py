@@ -45,16 +45,16 @@ def strides_like(op: str, input: Any, memory_format: MemoryFormat | None) -> tup
         RuntimeError: the format is one of tensors with another number of dimensions.
     """
     if memory_format is None or memory_format is preserve_format:
-        return layouts.like(input.type, input.part)
+        return layouts.like(input.spec, input.part)
     order = ORDERS.get(memory_format, ())
-    if order and len(order) != input.type.ndim:
+    if order and len(order) != input.spec.ndim:
         raise failure(op, f"required rank {len(order)} tensor to use {memory_format.name} format", [("input", input)])
-    return layouts.like(input.type, None, order)
+    return layouts.like(input.spec, None, order)
 
 
 def format_of(input: Any) -> MemoryFormat:
     """The format that torch calls the tensor's: `channels_last` or `channels_last_3d` where it lies so."""
-    part, ndim = input.part, input.type.ndim
-    if part is None or not layouts.is_channels_last(input.type.shape, part.strides):
+    part, ndim = input.part, input.spec.ndim
+    if part is None or not layouts.is_channels_last(input.spec.shape, part.strides):
         return contiguous_format
     return channels_last if ndim == 4 else channels_last_3d

@@ -73,10 +73,10 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
     tensor([[1., 1.]])
     """
     require_tensors(input, weight)
-    if input.type.ndim < 2 or input.type.dtype.kind != "float":
+    if input.spec.ndim < 2 or input.spec.dtype.kind != "float":
         raise failure("histogramdd", "input tensor should be floating point and have at least 2 dimensions",
                       [("input", input)])
-    dims = input.type.shape[-1]
+    dims = input.spec.shape[-1]
     points = input.detach().reshape(-1, dims)
     given = [bins] * dims if isinstance(bins, int) else list(bins)
     if len(given) != dims:
@@ -87,20 +87,20 @@ def histogramdd(input: Tensor, bins: Any, *, range: Sequence[float] | None = Non
                       f"got {len(range)}", [("input", input)])
     edges = [_edges(points[:, d], how, None if range is None else range[2 * d:2 * d + 2])
              for d, how in enumerate(given)]
-    cell, inside = points.new_zeros(points.type.shape[:1], dtype=int64), None
+    cell, inside = points.new_zeros(points.spec.shape[:1], dtype=int64), None
     for d, edge in enumerate(edges):
-        column, count = points[:, d], edge.type.numel - 1
+        column, count = points[:, d], edge.spec.numel - 1
         place = (searchsorted(edge, column.contiguous(), right=True) - 1) - (column == edge[-1]).long()
         within = (column >= edge[0]) & (column <= edge[-1])
         cell, inside = cell * count + place, within if inside is None else inside & within
-    shape = [edge.type.numel - 1 for edge in edges]
+    shape = [edge.spec.numel - 1 for edge in edges]
     total = 1
     for size in shape:
         total *= size
     assert inside is not None
-    amount = points.new_ones(points.type.shape[:1]) if weight is None else weight.detach().reshape(-1).to(
-        points.type.dtype)
-    counted = zeros(total, dtype=points.type.dtype, device=points.type.device).index_add(
+    amount = points.new_ones(points.spec.shape[:1]) if weight is None else weight.detach().reshape(-1).to(
+        points.spec.dtype)
+    counted = zeros(total, dtype=points.spec.dtype, device=points.spec.device).index_add(
         0, where(inside, cell, 0), where(inside, amount, amount.new_zeros(())))
     hist = counted.reshape(shape)
     if density:
@@ -119,17 +119,17 @@ def _edges(column: Tensor, how: Any, ends: Sequence[float] | None) -> Tensor:
         raise not_a_tensor(how)
     if how < 1:
         raise failure("histogram", f"bins must be > 0, but got {how}")
-    if ends is None and not column.type.numel:
+    if ends is None and not column.spec.numel:
         ends = (0.0, 1.0)
     if ends is None:
         low, high = column.amin(), column.amax()
     else:
         if ends[0] > ends[1]:
             raise failure("histogram", f"min should not exceed max, but got min {ends[0]} max {ends[1]}")
-        low, high = (tensor(float(x), dtype=column.type.dtype, device=column.type.device) for x in ends)
-    alone = (low == high).to(column.type.dtype) * 0.5
+        low, high = (tensor(float(x), dtype=column.spec.dtype, device=column.spec.device) for x in ends)
+    alone = (low == high).to(column.spec.dtype) * 0.5
     low, high = low - alone, high + alone
-    share = arange(how + 1, dtype=column.type.dtype, device=column.type.device) / how
+    share = arange(how + 1, dtype=column.spec.dtype, device=column.spec.device) / how
     return where(share == 1, high, low + (high - low) * share)
 
 

@@ -104,16 +104,16 @@ def index_plan(input: Tensor, key: Any, value: Any = READING) -> IndexPlan:
     (<IndexKind.SCATTER: 'scatter'>, <IndexKind.FILL: 'fill'>)
     """
     view, indices = selection(input, key)
-    offset = (_offset(view) - _offset(input)) * input.type.dtype.itemsize
+    offset = (_offset(view) - _offset(input)) * input.spec.dtype.itemsize
     if not indices:
         kind = IndexKind.VIEW
         if value is not READING:
-            kind = IndexKind.COPY if isinstance(value, TensorBase) and value.type.ndim else IndexKind.FILL
-        return IndexPlan(kind, view.type.shape, strides_of(view), offset, view=view)
+            kind = IndexKind.COPY if isinstance(value, TensorBase) and value.spec.ndim else IndexKind.FILL
+        return IndexPlan(kind, view.spec.shape, strides_of(view), offset, view=view)
     if value is not READING and len(indices) == 1 and _is_single(value):
         axis, only = indices[0]
-        if only.type.dtype is bool_ and only.type.device is input.type.device:
-            mask = reshape(only, (*only.type.shape, *(1,) * (view.type.ndim - axis - only.type.ndim)))
+        if only.spec.dtype is bool_ and only.spec.device is input.spec.device:
+            mask = reshape(only, (*only.spec.shape, *(1,) * (view.spec.ndim - axis - only.spec.ndim)))
             return IndexPlan(IndexKind.FILL, None, strides_of(view), offset, view=view, mask=mask)
     return _rows_plan(input, view, indices, IndexKind.GATHER if value is READING else IndexKind.SCATTER, offset)
 
@@ -125,9 +125,9 @@ def _rows_plan(input: Tensor, view: Tensor, indices: list[tuple[int, Tensor]], k
     numbers: list[Any] = []
     compacted = 0
     for axis, index in indices:
-        if index.type.dtype is bool_:
+        if index.spec.dtype is bool_:
             found = index.nonzero(as_tuple=True)
-            compacted += sum(part.type.nbytes for part in found)
+            compacted += sum(part.spec.nbytes for part in found)
             numbers += found
             axes += range(axis, axis + len(found))
         else:
@@ -137,22 +137,22 @@ def _rows_plan(input: Tensor, view: Tensor, indices: list[tuple[int, Tensor]], k
         numbers = list(broadcast_tensors(*numbers)) if len(numbers) > 1 else numbers
     except RuntimeError:
         raise failure("indexing", "shape mismatch: indexing tensors could not be broadcast together with shapes "
-                      + ", ".join(str(list(x.type.shape)) for x in numbers), [("input", input)],
+                      + ", ".join(str(list(x.spec.shape)) for x in numbers), [("input", input)],
                       error=IndexError) from None
     rows = _rows(view, axes, numbers)
     place = place_of(axes)
-    rest = [size for axis, size in enumerate(view.type.shape) if axis not in axes]
-    shape = (*rest[:place], *rows.type.shape, *rest[place:])
-    return IndexPlan(kind, shape, None, offset, rows, bool(compacted), compacted + rows.type.nbytes, view, tuple(axes))
+    rest = [size for axis, size in enumerate(view.spec.shape) if axis not in axes]
+    shape = (*rest[:place], *rows.spec.shape, *rest[place:])
+    return IndexPlan(kind, shape, None, offset, rows, bool(compacted), compacted + rows.spec.nbytes, view, tuple(axes))
 
 
 def _rows(view: Tensor, axes: Sequence[int], indices: Sequence[Tensor]) -> Tensor:
     """Row numbers into the indexed dimensions made one."""
     rows: Node | None = None
     for axis, index in zip(axes, indices, strict=True):
-        size = view.type.shape[axis]
-        if index.type.device is cpu:
-            index = index.to(view.type.device)
+        size = view.spec.shape[axis]
+        if index.spec.device is cpu:
+            index = index.to(view.spec.device)
         part = wrapped(index, size, axis)
         rows = part if rows is None else rows * size + part
     assert rows is not None
@@ -196,7 +196,7 @@ def _select(input: Tensor, items: Sequence[Any]) -> tuple[Tensor, list[tuple[int
             view = take_slice(view, axis, item)
         elif isinstance(item, TensorBase):
             indices.append((axis, item))
-            axis += item.type.ndim - 1 if item.type.dtype is bool_ else 0
+            axis += item.spec.ndim - 1 if item.spec.dtype is bool_ else 0
         else:
             view = take_int(input, view, axis, item)
             continue
@@ -216,14 +216,14 @@ def _items(input: Tensor, key: Any) -> list[Any]:
                               error=IndexError)
             gap = len(items)
             continue
-        if isinstance(item, TensorBase) and item.type.dtype is bool_:
+        if isinstance(item, TensorBase) and item.spec.dtype is bool_:
             _check_mask(input, item, used, gap is not None)
-            used += item.type.ndim
+            used += item.spec.ndim
         elif item is not None and not isinstance(item, bool):
             used += 1
         items.append(item)
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     if used > ndim:
@@ -255,14 +255,14 @@ def _item(input: Tensor, item: Any) -> Any:
     if isinstance(item, (list, tuple, range)) or _is_array(item):
         empty = not len(item) if not _is_array(item) else not item.size
         item = _tensor([] if isinstance(item, range) and empty else item, input)
-        if empty and item.type.dtype is not bool_:
+        if empty and item.spec.dtype is not bool_:
             item = item.to(int64)
     if isinstance(item, np.bool_):
         return bool(item)
     if not isinstance(item, TensorBase):
         return item
-    kind: Any = item.type.dtype
-    if not item.type.ndim and kind.kind == "int" and kind is not uint8:
+    kind: Any = item.spec.dtype
+    if not item.spec.ndim and kind.kind == "int" and kind is not uint8:
         return int(item.item())  # type: ignore[attr-defined]  # as torch does: the result is a view
     if kind is uint8:
         warnings.warn("indexing with dtype genesis.uint8 takes it for a mask; use bool", UserWarning, stacklevel=5)
@@ -270,21 +270,21 @@ def _item(input: Tensor, item: Any) -> Any:
     elif kind not in (bool_, int64, int32):
         raise failure("indexing", "tensors used as indices must be long, int, byte or bool tensors",
                       [("index", item)], hint="cast the index with .long()", error=IndexError)
-    if item.type.device is not input.type.device and item.type.device is not cpu:
+    if item.spec.device is not input.spec.device and item.spec.device is not cpu:
         raise failure("indexing", "indices should be either on cpu or on the same device as the indexed tensor "
-                      f"({input.type.device})", [("input", input), ("index", item)])
-    if not item.type.ndim:
+                      f"({input.spec.device})", [("input", input), ("index", item)])
+    if not item.spec.ndim:
         return bool(item)
     return item
 
 
 def _check_mask(input: Tensor, mask: Any, used: int, behind_gap: bool) -> None:
     """A mask's sizes must be those of the dimensions it stands at. Behind an Ellipsis these are known later."""
-    shape = input.type.shape
-    if not behind_gap and used + mask.type.ndim <= len(shape):
-        for position, (size, wanted) in enumerate(zip(mask.type.shape, shape[used:], strict=False)):
+    shape = input.spec.shape
+    if not behind_gap and used + mask.spec.ndim <= len(shape):
+        for position, (size, wanted) in enumerate(zip(mask.spec.shape, shape[used:], strict=False)):
             if size != wanted:
-                raise failure("indexing", f"The shape of the mask {list(mask.type.shape)} at index {position} does not "
+                raise failure("indexing", f"The shape of the mask {list(mask.spec.shape)} at index {position} does not "
                               f"match the shape of the indexed tensor {list(shape)} at index {used + position}",
                               [("input", input), ("mask", mask)], error=IndexError)
 
@@ -292,23 +292,23 @@ def _check_mask(input: Tensor, mask: Any, used: int, behind_gap: bool) -> None:
 def _check_masks_behind(input: Tensor, items: Sequence[Any]) -> None:
     used = 0
     for item in items:
-        if isinstance(item, TensorBase) and item.type.dtype is bool_:
+        if isinstance(item, TensorBase) and item.spec.dtype is bool_:
             _check_mask(input, item, used, False)
-            used += item.type.ndim
+            used += item.spec.ndim
         elif item is not None and not isinstance(item, bool):
             used += 1
 
 
 def take_slice(view: Tensor, axis: int, item: slice) -> Tensor:
     """view[:, ..., item] with the slice at the axis; the view itself for a whole slice."""
-    size = view.type.shape[axis]
+    size = view.spec.shape[axis]
     if item.step is not None and operator.index(item.step) <= 0:
         raise failure("indexing", "step must be greater than zero", [("input", view)], hint="use flip",
                       error=ValueError)
     start, stop, step = item.indices(size)
     if (start, stop, step) == (0, size, 1):
         return view
-    return shown(view, view_geometry.cut(view.type, view.part, axis, start, max(stop, start), step))
+    return shown(view, view_geometry.cut(view.spec, view.part, axis, start, max(stop, start), step))
 
 
 def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
@@ -320,7 +320,7 @@ def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
             raise not_a_tensor(item) from None
         raise failure("indexing", "only integers, slices (`:`), ellipsis (`...`), None and long or byte tensors are "
                       f"valid indices (got {type(item).__name__})", [("input", input)], error=IndexError) from None
-    size = view.type.shape[axis]
+    size = view.spec.shape[axis]
     if not -size <= index < size:
         raise failure("indexing", f"index {index} is out of bounds for dimension {axis} with size {size}",
                       [("input", input)], error=IndexError)
@@ -329,7 +329,7 @@ def take_int(input: Tensor, view: Tensor, axis: int, item: Any) -> Tensor:
 
 def _tensor(data: Any, like: Tensor) -> Any:
     from genesis.ops.creation import tensor
-    return tensor(list(data) if isinstance(data, range) else data, device=like.type.device)
+    return tensor(list(data) if isinstance(data, range) else data, device=like.spec.device)
 
 
 def _is_array(x: Any) -> bool:
@@ -340,7 +340,7 @@ def _is_array(x: Any) -> bool:
 def _is_single(value: Any) -> bool:
     """Whether one element is written everywhere."""
     if isinstance(value, TensorBase):
-        return value.type.numel == 1
+        return value.spec.numel == 1
     return isinstance(value, (bool, int, float))
 
 

@@ -34,50 +34,50 @@ __all__ = ["gather", "index_add", "index_select", "masked_fill", "scatter", "sca
 
 def getitem(input: Tensor, key: Any) -> Tensor:
     """`input[key]`: a view for ints, slices, None and Ellipsis, else a copy of the selected elements."""
-    if input.type.ndim and isinstance(key, (int, slice)) and not isinstance(key, bool):  # quickly, the commonest keys
+    if input.spec.ndim and isinstance(key, (int, slice)) and not isinstance(key, bool):  # quickly, the commonest keys
         found = take_slice(input, 0, key) if isinstance(key, slice) else take_int(input, input, 0, key)
-        return found if found is not input else reshape(input, input.type.shape)
-    if isinstance(key, TensorBase) and key.type.dtype is bool_ and _masks_rows(input, key):
-        rows = reshape(input, (key.type.numel, *input.type.shape[key.type.ndim:]))
-        return compressed(rows, reshape(key, (key.type.numel,)))  # type: ignore[arg-type]
+        return found if found is not input else reshape(input, input.spec.shape)
+    if isinstance(key, TensorBase) and key.spec.dtype is bool_ and _masks_rows(input, key):
+        rows = reshape(input, (key.spec.numel, *input.spec.shape[key.spec.ndim:]))
+        return compressed(rows, reshape(key, (key.spec.numel,)))  # type: ignore[arg-type]
     if _picks_rows(input, key):
-        return wrap(emit(ix.take, (read(input), wrapped(key, input.type.shape[0], 0)), (0,)))
+        return wrap(emit(ix.take, (read(input), wrapped(key, input.spec.shape[0], 0)), (0,)))
     if key.__class__ is tuple and all(x.__class__ in PLAIN or _picks_rows(input, x) for x in key):
         view, indices = selection(input, key)
         if not indices:
-            return view if view is not input else reshape(input, input.type.shape)
+            return view if view is not input else reshape(input, input.spec.shape)
         if len(indices) == 1:
             (axis, rows), = indices
-            return wrap(emit(ix.take, (read(view), wrapped(rows, view.type.shape[axis], axis)), (axis,)))
+            return wrap(emit(ix.take, (read(view), wrapped(rows, view.spec.shape[axis], axis)), (axis,)))
     plan = index_plan(input, key)
     if plan.kind is IndexKind.VIEW:
-        return plan.view if plan.view is not input else reshape(input, input.type.shape)
+        return plan.view if plan.view is not input else reshape(input, input.spec.shape)
     if len(plan.axes) == 1:
         return wrap(emit(ix.take, (read(plan.view), _row_numbers(plan)), plan.axes))
     matrix, rest = _matrix(plan)
     taken = wrap(emit(ix.take, (matrix, _row_numbers(plan)), (0,)))
-    place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
+    place, k = plan.place, plan.index_tensor.spec.ndim  # type: ignore[union-attr]
     return taken if place == 0 else permute(taken, [*range(k, k + place), *range(k), *range(k + place, k + rest)])
 
 
 def _masks_rows(input: Tensor, mask: TensorBase) -> bool:
     """Whether the mask is one of the first dimensions, on the same device; any other goes through a plan."""
-    shape = mask.type.shape
-    return bool(shape) and shape == input.type.shape[:len(shape)] and mask.type.device is input.type.device
+    shape = mask.spec.shape
+    return bool(shape) and shape == input.spec.shape[:len(shape)] and mask.spec.device is input.spec.device
 
 
 def _picks_rows(input: Tensor, key: Any) -> bool:
     """Whether the key is one tensor of row numbers on the same device, the commonest after ints and slices."""
-    return (isinstance(key, TensorBase) and key.type.dtype in (int64, int32) and key.type.ndim > 0
-            and input.type.ndim > 0 and key.type.device is input.type.device)
+    return (isinstance(key, TensorBase) and key.spec.dtype in (int64, int32) and key.spec.ndim > 0
+            and input.spec.ndim > 0 and key.spec.device is input.spec.device)
 
 
 def setitem(input: Tensor, key: Any, value: Any) -> None:
     """`input[key] = value`: the value, cast and broadcast, goes through the view into the storage."""
     plan = index_plan(input, key, value)
     if plan.mask is not None:
-        mask = expand(read(plan.mask), plan.view.type.shape)
-        filled = value_node(plan.view, _single(value), plan.view.type.shape)
+        mask = expand(read(plan.mask), plan.view.spec.shape)
+        filled = value_node(plan.view, _single(value), plan.view.spec.shape)
         update(plan.view, lambda: make(pointwise.where, (mask, filled, read(plan.view))))
     elif plan.index_tensor is None:
         write_value(plan.view, value)
@@ -90,7 +90,7 @@ def scatter_rows(plan: IndexPlan, value: Any, op: Any) -> None:
     shown = plan.result_shape
     assert shown is not None
     source = value_node(plan.view, value, shown, indexed=True)
-    place, k = plan.place, plan.index_tensor.type.ndim  # type: ignore[union-attr]
+    place, k = plan.place, plan.index_tensor.spec.ndim  # type: ignore[union-attr]
     order = (*range(place, place + k), *range(place), *range(place + k, len(shown)))
     if order != tuple(range(len(shown))):
         source = make(movement.permute, (source,), (order,))
@@ -98,22 +98,22 @@ def scatter_rows(plan: IndexPlan, value: Any, op: Any) -> None:
 
     def written() -> Node:
         matrix, _ = _matrix(plan)
-        return make(movement.reshape, (make(op, (matrix, _row_numbers(plan), source), (0,)),), (front.type.shape,))
+        return make(movement.reshape, (make(op, (matrix, _row_numbers(plan), source), (0,)),), (front.spec.shape,))
     update(front, written)
 
 
 def _front(plan: IndexPlan) -> Tensor:
     """The plan's view with the indexed dimensions first."""
-    return permute(plan.view, (*plan.axes, *(i for i in range(plan.view.type.ndim) if i not in plan.axes)))
+    return permute(plan.view, (*plan.axes, *(i for i in range(plan.view.spec.ndim) if i not in plan.axes)))
 
 
 def _matrix(plan: IndexPlan) -> tuple[Node, int]:
     """The plan's view as rows: the indexed dimensions made one; and how many other dimensions there are."""
     front, k = _front(plan), len(plan.axes)
     count = 1
-    for size in front.type.shape[:k]:
+    for size in front.spec.shape[:k]:
         count *= size
-    return make(movement.reshape, (read(front),), ((count, *front.type.shape[k:]),)), front.type.ndim - k
+    return make(movement.reshape, (read(front),), ((count, *front.spec.shape[k:]),)), front.spec.ndim - k
 
 
 def _row_numbers(plan: IndexPlan) -> Node:
@@ -128,14 +128,14 @@ def _single(value: Any) -> Any:
 def value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool = False) -> Node:
     """The value in the target's dtype and this shape. `indexed`: the shape is that of an indexing's result."""
     from genesis.ops.creation import full, tensor
-    dtype, device = target.type.dtype, target.type.device
+    dtype, device = target.spec.dtype, target.spec.device
     if not isinstance(value, TensorBase):
         value = full(shape, value, dtype=dtype, device=device) if isinstance(value, (bool, int, float)) else tensor(
             value, device=device)
-    if value.type.device is not device:
-        if value.type.ndim:
+    if value.spec.device is not device:
+        if value.spec.ndim:
             raise failure("assignment",
-                          f"expected all tensors on one device, but found {device} and {value.type.device}",
+                          f"expected all tensors on one device, but found {device} and {value.spec.device}",
                           [("tensor", target), ("value", value)], hint="move the value with .to(device)")
         value = value.to(device)
     node = cast(read(value), dtype)
@@ -144,7 +144,7 @@ def value_node(target: Tensor, value: Any, shape: tuple[int, ...], indexed: bool
     try:
         return expand(node, shape)
     except RuntimeError:
-        raise failure("assignment", _mismatch(value.type.shape, shape, indexed),
+        raise failure("assignment", _mismatch(value.spec.shape, shape, indexed),
                       [("tensor", target), ("value", value)]) from None
 
 
@@ -163,32 +163,32 @@ def _mismatch(given: tuple[int, ...], shape: tuple[int, ...], indexed: bool) -> 
 
 def write_value(target: Tensor, value: Any) -> None:
     """Write a tensor or number through a view, cast and broadcast."""
-    assign(target, value_node(target, value, target.type.shape), replaces=True)
+    assign(target, value_node(target, value, target.spec.shape), replaces=True)
 
 
 def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
     """Write the tensor that is computed, of the target among others, to the target."""
-    update(target, lambda: value_node(target, compute(), target.type.shape), replaces=True)
+    update(target, lambda: value_node(target, compute(), target.spec.shape), replaces=True)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
     try:
-        axis, scalar = axis_in("gather", dim, input.type.ndim), 0 in (input.type.ndim, index.type.ndim)
+        axis, scalar = axis_in("gather", dim, input.spec.ndim), 0 in (input.spec.ndim, index.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input, index) from None
     if scalar:
-        rows, at = (reshape(x, 1) if not x.type.ndim else x for x in (input, index))
-        return into(out, reshape(gather(rows, 0, at), index.type.shape))
-    if not index.type.numel:
-        return into(out, reshape(reshape(input, -1)[:0], index.type.shape))
+        rows, at = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index))
+        return into(out, reshape(gather(rows, 0, at), index.spec.shape))
+    if not index.spec.numel:
+        return into(out, reshape(reshape(input, -1)[:0], index.spec.shape))
     return into(out, wrap(emit(ix.gather, (read(input), read(index)), (axis,))))
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The input with src[i][j] added at [index[i][j]][j] for dim = 0; equal indices add up."""
     require_tensors(input, index, src)
-    axis = axis_in("scatter_add", dim, input.type.ndim)
+    axis = axis_in("scatter_add", dim, input.spec.ndim)
     return into(out, wrap(emit(ix.scatter_add, (read(input), read(index), _fitted(src, index)), (axis,))))
 
 
@@ -200,9 +200,9 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
     """
     require_tensors(input, index)
     given = src if value is None else value
-    axis = axis_in("scatter", dim, input.type.ndim)
+    axis = axis_in("scatter", dim, input.spec.ndim)
     if not isinstance(given, TensorBase):
-        source = value_node(input, given, index.type.shape)
+        source = value_node(input, given, index.spec.shape)
     else:
         source = _fitted(given, index)  # type: ignore[arg-type]
     if reduce == "multiply":
@@ -215,10 +215,10 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: A
 
 
 def _fitted(src: Tensor, index: Tensor) -> Node:
-    if src.type.shape == index.type.shape:
+    if src.spec.shape == index.spec.shape:
         return read(src)
-    shape = index.type.shape
-    if len(shape) != src.type.ndim:
+    shape = index.spec.shape
+    if len(shape) != src.spec.ndim:
         raise failure("scatter", "Index tensor must have the same number of dimensions as src tensor",
                       [("index", index), ("src", src)])
     return read(sliced(src, (0,) * len(shape), shape, (1,) * len(shape)))
@@ -227,35 +227,35 @@ def _fitted(src: Tensor, index: Tensor) -> Node:
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The positions `index` (a vector) along `dim`."""
     try:
-        axis = axis_in("index_select", dim, max(input.type.ndim, 1))
+        axis = axis_in("index_select", dim, max(input.spec.ndim, 1))
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, reshape(index_select(reshape(input, 1), 0, index), ()))
-    return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.type.shape[axis], axis)), (axis,))))
+    return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.spec.shape[axis], axis)), (axis,))))
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,
               out: Tensor | None = None) -> Tensor:
     """The input with alpha times source's positions along `dim` added at `index`; equal indices add up."""
     require_tensors(input, index, source)
-    axis = axis_in("index_add", dim, max(input.type.ndim, 1))
-    base, rows = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
-    if not index.type.ndim:
+    axis = axis_in("index_add", dim, max(input.spec.ndim, 1))
+    base, rows = (reshape(x, 1) if not x.spec.ndim else x for x in (input, source))
+    if not index.spec.ndim:
         index = reshape(index, 1)
-    rows = rows if alpha == 1 else (rows * alpha).to(input.type.dtype)
+    rows = rows if alpha == 1 else (rows * alpha).to(input.spec.dtype)
     added = wrap(emit(ix.index_add, (read(base), read(index), read(rows)), (axis,)))
-    return into(out, reshape(added, input.type.shape))
+    return into(out, reshape(added, input.spec.shape))
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """The value where the mask is true, else the input."""
     require_tensors(input, mask)
     from genesis.ops.comparison import where
-    if isinstance(value, TensorBase) and value.type.ndim:
+    if isinstance(value, TensorBase) and value.spec.ndim:
         raise failure("masked_fill", "only supports a 0-dimensional value tensor, but got tensor with "
-                      f"{value.type.ndim} dimension(s)", [("value", value)])
-    dtype = input.type.dtype
+                      f"{value.spec.ndim} dimension(s)", [("value", value)])
+    dtype = input.spec.dtype
     if dtype.kind != "float":
         converted: Any = value
         value = converted.to(dtype) if isinstance(value, TensorBase) else _fill_value(input, value)
@@ -264,7 +264,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 def _fill_value(input: Tensor, value: bool | int | float) -> bool | int:
     """A number in a dtype of integers or bool, as torch converts it: fractions go, out of range is an error."""
-    dtype = input.type.dtype
+    dtype = input.spec.dtype
     if dtype.kind == "bool":
         return bool(value)
     assert dtype.min is not None and dtype.max is not None

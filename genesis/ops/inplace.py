@@ -28,7 +28,7 @@ def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tens
         except AttributeError as error:
             raise misplaced(error, tensor) from None
         result = emit(op, operands(name, (tensor, *others), floating))
-        if result.type is not tensor.type:
+        if result.type is not tensor.spec:
             result = as_content(name, tensor, result)
         if assign(tensor, result, since=since):
             return tensor
@@ -36,14 +36,14 @@ def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tens
 
 def as_content(name: str, tensor: Tensor, result: Any) -> Any:
     """A computed node in the tensor's dtype, if torch would let it be written there: same shape, no higher category."""
-    if result.type is not tensor.type:
-        if result.type.shape != tensor.type.shape:
-            raise failure(name, f"output with shape {list(tensor.type.shape)} doesn't match the broadcast shape "
+    if result.type is not tensor.spec:
+        if result.type.shape != tensor.spec.shape:
+            raise failure(name, f"output with shape {list(tensor.spec.shape)} doesn't match the broadcast shape "
                                 f"{list(result.type.shape)}", [("tensor", tensor)])
-        if CATEGORIES[result.type.dtype.kind] > CATEGORIES[tensor.type.dtype.kind]:
+        if CATEGORIES[result.type.dtype.kind] > CATEGORIES[tensor.spec.dtype.kind]:
             raise failure(name, f"result type {result.type.dtype!r} can't be cast to the desired output type "
-                                f"{tensor.type.dtype!r}", [("tensor", tensor)], hint="use the out-of-place op")
-        result = cast(result, tensor.type.dtype)
+                                f"{tensor.spec.dtype!r}", [("tensor", tensor)], hint="use the out-of-place op")
+        result = cast(result, tensor.spec.dtype)
     return result
 
 

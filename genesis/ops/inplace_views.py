@@ -85,7 +85,7 @@ class InplaceViewMethods(TensorBase):
         if self.requires_grad:
             raise failure("resize_", "cannot resize variables that require grad", [("tensor", self)], hint="detach()")
         shape = shape_of(sizes if size is None else (size,))
-        if shape == self.type.shape:
+        if shape == self.spec.shape:
             return self
         strides, start = row_major(shape), self.storage_offset()
         count = 1
@@ -97,13 +97,13 @@ class InplaceViewMethods(TensorBase):
         if start + count <= whole:
             return shows(self, as_strided(self, shape, strides, start))
         before = reshape(as_strided(self, (whole - start,), (1,), start), -1)
-        more = zeros(start + count - whole, dtype=self.type.dtype, device=self.type.device)
+        more = zeros(start + count - whole, dtype=self.spec.dtype, device=self.spec.device)
         return shows(self, reshape(cat([clone(before), more]), shape))
 
     def resize_as_(self: Any, the_template: Tensor) -> Tensor:
         """`resize_` to the other tensor's shape."""
         require_tensors(self, the_template)
-        return self.resize_(the_template.type.shape)
+        return self.resize_(the_template.spec.shape)
 
     def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Tensor:
         """Write the value where all indices are equal; with `wrap` on again after the end of a tall matrix.
@@ -116,7 +116,7 @@ class InplaceViewMethods(TensorBase):
         tensor([[5., 0.],
                 [0., 5.]])
         """
-        shape, strides = self.type.shape, strides_of(self)
+        shape, strides = self.spec.shape, strides_of(self)
         if len(shape) < 2:
             raise failure("fill_diagonal_", "dimensions must larger than 1", [("tensor", self)])
         if len(shape) > 2 and len(set(shape)) > 1:
@@ -125,6 +125,6 @@ class InplaceViewMethods(TensorBase):
         as_strided(self, (count,), (step,), start).fill_(fill_value)
         if wrap and len(shape) == 2 and shape[0] > shape[1] + 1:
             width = shape[1] + 1
-            more = -(-self.type.numel // width) - count
+            more = -(-self.spec.numel // width) - count
             as_strided(self, (more,), (step,), start + strides[0] * width).fill_(fill_value)
         return self

@@ -14,7 +14,7 @@ def _dtype(type: Any) -> DType:
     if isinstance(type, DType):
         return type
     if isinstance(type, TensorBase):
-        return type.type.dtype
+        return type.spec.dtype
     raise not_a_dtype(type)
 
 

@@ -65,7 +65,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -> Tensor:
     try:
-        if input.type.ndim != ndim_a or other.type.ndim != ndim_b:
+        if input.spec.ndim != ndim_a or other.spec.ndim != ndim_b:
             raise failure(name, f"expected {ndim_a}-D and {ndim_b}-D tensors", [("input", input), ("other", other)],
                           hint="use matmul, which broadcasts")
     except AttributeError as error:

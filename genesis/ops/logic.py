@@ -45,7 +45,7 @@ def logical_xor(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> T
 def _logical(op: Op, input: Tensor, other: Tensor) -> Tensor:
     """A logical op, on the truth values of tensors of two dtypes: a cast between them could round a number to 0."""
     both_tensors(op.name, input, other)
-    if input.type.dtype is not other.type.dtype:
+    if input.spec.dtype is not other.spec.dtype:
         input, other = to_dtype(input, bool_), to_dtype(other, bool_)
     return pointwise_op(op, input, other)
 

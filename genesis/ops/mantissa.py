@@ -39,7 +39,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Mantiss
     tensor([4, 0], dtype=genesis.int32)
     """
     try:
-        if input.type.dtype.kind != "float":
+        if input.spec.dtype.kind != "float":
             raise failure("frexp", "torch.frexp() only supports floating-point dtypes", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -54,7 +54,7 @@ def frexp(input: Tensor, *, out: tuple[Tensor, Tensor] | None = None) -> Mantiss
     power = where(usual, power, 0.0)
     half = (power / 2).floor()
     mantissa = exact * exp2(-half) * exp2(half - power)
-    return into(out, MantissaExponent(to_dtype(mantissa, input.type.dtype), to_dtype(power, int32)))
+    return into(out, MantissaExponent(to_dtype(mantissa, input.spec.dtype), to_dtype(power, int32)))
 
 
 class MantissaMethods(TensorBase):

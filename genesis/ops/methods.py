@@ -31,6 +31,7 @@ from genesis.ops.sharing import SharingMethods
 from genesis.ops.sorting import SortingMethods
 from genesis.ops.statistics import StatisticsMethods
 from genesis.ops.strided import StridedMethods
+from genesis.ops.typed_tensors import TypeMethods
 from genesis.ops.writing import WritingMethods
 
 
@@ -40,7 +41,7 @@ class OpMethods(MathMethods, ReductionMethods, StatisticsMethods, ScanMethods, S
                 RearrangeMethods, DiagonalMethods, IndexingMethods, WritingMethods, ActivationMethods, LinalgMethods,
                 ProductMethods, CreationMethods, ConversionMethods, RandomMethods, SharingMethods, CopyingMethods,
                 QueryMethods, RealMethods, InplaceViewMethods, CovarianceMethods, HistogramMethods, StridedMethods,
-                MantissaMethods, NormMethods):
+                MantissaMethods, NormMethods, TypeMethods):
     """All ops that are methods too."""
 
     __slots__ = ()

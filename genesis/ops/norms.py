@@ -55,8 +55,8 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     tensor([ 5., 10.])
     """
     try:
-        if x.type.dtype.kind != "float" and dtype is None:
-            raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.type.dtype!r}",
+        if x.spec.dtype.kind != "float" and dtype is None:
+            raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.spec.dtype!r}",
                           [("x", x)], hint="cast it with .float()")
     except AttributeError as error:
         raise misplaced(error, x, dtype=dtype) from None
@@ -82,17 +82,17 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     if dtype is not None:
         A = A.to(dtype)
     try:
-        if A.type.dtype.kind != "float":
-            raise failure("linalg.matrix_norm", f"expected a floating point tensor as input, got {A.type.dtype!r}",
+        if A.spec.dtype.kind != "float":
+            raise failure("linalg.matrix_norm", f"expected a floating point tensor as input, got {A.spec.dtype!r}",
                           [("A", A)])
     except AttributeError as error:
         raise misplaced(error, A) from None
     if isinstance(dim, int) or len(dim) != 2:
         raise failure("linalg.matrix_norm", f"dim must be a 2-tuple, got {dim}", [("A", A)])
-    rows, columns = (axis_in("linalg.matrix_norm", d, A.type.ndim) for d in dim)
+    rows, columns = (axis_in("linalg.matrix_norm", d, A.spec.ndim) for d in dim)
     if rows == columns:
         raise failure("linalg.matrix_norm", f"dims must be different, got {tuple(dim)}", [("A", A)])
-    sizes = (A.type.shape[rows], A.type.shape[columns])
+    sizes = (A.spec.shape[rows], A.spec.shape[columns])
     if ord == "fro":
         return into(out, vector_norm(A, 2, (rows, columns), keepdim))
     if ord in ("nuc", 2, -2):
@@ -103,7 +103,7 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     elif ord in (math.inf, -math.inf, 1, -1):
         summed, left = (columns, rows) if abs(ord) == math.inf else (rows, columns)
         sums = A.abs().sum(summed, keepdim=True)
-        if ord > 0 and sums.type.shape[left] == 0:
+        if ord > 0 and sums.spec.shape[left] == 0:
             sums = sums.sum(left, keepdim=True)
         found = (sums.amax(left, keepdim=True) if ord > 0 else sums.amin(left, keepdim=True)).squeeze((rows, columns))
     else:

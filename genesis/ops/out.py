@@ -71,10 +71,10 @@ def _written(out: Any, result: Any) -> Any:
     if not isinstance(out, TensorBase):
         raise failure("out", f"expected a tensor, not {type(out).__name__}", error=TypeError)
     named: list[tuple[str, Any]] = [("result", result), ("out", out)]
-    if result.requires_grad or (out.leaf is not None and result.type.dtype.kind == "float" and mode.enabled):
+    if result.requires_grad or (out.leaf is not None and result.spec.dtype.kind == "float" and mode.enabled):
         raise failure("out", "functions with out=... arguments don't support automatic differentiation, but one of the "
                       "arguments requires grad.", named, hint="detach() them, or compute under genesis.no_grad()")
-    kind, wanted = result.type, out.type
+    kind, wanted = result.spec, out.spec
     if CATEGORIES[kind.dtype.kind] > CATEGORIES[wanted.dtype.kind]:
         raise failure("out", f"result type {kind.dtype!r} can't be cast to the desired output type {wanted.dtype!r}",
                       named, hint="give an out of a floating-point dtype")
@@ -91,12 +91,12 @@ def _written(out: Any, result: Any) -> Any:
 
 def _resize(out: Any, node: Any, named: list[tuple[str, Any]], strides: tuple[int, ...] | None) -> None:
     """Give an empty tensor memory of the result's shape and layout."""
-    if out.type.numel:
-        raise failure("out", f"the result has shape {list(node.type.shape)}, but out has {list(out.type.shape)} (torch "
+    if out.spec.numel:
+        raise failure("out", f"the result has shape {list(node.type.shape)}, but out has {list(out.spec.shape)} (torch "
                       "resizes it with a warning)", named, hint="give an out of that shape, or genesis.empty(0)")
     session.rebound()
     made = wrap_laid_out(node, strides)
-    out.storage, out.type, out.part = made.storage, made.type, made.part
+    out.storage, out.spec, out.part = made.storage, made.spec, made.part
 
 
 def made_like(out: Tensor | None, dtype: DType | None, device: Any) -> tuple[DType | None, Any]:
@@ -110,6 +110,6 @@ def made_like(out: Tensor | None, dtype: DType | None, device: Any) -> tuple[DTy
         if dtype is not None and dtype.__class__ is not DType:
             raise not_a_dtype(dtype)
         return dtype, device
-    if dtype is not None and dtype is not out.type.dtype:
-        raise failure("out", f"dtype {dtype!r} does not match dtype of out tensor ({out.type.dtype!r})", [("out", out)])
-    return out.type.dtype, out.type.device if device is None else device
+    if dtype is not None and dtype is not out.spec.dtype:
+        raise failure("out", f"dtype {dtype!r} does not match dtype of out tensor ({out.spec.dtype!r})", [("out", out)])
+    return out.spec.dtype, out.spec.device if device is None else device

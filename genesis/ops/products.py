@@ -43,13 +43,13 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([3., 6.])
     """
     try:
-        if not input.type.ndim or not other.type.ndim:
+        if not input.spec.ndim or not other.spec.ndim:
             return into(out, input * other)
     except AttributeError as error:
         raise misplaced(error, input, other) from None
-    if input.type.shape[-1] != other.type.shape[-1]:
-        raise failure("inner", f"the size of the last dimension must match but got {input.type.shape[-1]} and "
-                      f"{other.type.shape[-1]}", [("input", input), ("other", other)])
+    if input.spec.shape[-1] != other.spec.shape[-1]:
+        raise failure("inner", f"the size of the last dimension must match but got {input.spec.shape[-1]} and "
+                      f"{other.spec.shape[-1]}", [("input", input), ("other", other)])
     return into(out, tensordot(input, other, ([-1], [-1])))
 
 
@@ -61,14 +61,14 @@ def ger(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
 def _scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta · input + alpha · product; with beta 0 the input is not looked at, not even its NaNs."""
     require_tensors(input)
-    kind = product.type.dtype.kind
+    kind = product.spec.dtype.kind
     if kind == "bool":
         return (input & bool(beta)) | (product & bool(alpha))
     if kind == "int":
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
-        return product.expand(broadcast_shapes(input.type.shape, product.type.shape))
+        return product.expand(broadcast_shapes(input.spec.shape, product.spec.shape))
     return (input if beta == 1 else input * beta) + product
 
 
@@ -83,11 +83,11 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
     """beta · input + alpha · outer(vec1, vec2)."""
     for name, x in (("vec1", vec1), ("vec2", vec2)):
         try:
-            rank = x.type.ndim
+            rank = x.spec.ndim
         except AttributeError as error:
             raise misplaced(error, x) from None
         if rank != 1:
-            raise failure("addr", f"expected 1-D argument {name}, but got {x.type.ndim}-D", [(name, x)])
+            raise failure("addr", f"expected 1-D argument {name}, but got {x.spec.ndim}-D", [(name, x)])
     return into(out, _scaled(input, outer(vec1, vec2), beta, alpha))
 
 
@@ -101,14 +101,14 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
         batch2: (b, m, p).
     """
     try:
-        unfit = batch1.type.ndim != 3 or batch2.type.ndim != 3 or batch1.type.shape[0] != batch2.type.shape[0]
+        unfit = batch1.spec.ndim != 3 or batch2.spec.ndim != 3 or batch1.spec.shape[0] != batch2.spec.shape[0]
     except AttributeError as error:
         raise misplaced(error, batch1, batch2) from None
     if unfit:
         raise failure("addbmm", "expected two batches of as many matrices", [("batch1", batch1), ("batch2", batch2)])
-    count, rows, depth = batch1.type.shape
+    count, rows, depth = batch1.spec.shape
     wide = reshape(permute(batch1, [1, 0, 2]), rows, count * depth)
-    product = mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.type.shape[2]))
+    product = mm(wide, reshape(batch2, -1 if count * depth else 0, batch2.spec.shape[2]))
     return into(out, _scaled(input, product, beta, alpha).contiguous())
 
 
@@ -126,10 +126,10 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([ 1, 10,  2, 20])
     """
     try:
-        ndim = max(input.type.ndim, other.type.ndim)
+        ndim = max(input.spec.ndim, other.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input, other) from None
-    a, b = (((1,) * (ndim - x.type.ndim) + x.type.shape) for x in (input, other))
+    a, b = (((1,) * (ndim - x.spec.ndim) + x.spec.shape) for x in (input, other))
     spread_a = tuple(n for size in a for n in (size, 1))
     spread_b = tuple(n for size in b for n in (1, size))
     return into(out, reshape(reshape(input, spread_a) * reshape(other, spread_b),
@@ -153,22 +153,22 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     for position, x in enumerate(tensors):
         allowed = (1, 2) if position in (0, count - 1) else (2,)
         try:
-            unfit = x.type.ndim not in allowed
+            unfit = x.spec.ndim not in allowed
         except AttributeError as error:
             raise misplaced(error, x) from None
         if unfit:
             raise failure("multi_dot", f"tensor {position} must be {' or '.join(f'{n}D' for n in allowed)}, got "
-                          f"{x.type.ndim}D", [("tensor", x)])
-    parts = [reshape(first, 1, -1) if first.type.ndim == 1 else first, *tensors[1:-1],
-             reshape(last, -1, 1) if last.type.ndim == 1 else last]
+                          f"{x.spec.ndim}D", [("tensor", x)])
+    parts = [reshape(first, 1, -1) if first.spec.ndim == 1 else first, *tensors[1:-1],
+             reshape(last, -1, 1) if last.spec.ndim == 1 else last]
     product = _in_best_order(parts)
-    shape = (*first.type.shape[:-1], *last.type.shape[1:])
-    return into(out, product if product.type.shape == shape else reshape(product, shape))
+    shape = (*first.spec.shape[:-1], *last.spec.shape[1:])
+    return into(out, product if product.spec.shape == shape else reshape(product, shape))
 
 
 def _in_best_order(parts: list[Tensor]) -> Tensor:
     """The product of matrices, parenthesised where that is cheapest."""
-    sizes = [parts[0].type.shape[0], *(x.type.shape[1] for x in parts)]
+    sizes = [parts[0].spec.shape[0], *(x.spec.shape[1] for x in parts)]
     count = len(parts)
     cost: dict[tuple[int, int], float] = {(i, i): 0 for i in range(count)}
     cut: dict[tuple[int, int], int] = {}
@@ -190,7 +190,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """`linalg.multi_dot` of matrices that are given one by one; one alone is returned."""
     for x in matrices:
         try:
-            unfit = x.type.ndim != 2
+            unfit = x.spec.ndim != 2
         except AttributeError as error:
             raise misplaced(error, x) from None
         if unfit:
@@ -207,7 +207,7 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
             [0., 1.]])
     """
     try:
-        if input.type.ndim < 2 or input.type.shape[-1] != input.type.shape[-2]:
+        if input.spec.ndim < 2 or input.spec.shape[-1] != input.spec.shape[-2]:
             raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -224,8 +224,8 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     if result is not None:
         return into(out, result.clone() if result is given else result)
     from genesis.ops.ranges import eye
-    size = input.type.shape[-1]
-    return into(out, eye(size, dtype=input.type.dtype, device=input.type.device).expand(input.type.shape).clone())
+    size = input.spec.shape[-1]
+    return into(out, eye(size, dtype=input.spec.dtype, device=input.spec.device).expand(input.spec.shape).clone())
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -237,7 +237,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
     """
     try:
         if dim is None:
-            dim = next((i for i, size in enumerate(input.type.shape) if size == 3), -1)
+            dim = next((i for i, size in enumerate(input.spec.shape) if size == 3), -1)
     except AttributeError as error:
         raise misplaced(error, input) from None
     return into(out, cross_along("cross", input, other, dim))
@@ -246,12 +246,12 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
 def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     """Vector product along a dimension, operands broadcast."""
     try:
-        if input.type.ndim != other.type.ndim:
+        if input.spec.ndim != other.spec.ndim:
             raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
     except AttributeError as error:
         raise misplaced(error, input, other) from None
-    axis = axis_in(name, dim, input.type.ndim)
-    if input.type.shape[axis] != 3 or other.type.shape[axis] != 3:
+    axis = axis_in(name, dim, input.spec.ndim)
+    if input.spec.shape[axis] != 3 or other.spec.shape[axis] != 3:
         raise failure(name, f"inputs dimension {dim} must have length 3", [("input", input), ("other", other)])
     return wrap(emit(cross_op, operands(name, (input, other)), (axis,)))
 
@@ -266,33 +266,33 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
     require_tensors(a, b)
     if isinstance(dims, int):
         try:
-            unfit = dims < 0 or dims > min(a.type.ndim, b.type.ndim)
+            unfit = dims < 0 or dims > min(a.spec.ndim, b.spec.ndim)
         except AttributeError as error:
             raise misplaced(error, a, b) from None
         if unfit:
             raise failure("tensordot", f"expects dims >= 0 and no more than there are, but got {dims}",
                           [("a", a), ("b", b)])
-        of_a, of_b = list(range(a.type.ndim - dims, a.type.ndim)), list(range(dims))
+        of_a, of_b = list(range(a.spec.ndim - dims, a.spec.ndim)), list(range(dims))
     else:
-        of_a, of_b = ([axis_in("tensordot", d, x.type.ndim) for d in ([given] if isinstance(given, int) else given)]
+        of_a, of_b = ([axis_in("tensordot", d, x.spec.ndim) for d in ([given] if isinstance(given, int) else given)]
                       for given, x in zip(dims, (a, b), strict=True))
     if len(of_a) != len(of_b):
         raise failure("tensordot", "both dimension lists should have the same length", [("a", a), ("b", b)])
     for i, j in zip(of_a, of_b, strict=True):
-        m, n = a.type.shape[i], b.type.shape[j]
+        m, n = a.spec.shape[i], b.spec.shape[j]
         if m != n and 1 not in (m, n):
             raise failure("tensordot", f"contracted dimensions need to match, but first has size {m} in dim {i} and "
                           f"second has size {n} in dim {j}", [("a", a), ("b", b)])
         if m == 1 != n:
-            b = b.sum(j, keepdim=True, dtype=b.type.dtype)
+            b = b.sum(j, keepdim=True, dtype=b.spec.dtype)
         elif n == 1 != m:
-            a = a.sum(i, keepdim=True, dtype=a.type.dtype)
-    left_a = [i for i in range(a.type.ndim) if i not in of_a]
-    left_b = [i for i in range(b.type.ndim) if i not in of_b]
-    shape = (*(a.type.shape[i] for i in left_a), *(b.type.shape[i] for i in left_b))
-    depth = math.prod(a.type.shape[i] for i in of_a)
-    rows = math.prod(a.type.shape[i] for i in left_a)
-    columns = math.prod(b.type.shape[i] for i in left_b)
+            a = a.sum(i, keepdim=True, dtype=a.spec.dtype)
+    left_a = [i for i in range(a.spec.ndim) if i not in of_a]
+    left_b = [i for i in range(b.spec.ndim) if i not in of_b]
+    shape = (*(a.spec.shape[i] for i in left_a), *(b.spec.shape[i] for i in left_b))
+    depth = math.prod(a.spec.shape[i] for i in of_a)
+    rows = math.prod(a.spec.shape[i] for i in left_a)
+    columns = math.prod(b.spec.shape[i] for i in left_b)
     product = mm(reshape(permute(a, [*left_a, *of_a]), rows, depth),
                  reshape(permute(b, [*of_b, *left_b]), depth, columns))
     return into(out, reshape(product, shape))
@@ -316,12 +316,12 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     """
     for name, x in (("x1", x1), ("x2", x2)):
         try:
-            unfit = x.type.ndim < 2 or x.type.dtype.kind != "float"
+            unfit = x.spec.ndim < 2 or x.spec.dtype.kind != "float"
         except AttributeError as error:
             raise misplaced(error, x) from None
         if unfit:
             raise failure("cdist", f"{name} must be floating point and have at least two dimensions", [(name, x)])
-    if x1.type.shape[-1] != x2.type.shape[-1]:
+    if x1.spec.shape[-1] != x2.spec.shape[-1]:
         raise failure("cdist", "x1 and x2 must have the same number of columns", [("x1", x1), ("x2", x2)])
     if p < 0:
         raise failure("cdist", f"only supports non-negative p values, not {p}")
@@ -331,7 +331,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
 
 def matrix_transpose(input: Tensor) -> Tensor:
     """`mT` as a function."""
-    if input.type.ndim < 2:
+    if input.spec.ndim < 2:
         raise failure("matrix_transpose", "the input must have at least 2 dimensions", [("input", input)])
     return transpose(input, -1, -2)
 

@@ -30,7 +30,7 @@ def is_tensor(obj: object) -> bool:
 def is_floating_point(input: Tensor) -> bool:
     """True for floating-point dtypes."""
     try:
-        return input.type.dtype.is_floating_point
+        return input.spec.dtype.is_floating_point
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -43,7 +43,7 @@ def is_complex(input: Tensor) -> bool:
 def is_signed(input: Tensor) -> bool:
     """True if the dtype has negative numbers."""
     try:
-        return input.type.dtype.kind != "bool" and input.type.dtype is not uint8
+        return input.spec.dtype.kind != "bool" and input.spec.dtype is not uint8
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -74,8 +74,8 @@ def is_nonzero(input: Tensor) -> bool:
     False
     """
     try:
-        if input.type.numel != 1:
-            many = "no values" if not input.type.numel else "more than one value"
+        if input.spec.numel != 1:
+            many = "no values" if not input.spec.numel else "more than one value"
             raise failure("is_nonzero", f"Boolean value of Tensor with {many} is ambiguous", [("input", input)],
                           hint="use any() or all()")
     except AttributeError as error:
@@ -86,7 +86,7 @@ def is_nonzero(input: Tensor) -> bool:
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether the shapes are equal."""
     try:
-        return input.type.shape == other.type.shape
+        return input.spec.shape == other.spec.shape
     except AttributeError as error:
         raise misplaced(error, input, other) from None
 
@@ -99,7 +99,7 @@ def numel(input: Tensor) -> int:
     6
     """
     try:
-        return input.type.numel
+        return input.spec.numel
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -107,7 +107,7 @@ def numel(input: Tensor) -> int:
 def get_device(input: Tensor) -> int:
     """The device's number; -1 for a tensor on the CPU."""
     try:
-        device = input.type.device
+        device = input.spec.device
     except AttributeError as error:
         raise misplaced(error, input) from None
     return -1 if device is cpu else device.index
@@ -132,7 +132,7 @@ class QueryMethods(TensorBase):
 
     def size(self: Any, dim: int | None = None) -> Any:
         """Sizes, or the size of one dimension."""
-        return self.shape if dim is None else self.type.shape[axis_in("size", dim, self.type.ndim)]
+        return self.shape if dim is None else self.spec.shape[axis_in("size", dim, self.spec.ndim)]
 
     @property
     def layout(self) -> MemoryFormat:
@@ -145,16 +145,16 @@ class QueryMethods(TensorBase):
     @property
     def is_cpu(self) -> bool:
         """True on the CPU."""
-        return self.type.device.type == "cpu"
+        return self.spec.device.type == "cpu"
 
     @property
     def is_cuda(self) -> bool:
         """True on a GPU."""
-        return self.type.device.type == "cuda"
+        return self.spec.device.type == "cuda"
 
     def is_set_to(self: Any, tensor: Tensor) -> bool:
         """True if both show the same elements of the same memory, in the same order."""
-        return (self.storage is tensor.storage and self.type.shape == tensor.type.shape
+        return (self.storage is tensor.storage and self.spec.shape == tensor.spec.shape
                 and self.stride() == tensor.stride() and self.storage_offset() == tensor.storage_offset())
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -171,7 +171,7 @@ class QueryMethods(TensorBase):
 
     def ndimension(self) -> int:
         """Number of dimensions."""
-        return self.type.ndim
+        return self.spec.ndim
 
     def dim_order(self: Any) -> tuple[int, ...]:
         """The dimensions from the largest stride to the smallest.
@@ -181,4 +181,4 @@ class QueryMethods(TensorBase):
         (1, 0)
         """
         strides = self.stride()
-        return tuple(sorted(range(self.type.ndim), key=lambda i: -strides[i]))
+        return tuple(sorted(range(self.spec.ndim), key=lambda i: -strides[i]))

@@ -85,8 +85,8 @@ def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DType
               memory_format: MemoryFormat | None = None) -> Tensor:
     """Uniform in [0, 1), with the input's shape, dtype, device and layout."""
     try:
-        made = rand(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                    device=device or input.type.device)
+        made = rand(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                    device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("rand_like", made, input, memory_format), requires_grad)
@@ -97,8 +97,8 @@ def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DTyp
                memory_format: MemoryFormat | None = None) -> Tensor:
     """Standard normal, with the input's shape, dtype, device and layout."""
     try:
-        made = randn(input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                     device=device or input.type.device)
+        made = randn(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                     device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("randn_like", made, input, memory_format), requires_grad)
@@ -110,8 +110,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
     """Integers in [low, high), or in [0, low), with the input's shape, dtype, device and layout."""
     low, high = (0, low) if high is None else (low, high)
     try:
-        made = randint(low, high, input.type.shape, generator=generator, dtype=dtype or input.type.dtype,
-                       device=device or input.type.device)
+        made = randint(low, high, input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                       device=device or input.spec.device)
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
     return finish(as_laid_out("randint_like", made, input, memory_format), requires_grad)
@@ -139,8 +139,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
         return into(out, finish(_shifted(randn(size or (), generator=generator, dtype=dtype, device=device), std, mean),
                                 requires_grad))
     like = mean * 1 + std * 0 if len(tensors) == 2 else tensors[0]
-    shape, kind = like.type.shape, (tensors[0].type.dtype)
-    drawn = randn(shape, generator=generator, dtype=dtype or kind, device=tensors[0].type.device)
+    shape, kind = like.spec.shape, (tensors[0].spec.dtype)
+    drawn = randn(shape, generator=generator, dtype=dtype or kind, device=tensors[0].spec.device)
     mean, std = (x.detach() if isinstance(x, TensorBase) else x for x in (mean, std))  # type: ignore[attr-defined]
     return into(out, finish(_shifted(drawn, std, mean), requires_grad))
 
@@ -148,7 +148,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
 def _shifted(drawn: Any, scale: Any, shift: Any) -> Any:
     """drawn · scale + shift, in the dtype of what was drawn."""
     result = drawn if _is(scale, 1) else drawn * scale
-    return (result if _is(shift, 0) else result + shift).to(drawn.type.dtype)
+    return (result if _is(shift, 0) else result + shift).to(drawn.spec.dtype)
 
 
 def _is(x: Any, value: int) -> bool:
@@ -164,13 +164,13 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     tensor([0., 1.])
     """
     try:
-        dtype = input.type.dtype
+        dtype = input.spec.dtype
     except AttributeError as error:
         raise misplaced(error, input) from None
     if p is None and dtype.kind != "float":
         raise failure("bernoulli", f"not implemented for {dtype!r}", [("input", input)],
                       hint="probabilities are floating-point")
-    heads = _coin(input.type.shape, input.detach() if p is None else p, input.type.device, generator)
+    heads = _coin(input.spec.shape, input.detach() if p is None else p, input.spec.device, generator)
     return into(out, heads.to(dtype))
 
 
@@ -207,15 +207,15 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     """
     named = [("input", input)]
     try:
-        if input.type.ndim not in (1, 2):
+        if input.spec.ndim not in (1, 2):
             raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.dtype.kind != "float":
-        raise failure("multinomial", f"only supports floating-point dtypes for input, got: {input.type.dtype!r}", named)
+    if input.spec.dtype.kind != "float":
+        raise failure("multinomial", f"only supports floating-point dtypes for input, got: {input.spec.dtype!r}", named)
     if num_samples <= 0:
         raise failure("multinomial", "cannot sample n_sample <= 0 samples", named)
-    categories = input.type.shape[-1]
+    categories = input.spec.shape[-1]
     if categories > 2**24:
         raise failure("multinomial", f"number of categories cannot exceed 2^24, but there are {categories}", named)
     if not replacement and num_samples > categories:
@@ -223,12 +223,12 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
                       f"{num_samples} of {categories}", named, hint="replacement=True")
     weights = input.detach()  # type: ignore[attr-defined]
     if not replacement:
-        upcast = weights.to(float64 if weights.type.dtype is float64 else float32)
-        rates = rand(upcast.type.shape, generator=generator, dtype=upcast.type.dtype, device=upcast.type.device)
-        return into(out, topk(upcast / -(1 - rates).log().clamp_max(-_least(upcast.type.dtype)), num_samples).indices)
+        upcast = weights.to(float64 if weights.spec.dtype is float64 else float32)
+        rates = rand(upcast.spec.shape, generator=generator, dtype=upcast.spec.dtype, device=upcast.spec.device)
+        return into(out, topk(upcast / -(1 - rates).log().clamp_max(-_least(upcast.spec.dtype)), num_samples).indices)
     sums = weights.double().cumsum(-1)
-    shape = (*input.type.shape[:-1], num_samples)
-    drawn = rand(shape, generator=generator, dtype=float64, device=input.type.device) * sums[..., -1:]
+    shape = (*input.spec.shape[:-1], num_samples)
+    drawn = rand(shape, generator=generator, dtype=float64, device=input.spec.device) * sums[..., -1:]
     return into(out, searchsorted(sums, drawn, right=True).clamp_max(categories - 1))
 
 
@@ -236,7 +236,7 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
     """True with probability p."""
     if not isinstance(p, TensorBase) and not 0 <= p <= 1:
         raise failure("bernoulli", f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    exact = isinstance(p, TensorBase) and p.type.dtype is float64
+    exact = isinstance(p, TensorBase) and p.spec.dtype is float64
     return rand(shape, generator=generator, dtype=float64 if exact else float32, device=device) < p
 
 
@@ -250,8 +250,8 @@ class RandomMethods(TensorBase):
 
     def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write normal random numbers."""
-        return overwrite(self, normal(mean, std, self.type.shape, generator=generator, dtype=self.type.dtype,
-                                      device=self.type.device))
+        return overwrite(self, normal(mean, std, self.spec.shape, generator=generator, dtype=self.spec.dtype,
+                                      device=self.spec.device))
 
     def uniform_(self: Any, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None,
                  **ends: float) -> Tensor:
@@ -262,13 +262,13 @@ class RandomMethods(TensorBase):
         if a > b:
             raise failure("uniform_", f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}",
                           [("tensor", self)])
-        drawn = rand(self.type.shape, generator=generator, dtype=self.type.dtype, device=self.type.device)
+        drawn = rand(self.spec.shape, generator=generator, dtype=self.spec.dtype, device=self.spec.device)
         return overwrite(self, _shifted(drawn, b - a, a))
 
     def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Write 1 with probability p, a number or a tensor, else 0."""
-        p = p.detach().expand(self.type.shape) if isinstance(p, TensorBase) else p  # type: ignore[attr-defined]
-        return overwrite(self, _coin(self.type.shape, p, self.type.device, generator).to(self.type.dtype))
+        p = p.detach().expand(self.spec.shape) if isinstance(p, TensorBase) else p  # type: ignore[attr-defined]
+        return overwrite(self, _coin(self.spec.shape, p, self.spec.device, generator).to(self.spec.dtype))
 
     def random_(self: Any, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
                 **ends: int) -> Tensor:
@@ -277,14 +277,14 @@ class RandomMethods(TensorBase):
         low, high = ends.pop("from", low), ends.pop("to", high)
         if ends:
             raise TypeError(f"random_ has no argument {', '.join(ends)}")
-        dtype = self.type.dtype
+        dtype = self.spec.dtype
         if low is None and high is None:
             most = int(2 / dtype.eps) if dtype.kind == "float" else int(dtype.max)
             low, high = 0, min(most + 1, 2**63 - 1)
         elif high is None or low is None:
             low, high = 0, low if high is None else high
         assert low is not None and high is not None
-        return overwrite(self, _integers(int(low), int(high), self.type.shape, dtype, self.type.device, generator))
+        return overwrite(self, _integers(int(low), int(high), self.spec.shape, dtype, self.spec.device, generator))
 
     def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write exponentially distributed numbers with rate lambd, > 0: -log(1 - u) / lambd."""
@@ -292,33 +292,33 @@ class RandomMethods(TensorBase):
             raise failure("exponential_", f"exponential_ expects lambda > 0.0, but found lambda={lambd}",
                           [("tensor", self)])
         drawn = (1 - _drawn_for(rand, self, generator)).log() / -float(lambd)
-        return overwrite(self, drawn.to(self.type.dtype).clamp_min(_least(self.type.dtype)))
+        return overwrite(self, drawn.to(self.spec.dtype).clamp_min(_least(self.spec.dtype)))
 
     def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
         """Write the number of trials up to the first success of probability p: ⌈log(1 - u) / log(1 - p)⌉, ≥ 1."""
         if not 0 < p < 1:
             raise failure("geometric_", f"geometric_ expects p to be in (0, 1), but got p={p}", [("tensor", self)])
         trials = ((1 - _drawn_for(rand, self, generator)).log() / math.log1p(-p)).ceil().clamp_min(1)
-        return overwrite(self, trials.to(self.type.dtype))
+        return overwrite(self, trials.to(self.spec.dtype))
 
     def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Write exp of normal numbers with this mean and standard deviation."""
         if std <= 0:
             raise failure("log_normal_", f"log_normal_ expects std > 0.0, but found std={std}", [("tensor", self)])
-        return overwrite(self, _shifted(_drawn_for(randn, self, generator), std, mean).exp().to(self.type.dtype))
+        return overwrite(self, _shifted(_drawn_for(randn, self, generator), std, mean).exp().to(self.spec.dtype))
 
     def cauchy_(self: Any, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write Cauchy distributed numbers: median + sigma · tan(π (u - 1/2))."""
         if sigma <= 0:
             raise failure("cauchy_", f"cauchy_ expects sigma > 0.0, but found sigma={sigma}", [("tensor", self)])
         drawn = ((_drawn_for(rand, self, generator) - 0.5) * math.pi).tan()
-        return overwrite(self, _shifted(drawn, sigma, median).to(self.type.dtype))
+        return overwrite(self, _shifted(drawn, sigma, median).to(self.spec.dtype))
 
 
 def _drawn_for(draw: Any, tensor: Any, generator: Generator | None) -> Any:
     """A draw for each element, in float64 for a float64 tensor and else in float32."""
-    drawn_in = float64 if tensor.type.dtype is float64 else float32
-    return draw(tensor.type.shape, generator=generator, dtype=drawn_in, device=tensor.type.device)
+    drawn_in = float64 if tensor.spec.dtype is float64 else float32
+    return draw(tensor.spec.shape, generator=generator, dtype=drawn_in, device=tensor.spec.device)
 
 
 def _least(dtype: DType) -> float:

@@ -81,7 +81,7 @@ def _plain(x: Any) -> Any:
 
 def _ends(name: str, start: Any, end: Any, steps: Any) -> tuple[Any, Any, int]:
     for x in (start, end):
-        if isinstance(x, TensorBase) and x.type.ndim:
+        if isinstance(x, TensorBase) and x.spec.ndim:
             raise failure(name, f"{name} only supports 0-dimensional start and end tensors",
                           [("start", start), ("end", end)])
     try:
@@ -212,19 +212,19 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     if indexing not in ("ij", "xy"):
         raise failure("meshgrid", f'indexing must be one of "xy" or "ij", but received: {indexing}', named)
     try:
-        unfit = any(x.type.ndim > 1 for x in found)
+        unfit = any(x.spec.ndim > 1 for x in found)
     except AttributeError as error:
         raise misplaced(error, *found) from None
     if unfit:
         raise failure("meshgrid", "expected scalar or 1D tensors", named)
-    if len({x.type.dtype for x in found}) > 1:
+    if len({x.spec.dtype for x in found}) > 1:
         raise failure("meshgrid", "expects all tensors to have the same dtype", named)
-    if len({x.type.device for x in found}) > 1:
+    if len({x.spec.device for x in found}) > 1:
         raise failure("meshgrid", "expects all tensors to have the same device", named)
     swapped = indexing == "xy" and len(found) > 1
     if swapped:
         found[0], found[1] = found[1], found[0]
-    sizes = tuple(x.type.numel for x in found)
+    sizes = tuple(x.spec.numel for x in found)
     grids = [x.view(*(size if i == axis else 1 for i in range(len(sizes)))).expand(sizes)
              for axis, (x, size) in enumerate(zip(found, sizes, strict=True))]
     if swapped:

@@ -33,17 +33,17 @@ def _alone(input: Tensor) -> ValuesIndices:
 def _rows(op: str, input: Tensor, dim: int) -> int:
     """The axis; it must have an element."""
     try:
-        axis = axis_in(op, dim, input.type.ndim)
+        axis = axis_in(op, dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.ndim and not input.type.shape[axis]:
+    if input.spec.ndim and not input.spec.shape[axis]:
         raise failure(op, f"Expected reduction dim {dim} to have non-zero size.", [("input", input)], error=IndexError)
     return axis
 
 
 def _without_bool(op: str, input: Tensor) -> None:
     try:
-        if input.type.dtype is bool_:
+        if input.spec.dtype is bool_:
             raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -63,11 +63,11 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
     """
     _without_bool("kthvalue", input)
     axis, k = _rows("kthvalue", input, dim), operator.index(k)
-    size = input.type.shape[axis] if input.type.ndim else 1
+    size = input.spec.shape[axis] if input.spec.ndim else 1
     if not 1 <= k <= size:
         raise failure("kthvalue", f"selected number k out of range for dimension {dim}: k is {k}, size {size}",
                       [("input", input)])
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input))
     values, indices = record(ranks.kthvalue, (input,), (k, axis))
     if keepdim:
@@ -90,11 +90,11 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out:
     """
     _without_bool("median", input)
     if dim is None:
-        if not input.type.numel:
-            return into(out, input.sum() + float("nan") if input.type.dtype.kind == "float" else input.new_zeros(()))
+        if not input.spec.numel:
+            return into(out, input.sum() + float("nan") if input.spec.dtype.kind == "float" else input.new_zeros(()))
         return into(out, record(ranks.median, (input,), (False,)))
     axis = _rows("median", input, dim)
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input))
     place = record(ranks.argmedian, (input.detach(),), (axis,))
     return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
@@ -108,14 +108,14 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False, *, o
     1.0
     """
     _without_bool("nanmedian", input)
-    if input.type.dtype.kind != "float":
+    if input.spec.dtype.kind != "float":
         return into(out, median(input, dim, keepdim))
     if dim is None:
-        if not input.type.numel:
+        if not input.spec.numel:
             return into(out, input.sum() + float("nan"))
         return into(out, record(ranks.median, (input,), (True,)))
     axis = _rows("nanmedian", input, dim)
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input))
     place = record(ranks.nanargmedian, (input.detach(),), (axis,))
     return into(out, _picked(input, axis, place.unsqueeze(axis), keepdim))
@@ -133,15 +133,15 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *,
     ValuesIndices(values=tensor(1), indices=tensor(3))
     """
     axis = _rows("mode", input, dim)
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input))
     values, order = sort(input.detach(), axis)
-    size = input.type.shape[axis]
-    places = _along(order.new_zeros((), dtype=int64), size, axis, input.type.ndim, input.device)
+    size = input.spec.shape[axis]
+    places = _along(order.new_zeros((), dtype=int64), size, axis, input.spec.ndim, input.device)
     begins = values.narrow(axis, 1, size - 1) != values.narrow(axis, 0, size - 1)
     starts = begins.to(int64) * places.narrow(axis, 1, size - 1)
     from genesis.ops.shape import cat
-    first = order.new_zeros((*input.type.shape[:axis], 1, *input.type.shape[axis + 1:]))
+    first = order.new_zeros((*input.spec.shape[:axis], 1, *input.spec.shape[axis + 1:]))
     length = places - cat((first, starts), axis).cummax(axis).values
     best = wrap(emit(reduction.argmax, (read(length),), (axis, True)))
     return into(out, _picked(input, axis, order.gather(axis, best), keepdim))
@@ -195,10 +195,10 @@ def nanquantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = F
 def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str,
               ignore: bool) -> Tensor:
     q = _checked_parts(op, input, q, interpolation)
-    axis = 0 if dim is None else axis_in(op, dim, input.type.ndim)
-    line = input.reshape(-1) if dim is None else input if input.type.ndim else input.reshape(1)
-    size = line.type.shape[axis]
-    if not size or not line.type.numel:
+    axis = 0 if dim is None else axis_in(op, dim, input.spec.ndim)
+    line = input.reshape(-1) if dim is None else input if input.spec.ndim else input.reshape(1)
+    size = line.spec.shape[axis]
+    if not size or not line.spec.numel:
         raise failure(op, f"{op}() input tensor must be non-empty", [("input", input)])
     rows = sort(line.movedim(axis, -1)).values  # (..., size)
     parts = q.reshape(-1)
@@ -206,26 +206,26 @@ def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, in
         last = (rows.isnan().logical_not().sum(-1, keepdim=True) - 1).clamp(min=0).to(rows.dtype)
         places = parts * last
     else:
-        places = (parts * (size - 1)).expand(*rows.type.shape[:-1], parts.type.numel)
+        places = (parts * (size - 1)).expand(*rows.spec.shape[:-1], parts.spec.numel)
         missing = rows.isnan().any(-1, keepdim=True)
         places = places.masked_fill(missing, float(size - 1))
     found = _interpolated(rows, places, interpolation)  # (..., parts)
     if dim is None:
-        kept = found.reshape(parts.type.numel, *(1,) * input.type.ndim) if keepdim else found.reshape(-1)
+        kept = found.reshape(parts.spec.numel, *(1,) * input.spec.ndim) if keepdim else found.reshape(-1)
     else:
         kept = found.movedim(-1, 0)
-        if keepdim and input.type.ndim:
+        if keepdim and input.spec.ndim:
             kept = kept.unsqueeze(axis + 1)
-        elif not input.type.ndim:
-            kept = kept.reshape(parts.type.numel)
-    return kept if q.type.ndim else kept.squeeze(0)
+        elif not input.spec.ndim:
+            kept = kept.reshape(parts.spec.numel)
+    return kept if q.spec.ndim else kept.squeeze(0)
 
 
 def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
     """q as a tensor of the input's dtype."""
     from genesis.ops.creation import tensor
     try:
-        if input.type.dtype not in (float32, float64):
+        if input.spec.dtype not in (float32, float64):
             raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -235,15 +235,15 @@ def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
     if not isinstance(q, TensorBase):
         if not 0 <= q <= 1:
             raise failure(op, f"{op}() q must be in the range [0, 1] but got {q}")
-        return tensor(float(q), dtype=input.type.dtype, device=input.device)
-    if q.type.ndim > 1:
+        return tensor(float(q), dtype=input.spec.dtype, device=input.device)
+    if q.spec.ndim > 1:
         raise failure(op, f"{op}() q must be a scalar or 1D tensor", [("q", q)])
-    if q.type.dtype is not input.type.dtype:
+    if q.spec.dtype is not input.spec.dtype:
         raise failure(op, f"{op}() q tensor must be same dtype as the input tensor", [("input", input), ("q", q)])
-    if q.type.device is not input.type.device:
+    if q.spec.device is not input.spec.device:
         raise failure(op, f"{op}() q tensor must be on the same device as the input tensor",
                       [("input", input), ("q", q)])
-    checked = q.type.numel and not engine.backend_of(q.type.device).asynchronous
+    checked = q.spec.numel and not engine.backend_of(q.spec.device).asynchronous
     if checked and not bool(((q >= 0) & (q <= 1)).all()):  # type: ignore
         raise failure(op, f"{op}() q values must be in the range [0, 1]", [("q", q)])
     return q

@@ -79,7 +79,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     tensor([0.0000, 3.1416])
     """
     try:
-        x = input if input.type.dtype.kind == "float" else input.to(default_dtype("float"))
+        x = input if input.spec.dtype.kind == "float" else input.to(default_dtype("float"))
     except AttributeError as error:
         raise misplaced(error, input) from None
     return into(out, where(x < 0, math.pi, where(x.isnan(), x.detach(), sign(x) * 0)))
@@ -112,10 +112,10 @@ class RealMethods(TensorBase):
     @property
     def H(self: Any) -> Any:
         """A matrix with its dimensions exchanged."""
-        if self.type.ndim not in (0, 2):
-            raise failure("H", f"tensor.H is only supported on matrices (2-D tensors). Got {self.type.ndim}-D tensor.",
+        if self.spec.ndim not in (0, 2):
+            raise failure("H", f"tensor.H is only supported on matrices (2-D tensors). Got {self.spec.ndim}-D tensor.",
                           [("tensor", self)], hint="use .mH for batches of matrices")
-        return self if not self.type.ndim else transpose(self, 0, 1)
+        return self if not self.spec.ndim else transpose(self, 0, 1)
 
     @property
     def mH(self: Any) -> Any:

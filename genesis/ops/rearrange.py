@@ -68,15 +68,15 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] |
     if dims is None:
         if len(_listed(shifts)) != 1:
             raise failure("roll", f"{len(_listed(shifts))} shifts need as many dims", [("input", input)])
-        return owned(reshape(roll(flatten(input), shifts, 0), input.type.shape))
+        return owned(reshape(roll(flatten(input), shifts, 0), input.spec.shape))
     steps, along = _listed(shifts), _listed(dims)
     if len(steps) != len(along):
         raise failure("roll", f"shifts and dimensions must align: {len(steps)} shifts, {len(along)} dims",
                       [("input", input)])
     moved = input
     for step, dim in zip(steps, along, strict=True):
-        axis = axis_in("roll", dim, input.type.ndim)
-        size = input.type.shape[axis]
+        axis = axis_in("roll", dim, input.spec.ndim)
+        size = input.spec.shape[axis]
         by = step % size if size else 0
         if by:
             moved = cat((narrow(moved, axis, size - by, by), narrow(moved, axis, 0, size - by)), axis)
@@ -90,7 +90,7 @@ def _listed(x: int | Sequence[int]) -> list[int]:
 def fliplr(input: Tensor) -> Tensor:
     """A copy with columns (dimension 1) backwards."""
     try:
-        if input.type.ndim < 2:
+        if input.spec.ndim < 2:
             raise failure("fliplr", "the input must have at least 2 dimensions", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -100,7 +100,7 @@ def fliplr(input: Tensor) -> Tensor:
 def flipud(input: Tensor) -> Tensor:
     """A copy with rows (dimension 0) backwards."""
     try:
-        if input.type.ndim < 1:
+        if input.spec.ndim < 1:
             raise failure("flipud", "the input must have at least 1 dimension", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -118,12 +118,12 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     if len(dims) != 2:
         raise failure("rot90", f"rotation happens in 2 dims, not in {len(dims)}", [("input", input)])
     try:
-        flat = input.type.ndim < 2
+        flat = input.spec.ndim < 2
     except AttributeError as error:
         raise misplaced(error, input) from None
     if flat:
-        raise failure("rot90", f"expected total dims >= 2, but got total dims = {input.type.ndim}", [("input", input)])
-    first, second = (axis_in("rot90", dim, input.type.ndim) for dim in dims)
+        raise failure("rot90", f"expected total dims >= 2, but got total dims = {input.spec.ndim}", [("input", input)])
+    first, second = (axis_in("rot90", dim, input.spec.ndim) for dim in dims)
     if first == second:
         raise failure("rot90", f"the two dims of a rotation differ, not {tuple(dims)}", [("input", input)])
     turns = k % 4
@@ -137,7 +137,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 def atleast_1d(*tensors: Any) -> Any:
     """The tensors with at least one dimension; a tuple if several (or a list of them) are given."""
-    return _each(tensors, lambda x: x if x.type.ndim else reshape(x, 1))
+    return _each(tensors, lambda x: x if x.spec.ndim else reshape(x, 1))
 
 
 def atleast_2d(*tensors: Any) -> Any:
@@ -147,12 +147,12 @@ def atleast_2d(*tensors: Any) -> Any:
 
 def atleast_3d(*tensors: Any) -> Any:
     """The tensors with at least three dimensions: a vector as (1, n, 1), a matrix as (m, n, 1)."""
-    return _each(tensors, lambda x: x if x.type.ndim >= 3 else unsqueeze(_to_2d(x), -1))
+    return _each(tensors, lambda x: x if x.spec.ndim >= 3 else unsqueeze(_to_2d(x), -1))
 
 
 def _to_2d(x: Tensor) -> Tensor:
     try:
-        return x if x.type.ndim >= 2 else reshape(x, (1, -1) if x.type.numel else (1, *(x.type.shape or (1,))))
+        return x if x.spec.ndim >= 2 else reshape(x, (1, -1) if x.spec.numel else (1, *(x.spec.shape or (1,))))
     except AttributeError as error:
         raise misplaced(error, x) from None
 
@@ -170,7 +170,7 @@ def _each(tensors: tuple[Any, ...], change: Any) -> Any:
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along dimension 1, vectors along their only one."""
     parts = atleast_1d(_some("hstack", tensors))
-    return into(out, cat(parts, 0 if parts[0].type.ndim == 1 else 1))
+    return into(out, cat(parts, 0 if parts[0].spec.ndim == 1 else 1))
 
 
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -190,7 +190,7 @@ def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Ten
     """Side by side, vectors as columns."""
     given = _some("column_stack", tensors)
     try:
-        columns = [x if x.type.ndim > 1 else reshape(x, -1, 1) for x in given]
+        columns = [x if x.spec.ndim > 1 else reshape(x, -1, 1) for x in given]
     except AttributeError as error:
         raise misplaced(error, *given) from None
     return into(out, cat(columns, 1))
@@ -211,10 +211,10 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     (tensor([0, 1, 2]), tensor([3, 4]))
     """
     try:
-        axis = axis_in("tensor_split", dim, input.type.ndim)
+        axis = axis_in("tensor_split", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    size = input.type.shape[axis]
+    size = input.spec.shape[axis]
     if isinstance(indices_or_sections, TensorBase):
         indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
     if isinstance(indices_or_sections, int):
@@ -236,7 +236,7 @@ def _cut(index: int, size: int) -> int:
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 1, of a vector along 0; sections must be of one size."""
     try:
-        return _even_split("hsplit", input, indices_or_sections, 1 if input.type.ndim > 1 else 0, 1)
+        return _even_split("hsplit", input, indices_or_sections, 1 if input.spec.ndim > 1 else 0, 1)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -253,12 +253,12 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 def _even_split(op: str, input: Tensor, how: Any, axis: int, ndim: int) -> tuple[Tensor, ...]:
     try:
-        if input.type.ndim < ndim:
+        if input.spec.ndim < ndim:
             raise failure(op, f"the input must have at least {ndim} dimensions", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if isinstance(how, int) and (how < 1 or input.type.shape[axis] % how):
-        raise failure(op, f"dimension {axis} of size {input.type.shape[axis]} is not divisible by {how}",
+    if isinstance(how, int) and (how < 1 or input.spec.shape[axis] % how):
+        raise failure(op, f"dimension {axis} of size {input.spec.shape[axis]} is not divisible by {how}",
                       [("input", input)])
     return tensor_split(input, how, axis)
 
@@ -274,11 +274,11 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along the diagonal of a larger one of zeros."""
     parts = atleast_2d(list(tensors))
-    width, at = sum(x.type.shape[1] for x in parts), 0
+    width, at = sum(x.spec.shape[1] for x in parts), 0
     rows = []
     for x in parts:
-        rows.append(padded(x, 1, at, width - at - x.type.shape[1]))
-        at += x.type.shape[1]
+        rows.append(padded(x, 1, at, width - at - x.spec.shape[1]))
+        at += x.spec.shape[1]
     return cat(rows, 0)
 
 
@@ -292,8 +292,8 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     (tensor([0, 1]), tensor([1, 2]))
     """
     try:
-        if indices.type.dtype.kind != "int":
-            raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.type.dtype!r}",
+        if indices.spec.dtype.kind != "int":
+            raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.spec.dtype!r}",
                           [("indices", indices)], error=TypeError)
     except AttributeError as error:
         raise misplaced(error, indices) from None
@@ -307,14 +307,14 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 def sum_to_size(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Summed over the dimensions in which it is larger, so that it has this shape: the reverse of `expand`."""
     shape = shape_of(sizes if size is None else (size,))
-    lead = input.type.ndim - len(shape)
-    if lead < 0 or any(s not in (1, have) for s, have in zip(shape, input.type.shape[lead:], strict=True)):
-        raise failure("sum_to_size", f"size {list(shape)} is not expandable to {list(input.type.shape)}",
+    lead = input.spec.ndim - len(shape)
+    if lead < 0 or any(s not in (1, have) for s, have in zip(shape, input.spec.shape[lead:], strict=True)):
+        raise failure("sum_to_size", f"size {list(shape)} is not expandable to {list(input.spec.shape)}",
                       [("input", input)])
-    if shape == input.type.shape:
+    if shape == input.spec.shape:
         return input if shape else input.sum()
-    dims = [i for i in range(input.type.ndim) if i < lead or shape[i - lead] == 1 != input.type.shape[i]]
-    summed = input.sum(axes_in("sum_to_size", tuple(dims), input.type.ndim), keepdim=True) if dims else input
+    dims = [i for i in range(input.spec.ndim) if i < lead or shape[i - lead] == 1 != input.spec.shape[i]]
+    summed = input.sum(axes_in("sum_to_size", tuple(dims), input.spec.ndim), keepdim=True) if dims else input
     return reshape(summed, shape)
 
 

@@ -42,12 +42,12 @@ def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None
     node = read(input)
     if dtype is not None:
         node = cast(node, dtype)
-    return wrap(emit(op, (node,), (axes_in(op.name, dim, input.type.ndim), bool(keepdim), *attrs)))
+    return wrap(emit(op, (node,), (axes_in(op.name, dim, input.spec.ndim), bool(keepdim), *attrs)))
 
 
 def _summed(input: Tensor, dtype: DType | None) -> DType | None:
     try:
-        return dtype if dtype is not None or input.type.dtype.kind == "float" else int64
+        return dtype if dtype is not None or input.spec.dtype.kind == "float" else int64
     except AttributeError as error:
         raise misplaced(error, input, dtype=dtype) from None
 
@@ -67,7 +67,7 @@ def nansum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DTy
            keepdims: bool = False, out: Tensor | None = None) -> Tensor:
     """Sum over `dim` of the elements that are not NaN."""
     target = _summed(input, dtype)
-    op = s.nansum if input.type.dtype.kind == "float" else r.sum
+    op = s.nansum if input.spec.dtype.kind == "float" else r.sum
     return into(out, reduce(op, input, dim if axis is None else axis, keepdim or keepdims, target))
 
 
@@ -98,7 +98,7 @@ def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DT
 
 def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
     try:
-        if (dtype or input.type.dtype).kind != "float":
+        if (dtype or input.spec.dtype).kind != "float":
             raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
                           hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
     except AttributeError as error:
@@ -124,7 +124,7 @@ def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis =
 
 def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
     try:
-        empty = input.type.numel == 0
+        empty = input.spec.numel == 0
     except AttributeError as error:
         raise misplaced(error, input) from None
     if empty and (dim is None or dim == ()):
@@ -147,8 +147,8 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False, axi
 
 
 def _extremes(name: str, arg: Any, input: Tensor, dim: int, keepdim: bool) -> ValuesIndices:
-    axis = axis_in(name, dim, input.type.ndim)
-    if input.type.ndim == 0:
+    axis = axis_in(name, dim, input.spec.ndim)
+    if input.spec.ndim == 0:
         return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
     node = read(input)
     kept = r.reduced_shape(node.type.shape, (axis,), True)
@@ -191,7 +191,7 @@ def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: A
 
 def _arg(op: Any, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     try:
-        kind = input.type
+        kind = input.spec
         ndim, numel = kind.ndim, kind.numel
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -221,7 +221,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis
 
 def _truth(op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
     found = reduce(op, input, dim, keepdim)
-    return wrap(cast(read(found), uint8)) if input.type.dtype is uint8 else found  # torch's one exception
+    return wrap(cast(read(found), uint8)) if input.spec.dtype is uint8 else found  # torch's one exception
 
 
 def any(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis = None, keepdims: bool = False,
@@ -245,7 +245,7 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
     tensor(1000.)
     """
     try:
-        dtype = None if input.type.dtype.kind == "float" else default_dtype("float")
+        dtype = None if input.spec.dtype.kind == "float" else default_dtype("float")
     except AttributeError as error:
         raise misplaced(error, input) from None
     return into(out, reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype))
@@ -255,13 +255,13 @@ def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     if autocast.policy[0]:
         (input,) = cast_for(op, input)
     try:
-        axis = axis_in(op.name, dim, input.type.ndim)
+        axis = axis_in(op.name, dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if dtype is None and input.type.dtype.kind != "float":
+    if dtype is None and input.spec.dtype.kind != "float":
         dtype = default_dtype("float")
     node = read(input) if dtype is None else cast(read(input), dtype)
-    if input.type.ndim == 0:
+    if input.spec.ndim == 0:
         return wrap(emit(op, (read(wrap(node).reshape(1)),), (0,))).reshape(())
     return wrap(emit(op, (node,), (axis,)))
 

@@ -109,7 +109,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     tensor([0., 9., 1.])
     """
     try:
-        dtype = input.type.dtype
+        dtype = input.spec.dtype
     except AttributeError as error:
         raise misplaced(error, input) from None
     if dtype.kind != "float":

@@ -27,13 +27,13 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
     if autocast.policy[0]:
         (input,) = cast_for(op, input)
     try:
-        place = axis_in(op.name, dim, input.type.ndim)
+        place = axis_in(op.name, dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if dtype is None and input.type.dtype.kind != "float":
+    if dtype is None and input.spec.dtype.kind != "float":
         dtype = int64
     node = read(input) if dtype is None else cast(read(input), dtype)
-    return wrap(emit(op, (node,), (place, False, 0))) if input.type.ndim else wrap(node)
+    return wrap(emit(op, (node,), (place, False, 0))) if input.spec.ndim else wrap(node)
 
 
 def cumsum(input: Tensor, dim: int | None = None, *, dtype: DType | None = None, axis: int | None = None,
@@ -67,10 +67,10 @@ def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None
 
 def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
     try:
-        place = axis_in(op.name, dim, input.type.ndim)
+        place = axis_in(op.name, dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
     return ValuesIndices(*record(op, (input,), (place,)))
 
@@ -113,12 +113,12 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
     tensor([1000.0000, 1000.6932])
     """
     try:
-        place = axis_in("logcumsumexp", dim, input.type.ndim)
+        place = axis_in("logcumsumexp", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.dtype.kind != "float":
+    if input.spec.dtype.kind != "float":
         raise failure("logcumsumexp", "the input must be floating-point", [("input", input)], hint="x.float()")
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, input.clone())
     return into(out, wrap(emit(scan.logcumsumexp, (read(input),), (place, False))))
 

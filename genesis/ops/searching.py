@@ -55,14 +55,14 @@ def searchsorted(sorted_sequence: Tensor, input: Any, *, out_int32: bool = False
         raise failure(op, "side and right can't be set to opposites, got side of left while right was True")
     right = right or side == "right"
     if sorter is not None:
-        if sorter.type.shape != sorted_sequence.type.shape or sorter.type.dtype is not int64:
+        if sorter.spec.shape != sorted_sequence.spec.shape or sorter.spec.dtype is not int64:
             raise failure(op, "the sorter must be int64 of the shape of the sequence",
                           [("sorted_sequence", sorted_sequence), ("sorter", sorter)])
         sorted_sequence = sorted_sequence.gather(-1, sorter)
-    if not sorted_sequence.type.ndim:
+    if not sorted_sequence.spec.ndim:
         raise failure(op, "the sorted sequence must have a dimension", [("sorted_sequence", sorted_sequence)])
     if not isinstance(input, TensorBase):
-        if sorted_sequence.type.ndim != 1:
+        if sorted_sequence.spec.ndim != 1:
             raise failure(op, "a number is searched in a sequence of one dimension",
                           [("sorted_sequence", sorted_sequence)])
         input = sorted_sequence.new_tensor(input)
@@ -84,7 +84,7 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     tensor([0, 1])
     """
     try:
-        if boundaries.type.ndim != 1:
+        if boundaries.spec.ndim != 1:
             raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
     except AttributeError as error:
         raise misplaced(error, boundaries) from None
@@ -113,13 +113,13 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
         raise failure("nonzero", "there is no out kwarg when as_tuple is True", [("input", input), ("out", out)],
                       "nonzero(x, out=out), a row for each element")
     try:
-        if as_tuple and not input.type.ndim:
+        if as_tuple and not input.spec.ndim:
             return nonzero(input.reshape(1), as_tuple=True)
     except AttributeError as error:
         raise misplaced(error, input) from None
     count = counted(input)
     flat = emit(s.nonzero, (read(input.detach()),), (count,))
-    parts = [_coordinate(flat, input.type.shape, d) for d in range(input.type.ndim)]
+    parts = [_coordinate(flat, input.spec.shape, d) for d in range(input.spec.ndim)]
     if as_tuple:
         return wrap_all(parts)
     if not parts:
@@ -164,8 +164,8 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     """
     from genesis.ops.shape import broadcast_tensors
     require_tensors(input, mask)
-    if mask.type.dtype is not bool_:
-        raise failure("masked_select", f"expected BoolTensor for mask, got {mask.type.dtype!r}", [("mask", mask)],
+    if mask.spec.dtype is not bool_:
+        raise failure("masked_select", f"expected BoolTensor for mask, got {mask.spec.dtype!r}", [("mask", mask)],
                       hint="mask.bool()")
     device_of("masked_select", (input, mask))
     values, chosen = broadcast_tensors(input, mask)
@@ -199,16 +199,16 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     op = "repeat_interleave"
     if repeats is None:
         return _places(input, output_size)
-    line = input.reshape(-1) if dim is None else input if input.type.ndim else input.reshape(1)
-    axis = 0 if dim is None else axis_in(op, dim, input.type.ndim)
-    size = line.type.shape[axis]
+    line = input.reshape(-1) if dim is None else input if input.spec.ndim else input.reshape(1)
+    axis = 0 if dim is None else axis_in(op, dim, input.spec.ndim)
+    size = line.spec.shape[axis]
     if isinstance(repeats, TensorBase):
-        if repeats.type.ndim > 1:
+        if repeats.spec.ndim > 1:
             raise failure(op, "repeats must be 0-dim or 1-dim tensor", [("repeats", repeats)])
-        if repeats.type.numel == 1:
+        if repeats.spec.numel == 1:
             repeats = int(repeats.item())  # type: ignore[attr-defined]
-        elif repeats.type.shape != (size,):
-            raise failure(op, f"repeats must have the same size as input along dim, but got {repeats.type.numel} "
+        elif repeats.spec.shape != (size,):
+            raise failure(op, f"repeats must have the same size as input along dim, but got {repeats.spec.numel} "
                           f"repeats for {size} elements", [("input", input), ("repeats", repeats)])
     if isinstance(repeats, TensorBase):
         from genesis.ops.indexing import index_select
@@ -219,7 +219,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     times = operator.index(repeats)
     if times < 0:
         raise failure(op, "repeats can not be negative", [("input", input)])
-    shape = line.type.shape
+    shape = line.spec.shape
     wide = line.unsqueeze(axis + 1).expand(*shape[:axis + 1], times, *shape[axis + 1:])
     return apart(wide.reshape(*shape[:axis], size * times, *shape[axis + 1:]), input)
 
@@ -228,18 +228,18 @@ def _places(repeats: Any, output_size: int | None) -> Any:
     """0, 1, 2, … each repeated so often."""
     from genesis.ops.ranges import arange
     try:
-        unfit = repeats.type.ndim != 1
+        unfit = repeats.spec.ndim != 1
     except AttributeError as error:
         raise misplaced(error, repeats) from None
     if unfit:
         raise failure("repeat_interleave", "repeat_interleave only accepts 1D vector as repeat", [("repeats", repeats)])
-    if repeats.type.dtype not in (int32, int64):
+    if repeats.spec.dtype not in (int32, int64):
         raise failure("repeat_interleave", "repeats has to be Long or Int tensor", [("repeats", repeats)])
-    if not repeats.type.numel:
+    if not repeats.spec.numel:
         return repeats.new_empty(0)
     ends = repeats.cumsum(0)
     if output_size is None:
-        if not engine.backend_of(repeats.type.device).asynchronous and int(repeats.min().item()) < 0:
+        if not engine.backend_of(repeats.spec.device).asynchronous and int(repeats.min().item()) < 0:
             raise failure("repeat_interleave", "repeats can not be negative", [("repeats", repeats)])
         output_size = int(ends[-1].item())
     found = searchsorted(ends, arange(output_size, device=repeats.device), right=True)

@@ -50,10 +50,10 @@ def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, ret
     """
     require_tensors(input)
     if dim is not None:
-        return _unique_slices(input, axis_in("unique", dim, input.type.ndim), return_inverse, return_counts)
+        return _unique_slices(input, axis_in("unique", dim, input.spec.ndim), return_inverse, return_counts)
     values, order = sort(input.detach().reshape(-1), 0)
     found, ranks_, counts = _groups(_changes(values))
-    inverse = _at(ranks_, order).reshape(input.type.shape) if return_inverse else None
+    inverse = _at(ranks_, order).reshape(input.spec.shape) if return_inverse else None
     return _result(values[found], inverse, counts, return_inverse, return_counts)
 
 
@@ -66,21 +66,21 @@ def unique_consecutive(input: Tensor, return_inverse: bool = False, return_count
     tensor([1, 2, 1])
     """
     require_tensors(input)
-    axis = 0 if dim is None else axis_in("unique_consecutive", dim, input.type.ndim)
-    line = input.detach().reshape(-1) if dim is None or not input.type.ndim else input.detach()
+    axis = 0 if dim is None else axis_in("unique_consecutive", dim, input.spec.ndim)
+    line = input.detach().reshape(-1) if dim is None or not input.spec.ndim else input.detach()
     _check_slices("unique_consecutive", line, axis)
-    size = line.type.shape[axis]
+    size = line.spec.shape[axis]
     changed = line.narrow(axis, 1, size - 1) != line.narrow(axis, 0, size - 1) if size else line != line
-    others = [d for d in range(line.type.ndim) if d != axis]
+    others = [d for d in range(line.spec.ndim) if d != axis]
     starts = changed.any(others) if others else changed
     found, ranks_, counts = _groups(_with_first(starts) if size else starts)
-    inverse = ranks_.reshape(input.type.shape) if dim is None else ranks_
+    inverse = ranks_.reshape(input.spec.shape) if dim is None else ranks_
     return _result(line.index_select(axis, found), inverse, counts, return_inverse, return_counts)
 
 
 def _changes(values: Any) -> Any:
     """A mask of the places where a sorted vector has another element than before."""
-    size = values.type.numel
+    size = values.spec.numel
     return _with_first(values[1:] != values[:-1]) if size else values.to(bool_)
 
 
@@ -93,7 +93,7 @@ def _groups(starts: Any) -> tuple[Any, Any, Any]:
     """Given where groups of neighbours start in a vector: these places, each element's group, the groups' sizes."""
     from genesis.ops.shape import cat
     found, = starts.nonzero(as_tuple=True)
-    ends = cat((found[1:], found.new_full((min(found.type.numel, 1),), starts.type.numel)))
+    ends = cat((found[1:], found.new_full((min(found.spec.numel, 1),), starts.spec.numel)))
     return found, starts.cumsum(0) - 1, ends - found
 
 
@@ -105,19 +105,19 @@ def _at(values: Any, order: Any) -> Any:
 
 def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: bool) -> Any:
     """Slices are numbered in lexicographic order: first each of their columns, then pairs of columns, of pairs, …"""
-    line = input.detach() if input.type.ndim else input.detach().reshape(1)
+    line = input.detach() if input.spec.ndim else input.detach().reshape(1)
     _check_slices("unique", line, axis)
-    size = line.type.shape[axis]
+    size = line.spec.shape[axis]
     if not size:
         none = line.new_empty(0, dtype=int64)
         return _result(line.clone(), none, none.clone(), wants_inverse, wants_counts)
     columns = line.movedim(axis, -1).reshape(-1, size)
     numbers = _dense(columns)
-    while numbers.type.shape[0] > 1:
-        pairs = numbers.type.shape[0] // 2
+    while numbers.spec.shape[0] > 1:
+        pairs = numbers.spec.shape[0] // 2
         joined = _dense(numbers[0:2 * pairs:2] * size + numbers[1:2 * pairs:2])
         from genesis.ops.shape import cat
-        numbers = cat((joined, numbers[2 * pairs:])) if numbers.type.shape[0] % 2 else joined
+        numbers = cat((joined, numbers[2 * pairs:])) if numbers.spec.shape[0] % 2 else joined
     inverse = numbers[0]
     values, order = sort(inverse, 0)
     found, _, counts = _groups(_changes(values))
@@ -127,10 +127,10 @@ def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: boo
 def _check_slices(name: str, line: Any, axis: int) -> None:
     """Slices without elements cannot be told apart; that there are no slices is fine."""
     try:
-        empty = line.type.shape.count(0)
+        empty = line.spec.shape.count(0)
     except AttributeError as error:
         raise misplaced(error, line) from None
-    if empty > 1 or (empty and line.type.shape[axis]):
+    if empty > 1 or (empty and line.spec.shape[axis]):
         raise failure(name, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
                       [("input", line)])
 
@@ -140,7 +140,7 @@ def _dense(rows: Any) -> Any:
     from genesis.ir.ops.sorting import unsort
     from genesis.ops.shape import cat
     values, order = sort(rows, 1)
-    changed = cat((values.new_zeros((rows.type.shape[0], 1), dtype=bool_), values[:, 1:] != values[:, :-1]), 1)
+    changed = cat((values.new_zeros((rows.spec.shape[0], 1), dtype=bool_), values[:, 1:] != values[:, :-1]), 1)
     return wrap(emit(unsort, (read(changed.cumsum(1)), read(order)), (1,)))
 
 
@@ -159,13 +159,13 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     from genesis.ops.creation import tensor
     if not isinstance(elements, TensorBase) and not isinstance(test_elements, TensorBase):
         raise failure("isin", "one of elements and test_elements must be a tensor", error=TypeError)
-    device = (elements if isinstance(elements, TensorBase) else test_elements).type.device
+    device = (elements if isinstance(elements, TensorBase) else test_elements).spec.device
     elements, test_elements = (x if isinstance(x, TensorBase) else tensor(x, device=device)
                                for x in (elements, test_elements))
     values, tests = promote(elements.detach(), test_elements.detach().reshape(-1))
-    count = tests.type.numel
+    count = tests.spec.numel
     if not count:
-        found = values.new_zeros(values.type.shape, dtype=bool_)
+        found = values.new_zeros(values.spec.shape, dtype=bool_)
     elif count <= SMALL:
         found = (values.unsqueeze(-1) == tests).any(-1)
     else:
@@ -176,14 +176,14 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 def _among(values: Any, tests: Any) -> Any:
     """By searching the sorted tests, from which NaN is taken out: another of them stands for it, which is none if all
     are NaN."""
-    if tests.type.dtype.kind == "float":
+    if tests.spec.dtype.kind == "float":
         missing = tests.isnan()
         least = tests.masked_fill(missing, float("inf")).amin()
         tests, some = least.where(missing, tests), missing.logical_not().any()
     rows = sort(tests, 0).values
-    places = searchsorted(rows, values).clamp(max=rows.type.numel - 1)
+    places = searchsorted(rows, values).clamp(max=rows.spec.numel - 1)
     found = rows[places] == values
-    return found & some if tests.type.dtype.kind == "float" else found
+    return found & some if tests.spec.dtype.kind == "float" else found
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -208,20 +208,20 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     minlength = operator.index(minlength)
     if minlength < 0:
         raise failure("bincount", "minlength should be >= 0")
-    if input.type.ndim != 1 or input.type.dtype.kind != "int":
+    if input.spec.ndim != 1 or input.spec.dtype.kind != "int":
         raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
-    if weights is not None and weights.type.shape != input.type.shape:
+    if weights is not None and weights.spec.shape != input.spec.shape:
         raise failure("bincount", "weights should be 1-d and have the same length as input",
                       [("input", input), ("weights", weights)])
     size = minlength
-    if input.type.numel:
+    if input.spec.numel:
         low, high = (int(x.item()) for x in (input.min(), input.max()))
         if low < 0:
             raise failure("bincount", "bincount only supports 1-d non-negative integral inputs.", [("input", input)])
         size = max(minlength, high + 1)
     if weights is None:
         return record(ranks.bincount, (input.to(int64),), (size,))
-    kept = weights.type.dtype if weights.type.dtype is float32 else float64
+    kept = weights.spec.dtype if weights.spec.dtype is float32 else float64
     return weights.new_zeros(size, dtype=kept).index_add(0, input.to(int64), weights.to(kept))
 
 
@@ -244,8 +244,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     """
     bins = operator.index(bins)
     try:
-        if input.type.dtype.kind != "float":
-            raise failure("histc", f"not implemented for {input.type.dtype!r}", [("input", input)], hint="x.float()")
+        if input.spec.dtype.kind != "float":
+            raise failure("histc", f"not implemented for {input.spec.dtype!r}", [("input", input)], hint="x.float()")
     except AttributeError as error:
         raise misplaced(error, input) from None
     if bins <= 0:
@@ -254,16 +254,16 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
         problem = "max must be larger than min" if max < min else f"range of [{min}, {max}] is not finite"
         raise failure("histc", problem, [("input", input)])
     x = input.detach().reshape(-1)
-    if x.type.dtype.itemsize < 4:
+    if x.spec.dtype.itemsize < 4:
         x = x.float()
-    if not x.type.numel:
+    if not x.spec.numel:
         return into(out, input.new_zeros(bins))
     low, high = _bounds(x, min, max)
     place = ((x - low) * bins / (high - low)).floor().clamp(0, bins - 1)
     inside = (x >= low) & (x <= high)
     place = place.masked_fill(inside.logical_not(), 0.0)
     counts = x.new_zeros(bins, dtype=int64).index_add(0, place.to(int64), inside.to(int64))
-    return into(out, counts.to(input.type.dtype))
+    return into(out, counts.to(input.spec.dtype))
 
 
 def _bounds(x: Any, low: float, high: float) -> tuple[Any, Any]:
@@ -271,9 +271,9 @@ def _bounds(x: Any, low: float, high: float) -> tuple[Any, Any]:
     if low != high:
         return x.new_full((), low), x.new_full((), high)
     least, largest = (x.amin(), x.amax()) if low == 0 else (x.new_full((), low),) * 2
-    if not engine.backend_of(x.type.device).asynchronous and not bool(((largest - least) < float("inf")).item()):
+    if not engine.backend_of(x.spec.device).asynchronous and not bool(((largest - least) < float("inf")).item()):
         raise failure("histc", f"range of [{least.item()}, {largest.item()}] is not finite", [("input", x)])
-    point = (least == largest).to(x.type.dtype)
+    point = (least == largest).to(x.spec.dtype)
     return least - point, largest + point
 
 

@@ -43,15 +43,15 @@ __all__ = ["broadcast_tensors", "broadcast_to", "cat", "chunk", "clone", "concat
 
 def strides_of(tensor: TensorBase) -> tuple[int, ...]:
     """Strides in elements, as torch reports them."""
-    return view_geometry.strides_in(tensor.type, tensor.part)
+    return view_geometry.strides_in(tensor.spec, tensor.part)
 
 
 def is_contiguous(input: TensorBase, *, memory_format: MemoryFormat | None = None) -> bool:
     """True if the elements lie in row-major order (or in the format's) without gaps."""
     order = ORDERS.get(memory_format, ()) if memory_format is not None else ()
-    if order and len(order) != input.type.ndim:
+    if order and len(order) != input.spec.ndim:
         return False
-    return view_geometry.is_row_major(input.type, input.part, order)
+    return view_geometry.is_row_major(input.spec, input.part, order)
 
 
 def untracked(view: Any, input: Any) -> None:
@@ -80,7 +80,7 @@ def apart(result: Any, input: Any) -> Any:
 
 def padded(input: Any, axis: int, before: int, after: int) -> Any:
     """A copy with zeros before and after along one axis."""
-    low, high = ([n if i == axis else 0 for i in range(input.type.ndim)] for n in (before, after))
+    low, high = ([n if i == axis else 0 for i in range(input.spec.ndim)] for n in (before, after))
     return wrap(emit(m.pad, (read(input),), (tuple(low), tuple(high), 0)))
 
 
@@ -95,7 +95,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
             [3, 4, 5]])
     """
     try:
-        kind, part = input.type, input.part
+        kind, part = input.spec, input.part
     except AttributeError as error:
         raise misplaced(error, input) from None
     if dtype is not None or (len(shape) == 1 and shape[0].__class__ is DType):
@@ -115,7 +115,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
 def _not_a_shape(input: Tensor, given: tuple[Any, ...]) -> Exception:
     """The error for sizes that are no integers: a dtype, perhaps."""
     if len(given) == 1 and isinstance(given[0], DType):
-        return failure("view", f"the tensor's memory is of {input.type.dtype!r} and is not shown as {given[0]!r}",
+        return failure("view", f"the tensor's memory is of {input.spec.dtype!r} and is not shown as {given[0]!r}",
                        [("input", input)], hint="to(dtype) converts the values", error=TypeError)
     if len(given) == 1 and type(given[0]).__name__ == "dtype":  # torch's or numpy's
         return not_a_dtype(given[0])
@@ -127,74 +127,74 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
     try:
         return shaped(input, view_geometry.filled(
-            "reshape", input.type, shape_of(sizes if shape is None else (shape,))))
+            "reshape", input.spec, shape_of(sizes if shape is None else (shape,))))
     except AttributeError as error:
         raise misplaced(error, input) from None
 
 
 def shaped(input: Any, new: tuple[int, ...]) -> Any:
     """`reshape` to a shape of as many elements, all sizes given."""
-    found = view_geometry.reshaped(input.type, input.part, new)
+    found = view_geometry.reshaped(input.spec, input.part, new)
     return wrap(emit(m.reshape, (read(input),), (new,))) if found is None else shown(input, found)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """`view` in other's shape."""
     require_tensors(other)
-    return view(input, other.type.shape)
+    return view(input, other.spec.shape)
 
 
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """`reshape` in other's shape."""
     require_tensors(other)
-    return reshape(input, other.type.shape)
+    return reshape(input, other.spec.shape)
 
 
 def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
     given = shape_of(axes if dims is None else (dims,))
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
         raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
-    return shown(input, view_geometry.permuted(input.type, input.part, axes))
+    return shown(input, view_geometry.permuted(input.spec, input.part, axes))
 
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
-    return shown(input, view_geometry.swapped(input.type, input.part, a, b))
+    return shown(input, view_geometry.swapped(input.spec, input.part, a, b))
 
 
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix (vectors and numbers as they are)."""
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     if ndim > 2:
         raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
-    if input.type.ndim == 2:
-        return shown(input, view_geometry.swapped(input.type, input.part, 0, 1))
-    return shown(input, view_geometry.same(input.type, input.part))
+    if input.spec.ndim == 2:
+        return shown(input, view_geometry.swapped(input.spec, input.part, 0, 1))
+    return shown(input, view_geometry.same(input.spec, input.part))
 
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to new places, the others in order."""
     try:
-        ndim = input.type.ndim
+        ndim = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     if source.__class__ is int and destination.__class__ is int:
         order = view_geometry.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
-        return shown(input, view_geometry.permuted(input.type, input.part, order))
+        return shown(input, view_geometry.permuted(input.spec, input.part, order))
     sources = [axis_in("movedim", d, ndim) for d in ([source] if isinstance(source, int) else source)]
     places = [axis_in("movedim", d, ndim) for d in ([destination] if isinstance(destination, int) else destination)]
     if len(sources) != len(places):
@@ -204,18 +204,18 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
         if len(set(listed)) < len(listed):
             raise failure("movedim", f"repeated dim in `{name}` ({list(given)})", [("input", input)])
     order = view_geometry.moved(ndim, tuple(sources), tuple(places))
-    return shown(input, view_geometry.permuted(input.type, input.part, order))
+    return shown(input, view_geometry.permuted(input.spec, input.part, order))
 
 
 def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
     given = shape_of(sizes if size is None else (size,))
     try:
-        found = view_geometry.expanded(input.type, input.part, given)
+        found = view_geometry.expanded(input.spec, input.part, given)
     except AttributeError as error:
         raise misplaced(error, input) from None
     if found is None:
-        raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.type.shape)}",
+        raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.spec.shape)}",
                       [("input", input)], hint="only dimensions of size 1 can be expanded")
     return shown(input, found)
 
@@ -223,7 +223,7 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """`expand` to other's shape."""
     require_tensors(other)
-    return expand(input, other.type.shape)
+    return expand(input, other.spec.shape)
 
 
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
@@ -234,38 +234,38 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
     try:
-        shape = broadcast_shapes(*(x.type.shape for x in tensors))
+        shape = broadcast_shapes(*(x.spec.shape for x in tensors))
     except AttributeError as error:
         raise misplaced(error, *tensors) from None
-    return tuple(x if x.type.shape == shape else expand(x, shape) for x in tensors)
+    return tuple(x if x.spec.shape == shape else expand(x, shape) for x in tensors)
 
 
 def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     if isinstance(dim, (tuple, list)) and not dim:
         chosen: frozenset[int] = frozenset()
     else:
         chosen = frozenset(axes_in("squeeze", dim, len(shape)) if dim is not None else range(len(shape)))
-    return shown(input, view_geometry.without(input.type, input.part, chosen))
+    return shown(input, view_geometry.without(input.spec, input.part, chosen))
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
     try:
-        axis = axis_in("unsqueeze", dim, input.type.ndim + 1)
+        axis = axis_in("unsqueeze", dim, input.spec.ndim + 1)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    return shown(input, view_geometry.with_one(input.type, input.part, axis))
+    return shown(input, view_geometry.with_one(input.spec, input.part, axis))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     if not shape:
@@ -281,7 +281,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into these sizes (one may be -1)."""
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     at = axis_in("unflatten", dim, len(shape))
@@ -294,18 +294,18 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
 
 def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Any:
     """A view of x[start:stop:step, ...], all in range."""
-    return shown(input, view_geometry.sliced(input.type, input.part, starts, stops, steps))
+    return shown(input, view_geometry.sliced(input.spec, input.part, starts, stops, steps))
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     if not shape:
         raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
-    if isinstance(start, TensorBase) and (start.type.ndim or start.type.dtype.kind != "int"):
+    if isinstance(start, TensorBase) and (start.spec.ndim or start.spec.dtype.kind != "int"):
         raise failure("narrow", "start must be an 0-dim integral Tensor.", [("start", start)])
     start, length = operator.index(start), operator.index(length)
     axis = axis_in("narrow", dim, len(shape))
@@ -317,13 +317,13 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     if not 0 <= begin <= begin + length <= shape[axis]:
         raise failure("narrow", f"start ({start}) + length ({length}) exceeds dimension size ({shape[axis]})",
                       [("input", input)])
-    return shown(input, view_geometry.cut(input.type, input.part, axis, begin, begin + length, 1))
+    return shown(input, view_geometry.cut(input.spec, input.part, axis, begin, begin + length, 1))
 
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of one position along `dim`, without that dimension."""
     try:
-        shape = input.type.shape
+        shape = input.spec.shape
     except AttributeError as error:
         raise misplaced(error, input) from None
     axis = axis_in("select", dim, len(shape))
@@ -332,7 +332,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
                       error=IndexError)
     at = index % shape[axis]
     index = at if at.__class__ is int else operator.index(at)
-    return shown(input, view_geometry.selected(input.type, input.part, axis, index))
+    return shown(input, view_geometry.selected(input.spec, input.part, axis, index))
 
 
 def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = None, dim: int = 0, *,
@@ -344,10 +344,10 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = No
     if split_size is not None:
         split_size_or_sections = split_size
     try:
-        axis = axis_in("split", dim, input.type.ndim)
+        axis = axis_in("split", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    size = input.type.shape[axis]
+    size = input.spec.shape[axis]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
         if step < 1 and size:
@@ -370,7 +370,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if chunks < 1:
         raise failure("chunk", f"chunks must be positive, not {chunks}", [("input", input)])
     try:
-        size = input.type.shape[axis_in("chunk", dim, input.type.ndim)]
+        size = input.spec.shape[axis_in("chunk", dim, input.spec.ndim)]
     except AttributeError as error:
         raise misplaced(error, input) from None
     return split(input, max(-(-size // chunks), 1), dim)
@@ -394,10 +394,10 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each position along `dim`."""
     try:
-        axis = axis_in("unbind", dim, input.type.ndim)
+        axis = axis_in("unbind", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    return tuple([select(input, axis, i) for i in range(input.type.shape[axis])])
+    return tuple([select(input, axis, i) for i in range(input.spec.shape[axis])])
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
@@ -409,11 +409,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -
     for x in tensors:
         if not isinstance(x, TensorBase):
             raise TypeError(f"cat: expected Tensor as element of argument 0: {not_an_operand(x)}")
-        if not x.type.ndim:
+        if not x.spec.ndim:
             raise failure("cat", "zero-dimensional tensor cannot be concatenated", [("tensor", x)], hint="use stack")
-    parts = [x for x in tensors if x.type.shape != (0,)] or list(tensors[:1])
+    parts = [x for x in tensors if x.spec.shape != (0,)] or list(tensors[:1])
     dtype = result_type(*tensors)
-    axis = axis_in("cat", dim, parts[0].type.ndim)
+    axis = axis_in("cat", dim, parts[0].spec.ndim)
     return into(out, wrap(emit(m.concat, tuple(cast(read(x), dtype) for x in parts), (axis,))))
 
 
@@ -425,7 +425,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     if not tensors:
         raise failure("stack", "expected a non-empty list of tensors")
     try:
-        shapes = [x.type.shape for x in tensors]
+        shapes = [x.spec.shape for x in tensors]
     except AttributeError as error:
         raise misplaced(error, *tensors) from None
     first = shapes[0]
@@ -442,20 +442,20 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
     given = (dims,) if dims is not None else axes
     try:
-        axes = tuple(sorted([axis_in("flip", d, input.type.ndim) for d in shape_of(given)]))
+        axes = tuple(sorted([axis_in("flip", d, input.spec.ndim) for d in shape_of(given)]))
     except AttributeError as error:
         raise misplaced(error, input) from None
     if len(set(axes)) < len(axes):
         raise failure("flip", f"a dim appears multiple times in {axes}", [("input", input)])
-    return wrap(emit(m.flip, (read(input),), (axes if input.type.ndim else (),)))
+    return wrap(emit(m.flip, (read(input),), (axes if input.spec.ndim else (),)))
 
 
 def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     """A copy repeated so often along each dimension (new leading ones first)."""
     times = shape_of(times if repeats is None else (repeats,))
-    if len(times) < input.type.ndim:
+    if len(times) < input.spec.ndim:
         raise failure("repeat", "the number of repeats must be at least the number of dimensions", [("input", input)])
-    single, spread, whole = view_geometry.repeated(input.type.shape, times)
+    single, spread, whole = view_geometry.repeated(input.spec.shape, times)
     node = make(m.expand, (make(m.reshape, (read(input),), (single,)),), (spread,))
     return wrap(emit(m.reshape, (node,), (whole,)))
 
@@ -464,7 +464,7 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     """`repeat` with missing leading repeats taken as 1."""
     times = shape_of(times if dims is None else (dims,))
     try:
-        return repeat(input, (1,) * (input.type.ndim - len(times)) + times)
+        return repeat(input, (1,) * (input.spec.ndim - len(times)) + times)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -499,7 +499,7 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 
 def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
     try:
-        if input.type.ndim < 2:
+        if input.spec.ndim < 2:
             raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -557,7 +557,7 @@ class ShapeMethods(TensorBase):
     @property
     def T(self: Any) -> Tensor:
         """A view with all dimensions reversed."""
-        return permute(self, tuple(reversed(range(self.type.ndim))))
+        return permute(self, tuple(reversed(range(self.spec.ndim))))
 
     @property
     def mT(self: Any) -> Tensor:

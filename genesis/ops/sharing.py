@@ -102,7 +102,7 @@ class SharingMethods(TensorBase):
         On a GPU the work may not be done yet: it is ordered by the current stream. The address knows its dtype there,
         so that a Triton kernel can take it.
         """
-        address = _pinned_memory(self).ptr + self.storage_offset() * self.itemsize if self.type.numel else 0
+        address = _pinned_memory(self).ptr + self.storage_offset() * self.itemsize if self.spec.numel else 0
         return DevicePointer(address, self.dtype) if self.is_cuda else address
 
     def untyped_storage(self: Any) -> UntypedStorage:
@@ -192,7 +192,7 @@ class SharingMethods(TensorBase):
             user.release()
         owner = _Handed(memory, user)
         described = dlpack.Described(
-            memory.ptr + tensor.storage_offset() * tensor.itemsize if tensor.type.numel else 0, tensor.type.shape,
+            memory.ptr + tensor.storage_offset() * tensor.itemsize if tensor.spec.numel else 0, tensor.spec.shape,
             strides_of(tensor), tensor.dtype, tensor.device, owner=owner)
         capsule = dlpack.capsule_of(described, bool(max_version and max_version[0] >= 1), tensor is not self)
         tensor.storage.share(owner, user)
@@ -217,7 +217,7 @@ class SharingMethods(TensorBase):
         self.storage.share(memory)
         kind = "<V2" if self.dtype.name == "bfloat16" else self.dtype.numpy.str
         strides = None if self.is_contiguous() else tuple(step * size for step in strides_of(self))
-        return {"version": 3, "shape": tuple(self.type.shape), "typestr": kind, "strides": strides,
+        return {"version": 3, "shape": tuple(self.spec.shape), "typestr": kind, "strides": strides,
                 "data": (self.data_ptr(), False), "stream": our_stream(self.device)}
 
 

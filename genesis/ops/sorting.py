@@ -45,10 +45,10 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     tensor([1, 2, 0])
     """
     try:
-        axis = axis_in("sort", dim, input.type.ndim)
+        axis = axis_in("sort", dim, input.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input))
     return into(out, ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))))
 
@@ -90,16 +90,16 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     ValuesIndices(values=tensor([9, 5]), indices=tensor([1, 2]))
     """
     try:
-        axis, k = axis_in("topk", dim, input.type.ndim), operator.index(k)
+        axis, k = axis_in("topk", dim, input.spec.ndim), operator.index(k)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    size = input.type.shape[axis] if input.type.ndim else 1
+    size = input.spec.shape[axis] if input.spec.ndim else 1
     if not 0 <= k <= size:
         raise failure("topk", f"selected index k out of range: k is {k}, but dimension {dim} has size {size}",
                       [("input", input)])
-    if input.type.dtype is bool_:
+    if input.spec.dtype is bool_:
         raise failure("topk", "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
-    if not input.type.ndim:
+    if not input.spec.ndim:
         return into(out, _alone(input) if k else ValuesIndices(input.new_empty(0), input.new_empty(0, dtype=int64)))
     return into(out, ValuesIndices(*record(s.topk, (input,), (k, axis, bool(largest)))))
 

@@ -90,7 +90,7 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     require_tensors(input)
     if p < 1:
         raise failure("mvlgamma", f"p has to be greater than or equal to 1, not {p}", [("input", input)])
-    halves = arange(p, dtype=result_type(input, 0.5), device=input.type.device) * -0.5
+    halves = arange(p, dtype=result_type(input, 0.5), device=input.spec.device) * -0.5
     return into(out, lgamma(input.unsqueeze(-1) + halves).sum(-1) + p * (p - 1) / 4 * math.log(math.pi))
 
 

@@ -31,11 +31,11 @@ def _how(dim: Any, unbiased: Any, correction: float | None, axis: Axis) -> tuple
 
 def _spread(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool, correction: float) -> Tensor:
     try:
-        kind = input.type.dtype.kind
+        kind = input.spec.dtype.kind
     except AttributeError as error:
         raise misplaced(error, input) from None
     if kind != "float":
-        raise failure(name, f"only floating-point dtypes are supported, not {input.type.dtype!r}", [("input", input)],
+        raise failure(name, f"only floating-point dtypes are supported, not {input.spec.dtype!r}", [("input", input)],
                       hint="cast the input with .float()")
     return reduce(op, input, dim, keepdim, None, correction)
 
@@ -86,15 +86,15 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     tensor([3, 5])
     """
     try:
-        if input.type.ndim == 0:
+        if input.spec.ndim == 0:
             raise failure("diff", "diff expects input to be at least one-dimensional", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    axis = axis_in("diff", dim, input.type.ndim)
+    axis = axis_in("diff", dim, input.spec.ndim)
     if n < 0:
         raise failure("diff", f"order must be non-negative but got {n}", [("input", input)])
     for name, end in (("prepend", prepend), ("append", append)):
-        if end is not None and end.type.ndim != input.type.ndim:
+        if end is not None and end.spec.ndim != input.spec.ndim:
             raise failure("diff", "diff expects prepend or append to be the same dimension as input",
                           [("input", input), (name, end)])
     if n == 0:
@@ -103,9 +103,9 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     parts = [x for x in (prepend, input, append) if x is not None]
     found = cat(parts, axis) if len(parts) > 1 else input
     for _ in range(n):
-        size = found.type.shape[axis]
+        size = found.spec.shape[axis]
         later, earlier = (found.narrow(axis, start, max(size - 1, 0)) for start in (min(1, size), 0))
-        found = later ^ earlier if found.type.dtype is bool_ else later - earlier
+        found = later ^ earlier if found.spec.dtype is bool_ else later - earlier
     return into(out, found)
 
 
@@ -117,13 +117,13 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
     tensor(4.)
     """
     try:
-        axis = axis_in("trapezoid", dim, y.type.ndim)
+        axis = axis_in("trapezoid", dim, y.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, y) from None
-    size = y.type.shape[axis]
-    if x is None and y.type.dtype is not bool_:
+    size = y.spec.shape[axis]
+    if x is None and y.spec.dtype is not bool_:
         if size == 0:
-            return y.sum(axis, dtype=y.type.dtype)
+            return y.sum(axis, dtype=y.spec.dtype)
         return (y.sum(axis) - (y.select(axis, 0) + y.select(axis, size - 1)) * 0.5) * dx
     return _areas("trapezoid", y, x, dx, axis).sum(axis)
 
@@ -131,7 +131,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """The integral of y from the first point to each other one, by the trapezoidal rule."""
     try:
-        axis = axis_in("cumulative_trapezoid", dim, y.type.ndim)
+        axis = axis_in("cumulative_trapezoid", dim, y.spec.ndim)
     except AttributeError as error:
         raise misplaced(error, y) from None
     return _areas("cumulative_trapezoid", y, x, dx, axis).cumsum(axis)
@@ -140,22 +140,22 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, d
 def _areas(name: str, y: Tensor, x: Tensor | None, dx: float, axis: int) -> Any:
     """The area of each trapezoid: half the sum of neighbours, times their distance."""
     require_tensors(y, x)
-    size = y.type.shape[axis]
-    if y.type.dtype is bool_:
+    size = y.spec.shape[axis]
+    if y.spec.dtype is bool_:
         raise failure(name, "received a bool input for x or y, but bool is not supported", [("y", y)])
     later, earlier = y.narrow(axis, min(1, size), max(size - 1, 0)), y.narrow(
         axis, 0, max(size - 1, 0))
     if x is None:
         return (later + earlier) * (dx / 2)
-    if x.type.dtype is bool_:
+    if x.spec.dtype is bool_:
         raise failure(name, "received a bool input for x or y, but bool is not supported", [("x", x)])
-    if x.type.ndim == 1 and y.type.ndim > 1:
-        if x.type.numel != size:
-            raise failure(name, f"There must be one x value for each sample point, but got {x.type.numel} x values "
+    if x.spec.ndim == 1 and y.spec.ndim > 1:
+        if x.spec.numel != size:
+            raise failure(name, f"There must be one x value for each sample point, but got {x.spec.numel} x values "
                           f"and {size} points", [("x", x), ("y", y)])
-        x = x.view(-1, *(1,) * (y.type.ndim - 1 - axis))
+        x = x.view(-1, *(1,) * (y.spec.ndim - 1 - axis))
         return (later + earlier) * diff(x, dim=0) / 2.0
-    widths = diff(x, dim=axis - y.type.ndim)
+    widths = diff(x, dim=axis - y.spec.ndim)
     return (later + earlier) * widths / 2.0
 
 

@@ -87,5 +87,5 @@ class StridedMethods(TensorBase):
     def new_empty_strided(self: Any, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None,
                           device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
         """`empty_strided` with this tensor's dtype and device."""
-        return empty_strided(size, stride, dtype=dtype or self.type.dtype, device=device or self.type.device,
+        return empty_strided(size, stride, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                              requires_grad=requires_grad)

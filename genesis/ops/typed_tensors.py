@@ -87,6 +87,30 @@ def typed_class(given: Any) -> tuple[DType, str | None]:
     raise failure("type", f"invalid type: {given!r}", hint="a dtype, as genesis.float32", error=ValueError)
 
 
+class TypeMethods(TensorBase):
+    """The name that a tensor's dtype and device have together."""
+
+    def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """Without a dtype the name of the tensor's class by dtype and device, with one the tensor cast to it.
+
+        Args:
+            dtype: a dtype, which leaves the device as it is; `genesis.LongTensor` or the name of such a class: their
+                tensors are on their device.
+            non_blocking: accepted; copies are ordered on the stream either way.
+
+        Raises:
+            ValueError: it is neither.
+
+        >>> import genesis
+        >>> genesis.ones(2).type(), genesis.tensor([1.5, 2]).type(genesis.int64)
+        ('genesis.FloatTensor', tensor([1, 2]))
+        """
+        if dtype is None:
+            return typed_name(self.dtype, self.device.type)
+        wanted, device = typed_class(dtype)
+        return self.to(wanted) if device is None else self.to(device=device, dtype=wanted)
+
+
 def set_default_tensor_type(t: Any) -> None:
     """`set_default_dtype` by a class: `set_default_tensor_type(genesis.DoubleTensor)`."""
     set_default_dtype(typed_class(t)[0])

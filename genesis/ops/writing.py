@@ -31,7 +31,7 @@ def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.take(genesis.tensor([[4, 3], [2, 1]]), genesis.tensor([0, -1]))
     tensor([4, 1])
     """
-    return into(out, wrap(emit(ix.take, (read(reshape(input, -1)), wrapped(index, input.type.numel, 0)), (0,))))
+    return into(out, wrap(emit(ix.take, (read(reshape(input, -1)), wrapped(index, input.spec.numel, 0)), (0,))))
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -46,44 +46,44 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
     require_tensors(input, indices)
     if dim is None:
         return into(out, gather(reshape(input, -1), 0, reshape(indices, -1)))
-    axis = axis_in("take_along_dim", dim, input.type.ndim)
-    if input.type.ndim != indices.type.ndim:
+    axis = axis_in("take_along_dim", dim, input.spec.ndim)
+    if input.spec.ndim != indices.spec.ndim:
         raise failure("take_along_dim", "input and indices should have the same number of dimensions",
                       [("input", input), ("indices", indices)])
-    one = [*input.type.shape[:axis], 1, *input.type.shape[axis + 1:]]
-    other = [*indices.type.shape[:axis], 1, *indices.type.shape[axis + 1:]]
+    one = [*input.spec.shape[:axis], 1, *input.spec.shape[axis + 1:]]
+    other = [*indices.spec.shape[:axis], 1, *indices.spec.shape[axis + 1:]]
     around = broadcast_shapes(tuple(one), tuple(other))
 
     def spread(x: Tensor) -> Tensor:
-        return x.expand((*around[:axis], x.type.shape[axis], *around[axis + 1:]))
-    rows = wrapped(spread(indices), input.type.shape[axis], axis)
+        return x.expand((*around[:axis], x.spec.shape[axis], *around[axis + 1:]))
+    rows = wrapped(spread(indices), input.spec.shape[axis], axis)
     return into(out, wrap(emit(ix.gather, (read(spread(input)), rows), (axis,))))
 
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with source's elements at these positions in row-major order, added to what is there with `accumulate`."""
     try:
-        if index.type.numel != source.type.numel:
+        if index.spec.numel != source.spec.numel:
             raise failure("put", f"expected source and index to have the same number of elements, but got "
-                          f"{source.type.numel} and {index.type.numel}", [("index", index), ("source", source)])
+                          f"{source.spec.numel} and {index.spec.numel}", [("index", index), ("source", source)])
     except AttributeError as error:
         raise misplaced(error, index, source) from None
-    flat, rows = reshape(input, -1), wrapped(reshape(index, -1), input.type.numel, 0)
+    flat, rows = reshape(input, -1), wrapped(reshape(index, -1), input.spec.numel, 0)
     op = ix.index_add if accumulate else ix.index_copy
     found = wrap(emit(op, (read(flat), rows, read(reshape(source, -1))), (0,)))
-    return owned(reshape(found, input.type.shape))
+    return owned(reshape(found, input.spec.shape))
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy with source's positions along `dim` written at `index`; of equal indices the last wins."""
     try:
-        axis = axis_in("index_copy", dim, max(input.type.ndim, 1))
+        axis = axis_in("index_copy", dim, max(input.spec.ndim, 1))
     except AttributeError as error:
         raise misplaced(error, input) from None
-    given = reshape(input, 1) if not input.type.ndim else input
-    rows = wrapped(reshape(index, -1), given.type.shape[axis], axis)
-    written = reshape(source, (*given.type.shape[:axis], index.type.numel, *given.type.shape[axis + 1:]))
-    return into(out, reshape(wrap(emit(ix.index_copy, (read(given), rows, read(written)), (axis,))), input.type.shape))
+    given = reshape(input, 1) if not input.spec.ndim else input
+    rows = wrapped(reshape(index, -1), given.spec.shape[axis], axis)
+    written = reshape(source, (*given.spec.shape[:axis], index.spec.numel, *given.spec.shape[axis + 1:]))
+    return into(out, reshape(wrap(emit(ix.index_copy, (read(given), rows, read(written)), (axis,))), input.spec.shape))
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
@@ -91,16 +91,16 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     require_tensors(input, index)
     from genesis.ops.comparison import where
     from genesis.ops.creation import ones, zeros
-    if isinstance(value, TensorBase) and value.type.ndim:
-        raise failure("index_fill", f"only supports a 0-dimensional value tensor, but got {value.type.ndim} dimensions",
+    if isinstance(value, TensorBase) and value.spec.ndim:
+        raise failure("index_fill", f"only supports a 0-dimensional value tensor, but got {value.spec.ndim} dimensions",
                       [("value", value)])
-    axis = axis_in("index_fill", dim, max(input.type.ndim, 1))
-    shape = input.type.shape or (1,)
-    nowhere = zeros(shape[axis], dtype=bool_, device=input.type.device)
-    chosen = index_copy(nowhere, 0, index, ones(index.type.numel, dtype=bool_, device=input.type.device))
-    mask = reshape(chosen, (shape[axis], *(1,) * (len(shape) - axis - 1))) if input.type.ndim else reshape(chosen, ())
-    filled = value.to(input.type.dtype) if isinstance(value, TensorBase) else value  # type: ignore[attr-defined]
-    return where(mask, filled, input).to(input.type.dtype)
+    axis = axis_in("index_fill", dim, max(input.spec.ndim, 1))
+    shape = input.spec.shape or (1,)
+    nowhere = zeros(shape[axis], dtype=bool_, device=input.spec.device)
+    chosen = index_copy(nowhere, 0, index, ones(index.spec.numel, dtype=bool_, device=input.spec.device))
+    mask = reshape(chosen, (shape[axis], *(1,) * (len(shape) - axis - 1))) if input.spec.ndim else reshape(chosen, ())
+    filled = value.to(input.spec.dtype) if isinstance(value, TensorBase) else value  # type: ignore[attr-defined]
+    return where(mask, filled, input).to(input.spec.dtype)
 
 
 def index_put(input: Tensor, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Tensor:
@@ -135,13 +135,13 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
         raise failure("scatter_reduce", f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}",
                       [("input", input)])
     try:
-        whole, at, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, index, src))
+        whole, at, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index, src))
     except AttributeError as error:
         raise misplaced(error, input, index, src) from None
-    axis = axis_in("scatter_reduce", dim, whole.type.ndim)
-    part = given[tuple(slice(0, n) for n in at.type.shape)]
+    axis = axis_in("scatter_reduce", dim, whole.spec.ndim)
+    part = given[tuple(slice(0, n) for n in at.spec.shape)]
     found = wrap(emit(scatter_reduce_op, (read(whole), read(at), read(part)), (axis, reduce, include_self)))
-    return into(out, reshape(found, input.type.shape))
+    return into(out, reshape(found, input.spec.shape))
 
 
 def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True,
@@ -151,13 +151,13 @@ def index_reduce(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce:
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise failure("index_reduce", f"expected reduce to be one of prod, mean, amax or amin but got {reduce}",
                       [("input", input)])
-    axis = axis_in("index_reduce", dim, max(input.type.ndim, 1))
-    whole, given = (reshape(x, 1) if not x.type.ndim else x for x in (input, source))
-    count = index.type.numel
-    shape = (*whole.type.shape[:axis], count, *whole.type.shape[axis + 1:])
-    spread = reshape(index, (*(1,) * axis, count, *(1,) * (whole.type.ndim - axis - 1))).expand(shape)
+    axis = axis_in("index_reduce", dim, max(input.spec.ndim, 1))
+    whole, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, source))
+    count = index.spec.numel
+    shape = (*whole.spec.shape[:axis], count, *whole.spec.shape[axis + 1:])
+    spread = reshape(index, (*(1,) * axis, count, *(1,) * (whole.spec.ndim - axis - 1))).expand(shape)
     found = scatter_reduce(whole, axis, spread, reshape(given, shape), reduce, include_self=include_self)
-    return into(out, reshape(found, input.type.shape))
+    return into(out, reshape(found, input.spec.shape))
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -168,16 +168,16 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     tensor([7., 0., 8.])
     """
     require_tensors(input, mask, source)
-    if mask.type.dtype is not bool_:
+    if mask.spec.dtype is not bool_:
         raise failure("masked_scatter", "only supports boolean masks", [("mask", mask)])
-    if source.type.dtype is not input.type.dtype:
+    if source.spec.dtype is not input.spec.dtype:
         raise failure("masked_scatter", "expected self and source to have same dtypes",
                       [("input", input), ("source", source)])
-    shape = broadcast_shapes(input.type.shape, mask.type.shape)
+    shape = broadcast_shapes(input.spec.shape, mask.spec.shape)
     whole, chosen = input.expand(shape), mask.expand(shape)
-    if not source.type.numel:
+    if not source.spec.numel:
         return whole.clone()
-    order = (reshape(chosen, -1).cumsum(0) - 1).clamp(min=0, max=source.type.numel - 1)
+    order = (reshape(chosen, -1).cumsum(0) - 1).clamp(min=0, max=source.spec.numel - 1)
     found = reshape(wrap(emit(ix.take, (read(reshape(source, -1)), read(order)), (0,))), shape)
     from genesis.ops.comparison import where
     return where(chosen, found, whole).contiguous()

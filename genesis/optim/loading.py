@@ -256,7 +256,7 @@ def _entries(values: State, present: Mapping[Any, Any]) -> dict[Any, _Entry]:
     found = {}
     for name, value in values.items():
         old = present.get(name)
-        fits = isinstance(value, Tensor) and isinstance(old, Tensor) and old.type is value.type
+        fits = isinstance(value, Tensor) and isinstance(old, Tensor) and old.spec is value.spec
         found[name] = _Entry(value.clone() if isinstance(value, Tensor) and not fits else value, old if fits else None)
     return found
 

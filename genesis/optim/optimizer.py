@@ -293,7 +293,7 @@ class Optimizer:
         memories = {None if p.storage.exported else p.storage for p in found}
         layers = _layers(found) if len(memories) < len(found) else [0] * len(found)
         for parameter, layer in zip(found, layers, strict=True):
-            kind = parameter.type
+            kind = parameter.spec
             buckets.setdefault((layer, kind.dtype, kind.device, self.kind(parameter)), []).append(parameter)
         return [(key[0], parameters) for key, parameters in sorted(buckets.items(), key=_layer_of)]  # type: ignore
 

@@ -36,7 +36,7 @@ def _polynomial(input: Operand, degree: Operand, first: tuple[float, float], rul
             raise not_a_tensor(given)
     x = input.detach() if isinstance(input, Tensor) else input
     degrees: Any = degree.detach() if isinstance(degree, Tensor) else degree
-    most = int(degrees.max().item()) if isinstance(degrees, Tensor) and degrees.type.numel else degrees
+    most = int(degrees.max().item()) if isinstance(degrees, Tensor) and degrees.spec.numel else degrees
     most = int(most) if not isinstance(most, Tensor) else -1
 
     def formula(x: Tensor, n: Tensor) -> Tensor:

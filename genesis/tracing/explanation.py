@@ -81,7 +81,7 @@ def value_text(value: Any) -> str:
         flows = "a leaf that requires grad" if value.leaf not in (None, FREED) else (
             "of a step" if value.leaf == FREED else "detached" if value.detached is not None else
             "with a gradient" if value.storage.needs_grad else "")
-        return f"tensor {value.type}{flows and f' ({flows})'}"
+        return f"tensor {value.spec}{flows and f' ({flows})'}"
     if value is MISSING:
         return "missing"
     if type(value) in (list, tuple):

@@ -263,7 +263,7 @@ class StepReplay:
             cell = Cell(outputs[index])
             storage = Storage(before.storage.type, None, cell)
             storage.persistent = True
-            made.append(over(storage, before.type, before.part))
+            made.append(over(storage, before.spec, before.part))
             storages.append(storage)
             cells.append(cell)
         held += [self._grads, self._grad_storages, self._grad_cells, list(map(_grad_of, self._graded))]

@@ -104,7 +104,7 @@ class Result:
 
     def _tensor(self, x: Any) -> _Out:
         if id(x) in self._arguments:
-            return _Out(self._arguments[id(x)], 0, x.type, None, None, None, False)
+            return _Out(self._arguments[id(x)], 0, x.spec, None, None, None, False)
         if type(x) is not Tensor:
             raise NotReplayable(f"it returns a new {type(x).__name__}")
         if set_by_the_user(x):
@@ -121,7 +121,7 @@ class Result:
         if storage not in self.fresh:
             self.fresh.append(storage)
         detached = None if x.detached is None else id(x.detached)
-        return _Out(None, self.fresh.index(storage), x.type, x.part, x.leaf, detached, x.is_view)
+        return _Out(None, self.fresh.index(storage), x.spec, x.part, x.leaf, detached, x.is_view)
 
     def free(self, is_freed: Callable[[Node], bool]) -> None:
         """Cut the results from their graph: they are those of a step, which has no node for a backward to go through.

@@ -58,7 +58,7 @@ def describe(value: Any, key: list[Any], tensors: list[Any]) -> None:
         if part is not None and (part.__class__ is not Layout or value.leaf is not None):
             raise NotReplayable("an argument is a view of other memory: pass its clone()")
         tensors.append(value)
-        key.append(value.type if part is None else (value.type, part.strides, part.steps))
+        key.append(value.spec if part is None else (value.spec, part.strides, part.steps))
         key.append((value.leaf is None, value.leaf == FREED, value.detached is None,
                     value.storage.needs_grad, value.__class__, value.is_view, value.storage.inference))
         if value.__dict__:

@@ -291,4 +291,4 @@ def set_by_the_user(x: Any) -> dict[str, Any]:
 
 def tensor_identity(x: Any) -> tuple[Any, ...]:
     """A tensor's identity to the program that reads it: its memory, the part it shows, how gradients flow."""
-    return (x.storage, x.type, x.part, x.leaf, x.detached, x.detached is not None and x.detached.history is not None)
+    return (x.storage, x.spec, x.part, x.leaf, x.detached, x.detached is not None and x.detached.history is not None)

@@ -155,7 +155,7 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         raise failure("save", f"more than {MOST_NESTED} dictionaries, lists and tuples inside of each other",
                       error=ValueError, hint="an object that contains itself cannot be saved")
     if isinstance(obj, Tensor):
-        part = (id(obj.storage), obj.dtype, obj.type.shape, obj.stride(), obj.storage_offset())
+        part = (id(obj.storage), obj.dtype, obj.spec.shape, obj.stride(), obj.storage_offset())
         if part not in names:
             names[part] = _unused(_checked(path) or TENSOR, entries)
             entries[names[part]] = obj

@@ -12,10 +12,7 @@ from . import classical, generative, graphs, language, reinforcement, sequences,
 from .lab import PROGRAMS, results
 
 FAMILIES = (classical, generative, graphs, language, reinforcement, sequences, training, vision)
-WAITING = pytest.mark.xfail(strict=True, reason="Tensor.type is the IR's type")
-CASES = [pytest.param(name, marks=[*([] if found.quick else [pytest.mark.sweep]),
-                                   *([WAITING] if name in ("classifier", "translation_transformer") else [])])
-         for name, found in PROGRAMS.items()]
+CASES = [pytest.param(name, marks=[] if found.quick else [pytest.mark.sweep]) for name, found in PROGRAMS.items()]
 
 
 def same(name: str, compiled: bool) -> None:

@@ -28,8 +28,8 @@ def antialiased(input: Tensor, sizes: tuple[int, ...], mode: str, align_corners:
     """
     result = input
     for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), 2):
-        matrix = _weights(input.type.shape[axis], size, mode, align_corners, scale)
-        weights = tensor(matrix, dtype=input.type.dtype, device=input.type.device)
+        matrix = _weights(input.spec.shape[axis], size, mode, align_corners, scale)
+        weights = tensor(matrix, dtype=input.spec.dtype, device=input.spec.device)
         result = (result.movedim(axis, -1) @ weights.mT).movedim(-1, axis)
     return result
 

@@ -36,11 +36,11 @@ def each(op: str, name: str, value: Any, count: int) -> tuple[int, ...]:
 def batched(op: str, input: Tensor, dimensions: int) -> tuple[Tensor, bool]:
     """(the input with a batch dimension, whether it came without one); `dimensions` are the spatial ones."""
     try:
-        rank = input.type.ndim
+        rank = input.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input) from None
     if rank not in (dimensions + 1, dimensions + 2):
         raise failure(op, f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) input to {op}, but "
-                      f"got input of size: {list(input.type.shape)}", [("input", input)],
+                      f"got input of size: {list(input.spec.shape)}", [("input", input)],
                       hint="(channels, *sizes) or (batch, channels, *sizes)")
     return (input, False) if rank == dimensions + 2 else (input.unsqueeze(0), True)

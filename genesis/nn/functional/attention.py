@@ -49,14 +49,14 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         raise failure("scaled_dot_product_attention", "is_causal and attn_mask exclude each other",
                       [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")
     try:
-        fitting = query.type.ndim == key.type.ndim == value.type.ndim >= 2 and (
-            query.type.shape[:-2] == key.type.shape[:-2] == value.type.shape[:-2])
+        fitting = query.spec.ndim == key.spec.ndim == value.spec.ndim >= 2 and (
+            query.spec.shape[:-2] == key.spec.shape[:-2] == value.spec.shape[:-2])
     except AttributeError as error:
         raise misplaced(error, query, key, value) from None
     if not fitting:
         query, key, value = _fitted(query, key, value, enable_gqa)
     if scale is None:
-        scale = 1 / math.sqrt(query.type.shape[-1] or 1)
+        scale = 1 / math.sqrt(query.spec.shape[-1] or 1)
     if attn_mask is not None:
         attn_mask = _expanded(attn_mask, query, key)
     if dropout_p > 0.0:
@@ -69,22 +69,22 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 def _fitted(query: Tensor, key: Tensor, value: Tensor, gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
     """The three with equal leading dimensions; with `gqa` key and value keep fewer heads."""
     operands = [("query", query), ("key", key), ("value", value)]
-    if min(query.type.ndim, key.type.ndim, value.type.ndim) < (3 if gqa else 2):
+    if min(query.spec.ndim, key.spec.ndim, value.spec.ndim) < (3 if gqa else 2):
         raise failure("scaled_dot_product_attention", "the three need the dimensions (..., heads, length, size)",
                       operands)
     if gqa:
-        heads, shared = query.type.shape[-3], key.type.shape[-3]
-        if shared == 0 or heads % shared or value.type.shape[-3] != shared:
+        heads, shared = query.spec.shape[-3], key.spec.shape[-3]
+        if shared == 0 or heads % shared or value.spec.shape[-3] != shared:
             raise failure("scaled_dot_product_attention",
-                          f"{heads} query heads are no multiple of {shared} key and {value.type.shape[-3]} value heads",
+                          f"{heads} query heads are no multiple of {shared} key and {value.spec.shape[-3]} value heads",
                           operands)
     last = -3 if gqa else -2  # the dimensions before it broadcast
     try:
-        batch = broadcast_shapes(query.type.shape[:last], key.type.shape[:last], value.type.shape[:last])
+        batch = broadcast_shapes(query.spec.shape[:last], key.spec.shape[:last], value.spec.shape[:last])
     except RuntimeError as error:
         raise failure("scaled_dot_product_attention", str(error), operands,
                       hint="" if gqa else "enable_gqa=True when query heads share a key head") from None
-    return tuple(x if x.type.shape[:last] == batch else x.expand(*batch, *x.type.shape[last:])  # type: ignore[return-value]
+    return tuple(x if x.spec.shape[:last] == batch else x.expand(*batch, *x.spec.shape[last:])  # type: ignore[return-value]
                  for x in (query, key, value))
 
 
@@ -92,21 +92,21 @@ def _repeat_heads(x: Tensor, times: int) -> Tensor:
     """(..., heads, length, size) → (..., heads·times, length, size), each head `times` times in a row."""
     if times == 1:
         return x
-    *batch, heads, length, size = x.type.shape
+    *batch, heads, length, size = x.spec.shape
     groups = x.unsqueeze(-3).expand(*batch, heads, times, length, size)
     return groups.reshape(*batch, heads * times, length, size)
 
 
 def _expanded(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """The mask in the scores' shape, and, when it is added, in a dtype that the scores can add."""
-    shape = (*query.type.shape[:-1], key.type.shape[-2])
-    if mask.type.dtype.kind == "float" and mask.type.dtype is not query.type.dtype:
-        mask = mask.to(query.type.dtype)
-    if mask.type.dtype.kind == "int":
+    shape = (*query.spec.shape[:-1], key.spec.shape[-2])
+    if mask.spec.dtype.kind == "float" and mask.spec.dtype is not query.spec.dtype:
+        mask = mask.to(query.spec.dtype)
+    if mask.spec.dtype.kind == "int":
         raise failure("scaled_dot_product_attention", "a mask is bool or floating point", [("attn_mask", mask)],
                       hint="mask.bool() to keep where it is not 0")
     try:
-        return mask if mask.type.shape == shape else mask.expand(shape)
+        return mask if mask.spec.shape == shape else mask.expand(shape)
     except RuntimeError:
         raise failure("scaled_dot_product_attention", f"the mask does not broadcast to the scores {shape}",
                       [("attn_mask", mask), ("query", query), ("key", key)]) from None
@@ -115,15 +115,15 @@ def _expanded(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
 def _with_dropout(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, causal: bool,
                   scale: float) -> Tensor:
     """The composite's formula with dropout on the weights."""
-    if query.type.ndim > 2:
-        times = query.type.shape[-3] // max(key.type.shape[-3], 1)
+    if query.spec.ndim > 2:
+        times = query.spec.shape[-3] // max(key.spec.shape[-3], 1)
         key, value = _repeat_heads(key, times), _repeat_heads(value, times)
     scores = (query @ key.transpose(-2, -1)) * scale
     if causal:
-        queries, keys = scores.type.shape[-2:]
+        queries, keys = scores.spec.shape[-2:]
         device = query.device
         mask = arange(queries, device=device).unsqueeze(-1) >= arange(keys, device=device)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.type.dtype.kind == "bool" else scores + mask
-    weights = softmax(scores, dim=-1).to(query.type.dtype)
+        scores = scores.masked_fill(~mask, -math.inf) if mask.spec.dtype.kind == "bool" else scores + mask
+    weights = softmax(scores, dim=-1).to(query.spec.dtype)
     return dropout(weights, p) @ value

@@ -52,7 +52,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Tensor | None = None, 
     if max_norm is not None:
         _shorten(input, weight, float(max_norm), float(norm_type))
     rows: Tensor = record(indexing.take, (weight, input), (0,))
-    rows = _scaled(rows, input, weight.type.shape[0], padding_idx, scale_grad_by_freq)
+    rows = _scaled(rows, input, weight.spec.shape[0], padding_idx, scale_grad_by_freq)
     if rows.dtype.itemsize < 4:
         rows = rows.to(float32)
     if per_sample_weights is not None:
@@ -68,19 +68,19 @@ def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, by_
            factors: Tensor | None) -> None:
     require_tensors(input, weight, offsets, factors)
     op, named = "embedding_bag", [("input", input), ("weight", weight)]
-    if factors is not None and factors.type.shape != input.type.shape:
+    if factors is not None and factors.spec.shape != input.spec.shape:
         raise failure(op, "If per_sample_weights is not None, then it must have the same shape as the input",
                       [*named, ("per_sample_weights", factors)], error=ValueError)
-    if weight.type.ndim != 2:
-        raise failure(op, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.type.ndim}", named,
+    if weight.spec.ndim != 2:
+        raise failure(op, f"weight has to be a 2D Tensor, but got Tensor of dimension {weight.spec.ndim}", named,
                       error=ValueError)
-    if input.type.ndim not in (1, 2):
-        raise failure(op, f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.type.ndim}", named,
+    if input.spec.ndim not in (1, 2):
+        raise failure(op, f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.spec.ndim}", named,
                       error=ValueError)
-    if input.type.ndim == 2 and offsets is not None:
+    if input.spec.ndim == 2 and offsets is not None:
         raise failure(op, "if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed "
                       "length sequences", named, error=ValueError)
-    if input.type.ndim == 1 and (offsets is None or offsets.type.ndim != 1):
+    if input.spec.ndim == 1 and (offsets is None or offsets.spec.ndim != 1):
         raise failure(op, "offsets has to be a 1D Tensor", named, error=ValueError)
     if mode not in ("sum", "mean", "max"):
         raise failure(op, f"mode has to be one of sum, mean or max, not {mode!r}", error=ValueError)
@@ -94,7 +94,7 @@ def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, mode: str, by_
 
 def _of_equal_length(rows: Tensor, counts: Tensor | None, mode: str) -> Tensor:
     """Bags side by side: (bags, length, size)."""
-    bags, length, size = rows.type.shape
+    bags, length, size = rows.spec.shape
     if not length:
         return rows.sum(dim=1)
     if counts is None:
@@ -108,8 +108,8 @@ def _of_equal_length(rows: Tensor, counts: Tensor | None, mode: str) -> Tensor:
 
 def _of_segments(rows: Tensor, counts: Tensor | None, offsets: Tensor, include_last: bool, mode: str) -> Tensor:
     """Bags one after another: rows (n, size) and where each bag starts."""
-    n, size = rows.type.shape
-    marks, device = offsets.type.shape[0], rows.device
+    n, size = rows.spec.shape
+    marks, device = offsets.spec.shape[0], rows.device
     bags = marks - 1 if include_last else marks
     starts: Tensor = record(indexing.index_add, (zeros(n + 1, dtype=int64, device=device), offsets,
                                                  ones(marks, dtype=int64, device=device)), (0,))
@@ -125,7 +125,7 @@ def _of_segments(rows: Tensor, counts: Tensor | None, offsets: Tensor, include_l
 
 
 def _added(values: Tensor, number: Tensor, bags: int) -> Tensor:
-    shape = (bags, *values.type.shape[1:])
+    shape = (bags, *values.spec.shape[1:])
     nothing = zeros(*shape, dtype=values.dtype, device=values.device)
     found: Tensor = record(indexing.index_add, (nothing, number, values), (0,))
     return found
@@ -133,12 +133,12 @@ def _added(values: Tensor, number: Tensor, bags: int) -> Tensor:
 
 def _maxima(rows: Tensor, number: Tensor, offsets: Tensor, bags: int, filled: Tensor) -> Tensor:
     """Running maxima within bags by doubling: after step k a row has that of the 2^k rows up to it; ends have all."""
-    n = rows.type.shape[0]
+    n = rows.spec.shape[0]
     if not n:
-        return zeros(bags, rows.type.shape[1], dtype=rows.dtype, device=rows.device)
+        return zeros(bags, rows.spec.shape[1], dtype=rows.dtype, device=rows.device)
     reach = 1
     while reach < n:
-        same = (number[reach:] == number[:-reach]).unsqueeze(-1).expand(n - reach, rows.type.shape[1])
+        same = (number[reach:] == number[:-reach]).unsqueeze(-1).expand(n - reach, rows.spec.shape[1])
         later = where(same, maximum(rows[reach:], rows[:-reach]), rows[reach:])
         rows = cat([rows[:reach], later])
         reach *= 2
@@ -148,4 +148,4 @@ def _maxima(rows: Tensor, number: Tensor, offsets: Tensor, bags: int, filled: Te
 
 def _finite(maxima: Tensor, some: Tensor) -> Tensor:
     """0 for bags without a row."""
-    return where(some.unsqueeze(-1).expand(maxima.type.shape), maxima, 0.0)
+    return where(some.unsqueeze(-1).expand(maxima.spec.shape), maxima, 0.0)

@@ -47,7 +47,7 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
                        tracked: Tensor | None) -> Tensor:
     """`batch_norm`, which counts the batch in `tracked` at once with what it changes of the running statistics."""
     try:
-        if input.type.shape == (0,):  # torch takes a vector of nothing too
+        if input.spec.shape == (0,):  # torch takes a vector of nothing too
             return input.clone()
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -57,10 +57,10 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
             raise failure("batch_norm", "Expected running_mean and running_var to be defined when training=False",
                           [("input", input)])
         return _affine(ir.batch_norm_eval, (input, running_mean, running_var), weight, bias, (eps,))
-    count = input.type.numel // max(input.type.shape[1], 1)
+    count = input.spec.numel // max(input.spec.shape[1], 1)
     if count == 1:
         raise failure("batch_norm", "Expected more than 1 value per channel when training, got input size "
-                      f"{list(input.type.shape)}", [("input", input)], error=ValueError)
+                      f"{list(input.spec.shape)}", [("input", input)], error=ValueError)
     affine = () if weight is None else (weight,) if bias is None else (weight, bias)
     y, mean, variance = record(ir.batch_norm, (input, *affine), (eps,))
     result: Tensor = y + _column(bias, input) if weight is None and bias is not None else y
@@ -111,13 +111,13 @@ def instance_norm(input: Tensor, running_mean: Tensor | None = None, running_var
             raise failure("instance_norm", "Expected running_mean and running_var to be defined when "
                           "use_input_stats=False", [("input", input)])
         return _affine(ir.batch_norm_eval, (input, running_mean, running_var), weight, bias, (eps,))
-    channels, count = input.type.shape[1], 1
-    for size in input.type.shape[2:]:
+    channels, count = input.spec.shape[1], 1
+    for size in input.spec.shape[2:]:
         count *= size
     if count == 1:
         raise failure("instance_norm", "Expected more than 1 spatial element when training, got input size "
-                      f"{list(input.type.shape)}", [("input", input)], error=ValueError)
-    if input.type.numel and (running_mean is not None or running_var is not None):
+                      f"{list(input.spec.shape)}", [("input", input)], error=ValueError)
+    if input.spec.numel and (running_mean is not None or running_var is not None):
         with no_grad():
             rows = input.detach().flatten(2)
             followed([(running_mean, rows.mean(-1).mean(0)), (running_var, rows.var(-1).mean(0))], momentum)
@@ -135,34 +135,34 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         ValueError: fewer than three dimensions.
     """
     try:
-        if input.type.ndim < 3:
-            raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.type.ndim} "
+        if input.spec.ndim < 3:
+            raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.spec.ndim} "
                           "dimensions)", [("input", input)], error=ValueError)
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if not input.type.numel:
+    if not input.spec.numel:
         return input
-    n, channels = input.type.shape[:2]
+    n, channels = input.spec.shape[:2]
     squares = (input * input).reshape(n, 1, channels, -1)
     squares = pad(squares, (0, 0, size // 2, (size - 1) // 2))
-    mean = avg_pool2d(squares, (size, 1), stride=1).reshape(input.type.shape)
+    mean = avg_pool2d(squares, (size, 1), stride=1).reshape(input.spec.shape)
     return input / (mean * alpha + k).pow(beta)
 
 
 def _check_channels(op: str, input: Tensor, **parameters: Tensor | None) -> None:
     require_tensors(input, *parameters.values())
-    if input.type.ndim < 2:
-        raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.type.ndim}",
+    if input.spec.ndim < 2:
+        raise failure(op, f"Expected at least 2 dimensions for input tensor but received {input.spec.ndim}",
                       [("input", input)], hint="(n, channels, ...)")
     for name, parameter in parameters.items():
-        if parameter is not None and parameter.type.shape != input.type.shape[1:2]:
-            raise failure(op, f"{name} should contain {input.type.shape[1]} elements not {parameter.type.numel}",
+        if parameter is not None and parameter.spec.shape != input.spec.shape[1:2]:
+            raise failure(op, f"{name} should contain {input.spec.shape[1]} elements not {parameter.spec.numel}",
                           [("input", input), (name, parameter)])
 
 
 def _column(value: Tensor, x: Tensor) -> Tensor:
     """A number a channel, to be broadcast against x."""
-    return value.reshape(-1, *[1] * (x.type.ndim - 2))
+    return value.reshape(-1, *[1] * (x.spec.ndim - 2))
 
 
 def _affine(op: ir.Op, operands: tuple[Tensor, ...], weight: Tensor | None, bias: Tensor | None,

@@ -49,7 +49,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
         raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
     input, weight = cast_for(composite.cross_entropy, input, weight)
     try:
-        if target.type.dtype.kind == "float":
+        if target.spec.dtype.kind == "float":
             return _by_probabilities(input, target, weight, reduction, label_smoothing)
     except AttributeError as error:
         raise misplaced(error, target) from None
@@ -64,7 +64,7 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
 def _of_rows(losses: Tensor, target: Tensor, numbers: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """A loss for each row, reduced: the mean over the rows that are not ignored."""
     if reduction == "none":
-        return losses.reshape(target.type.shape)
+        return losses.reshape(target.spec.shape)
     return losses.sum() if reduction == "sum" else _mean(losses, numbers != ignore_index)
 
 
@@ -86,14 +86,14 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore
 
 
 def _class_axis(x: Tensor) -> int:
-    return 1 if x.type.ndim > 1 else 0
+    return 1 if x.spec.ndim > 1 else 0
 
 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The input as (rows, classes) and the class numbers as (rows), which they must fit."""
     require_tensors(input, target)
-    shape, axis = input.type.shape, _class_axis(input)
-    if not shape or target.type.dtype.kind != "int" or target.type.shape != shape[:axis] + shape[axis + 1:]:
+    shape, axis = input.spec.shape, _class_axis(input)
+    if not shape or target.spec.dtype.kind != "int" or target.spec.shape != shape[:axis] + shape[axis + 1:]:
         raise failure(op, "input (N, C, d1, ...) needs class numbers (N, d1, ...) or probabilities (N, C, d1, ...)",
                       [("input", input), ("target", target)],
                       hint="integers as class numbers; input.flatten(0, -2) for (..., C) logits")
@@ -119,13 +119,13 @@ def _weighted(logs: Tensor, target: Tensor, weight: Tensor | None, ignore_index:
         smooth = -everywhere.mean(dim=1).masked_fill(~kept, 0.0)
         losses = losses * (1 - label_smoothing) + smooth * label_smoothing
     if reduction == "none":
-        return losses.reshape(target.type.shape)
+        return losses.reshape(target.spec.shape)
     return losses.sum() if reduction == "sum" else _mean(losses, factors)
 
 
 def _mean(losses: Tensor, factors: Tensor) -> Tensor:
     """Σ losses / Σ factors, in float32 at least: float16 counts no further than 2048."""
-    if losses.type.dtype.itemsize >= 4:
+    if losses.spec.dtype.itemsize >= 4:
         return losses.sum() / factors.sum()
     return (losses.to(float32).sum() / factors.to(float32).sum()).to(losses.dtype)
 
@@ -134,26 +134,26 @@ def _by_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, redu
                       label_smoothing: float) -> Tensor:
     """-Σ over the classes of weight·target·log softmax; the mean is over rows."""
     require_tensors(input, target)
-    if input.type.shape != target.type.shape or not input.type.shape:
+    if input.spec.shape != target.spec.shape or not input.spec.shape:
         raise failure("cross_entropy", "probabilities must have the input's shape",
                       [("input", input), ("target", target)],
                       hint="one probability a class, or integer class numbers")
     axis = _class_axis(input)
-    classes = input.type.shape[axis]
+    classes = input.spec.shape[axis]
     logs = log_softmax(input, axis)
     if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     terms = logs * target.to(logs.dtype)
     if weight is not None:
         _check_weight(weight, logs.movedim(axis, -1))
-        terms = terms * weight.reshape(classes, *[1] * (input.type.ndim - axis - 1))
+        terms = terms * weight.reshape(classes, *[1] * (input.spec.ndim - axis - 1))
     losses = -terms.sum(dim=axis)
     if reduction == "none":
         return losses
-    return losses.sum() if reduction == "sum" else losses.sum() / losses.type.numel
+    return losses.sum() if reduction == "sum" else losses.sum() / losses.spec.numel
 
 
 def _check_weight(weight: Tensor, rows: Tensor) -> None:
     require_tensors(weight)
-    if weight.type.shape != rows.type.shape[-1:]:
+    if weight.spec.shape != rows.spec.shape[-1:]:
         raise failure("cross_entropy", "weight must hold one factor a class", [("weight", weight), ("input", rows)])

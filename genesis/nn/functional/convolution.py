@@ -105,12 +105,12 @@ def _operands(op: str, n: int, input: Tensor, weight: Tensor, bias: Tensor | Non
     input, weight, bias = cast_for(ir.convolution, input, weight, bias)
     input, alone = batched(op, input, n)
     named = [("input", input), ("weight", weight)]
-    if weight.type.ndim != n + 2:
-        raise failure(op, f"expected {n + 2}-dimensional weight, but got weight of size {list(weight.type.shape)}",
+    if weight.spec.ndim != n + 2:
+        raise failure(op, f"expected {n + 2}-dimensional weight, but got weight of size {list(weight.spec.shape)}",
                       named)
     if groups <= 0:
         raise failure(op, f"non-positive groups is not supported, got {groups}")
-    device_of(op, [x for x in (input, weight, bias) if x is not None and x.type.ndim])
+    device_of(op, [x for x in (input, weight, bias) if x is not None and x.spec.ndim])
     return input, alone, weight, bias
 
 
@@ -119,7 +119,7 @@ def _convolution(op: str, n: int, input: Tensor, weight: Tensor, bias: Tensor | 
     input, alone, weight, bias = _operands(op, n, input, weight, bias, groups)
     stride, dilation = each(op, "stride", stride, n), each(op, "dilation", dilation, n)
     if isinstance(padding, str):
-        input, padding = _named_padding(op, padding, input, weight.type.shape[2:], stride, dilation)
+        input, padding = _named_padding(op, padding, input, weight.spec.shape[2:], stride, dilation)
     else:
         padding = each(op, "padding", padding, n)
     for name, values, least in (("stride", stride, 1), ("dilation", dilation, 1), ("padding", padding, 0)):
@@ -141,7 +141,7 @@ def _named_padding(op: str, padding: str, input: Tensor, window: tuple[int, ...]
         raise failure(op, "padding='same' is not supported for strided convolutions", [("input", input)])
     total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
     if any(t % 2 for t in total):
-        none = (0,) * input.type.ndim
+        none = (0,) * input.spec.ndim
         input = record(movement.pad, (input,), (none, (0, 0, *(t % 2 for t in total)), 0))
     return input, tuple(t // 2 for t in total)
 
@@ -159,16 +159,16 @@ def _transposed(op: str, n: int, input: Tensor, weight: Tensor, bias: Tensor | N
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
         raise failure(op, f"output padding must be smaller than either stride or dilation, but got output_padding: "
                       f"{extra}, stride: {stride}, dilation: {dilation}", named)
-    if weight.type.shape[0] != input.type.shape[1]:
-        raise failure(op, f"Given transposed=1, weight of size {list(weight.type.shape)}, expected input "
-                      f"{list(input.type.shape)} to have {weight.type.shape[0]} channels, but got "
-                      f"{input.type.shape[1]} channels instead", named)
+    if weight.spec.shape[0] != input.spec.shape[1]:
+        raise failure(op, f"Given transposed=1, weight of size {list(weight.spec.shape)}, expected input "
+                      f"{list(input.spec.shape)} to have {weight.spec.shape[0]} channels, but got "
+                      f"{input.spec.shape[1]} channels instead", named)
     sizes = tuple((m - 1) * s - 2 * p + d * (k - 1) + e + 1 for m, s, p, d, k, e in zip(
-        input.type.shape[2:], stride, padding, dilation, weight.type.shape[2:], extra, strict=True))
+        input.spec.shape[2:], stride, padding, dilation, weight.spec.shape[2:], extra, strict=True))
     if min(sizes) < 1:
         raise failure(op, f"the result would have the sizes {sizes}", named, hint="less padding")
     if any(e >= s for e, s in zip(extra, stride, strict=True)):  # the convolution back sees more than the input
-        none = (0,) * input.type.ndim
+        none = (0,) * input.spec.ndim
         more = (0, 0, *(e // s for e, s in zip(extra, stride, strict=True)))
         input = record(movement.pad, (input,), (none, more, 0))
     operands = (input, weight) if bias is None else (input, weight, bias)

@@ -48,55 +48,55 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     check_reduction(op, reduction)
     named = [("log_probs", log_probs), ("targets", targets)]
     try:
-        if log_probs.type.dtype.kind != "float" or targets.type.dtype.kind != "int":
+        if log_probs.spec.dtype.kind != "float" or targets.spec.dtype.kind != "int":
             raise failure(op, "log_probs must be floating-point and targets integers", named)
     except AttributeError as error:
         raise misplaced(error, log_probs, targets) from None
-    alone = log_probs.type.ndim == 2
+    alone = log_probs.spec.ndim == 2
     x = log_probs.unsqueeze(1) if alone else log_probs
-    if x.type.ndim != 3 or not x.type.numel:
+    if x.spec.ndim != 3 or not x.spec.numel:
         raise failure(op, "log_probs tensor must not be empty and have 2 or 3 dimensions", named)
-    _steps, batch, classes = x.type.shape
+    _steps, batch, classes = x.spec.shape
     if not 0 <= blank < classes:
         raise failure(op, "blank must be in label range", named)
-    device = x.type.device
+    device = x.spec.device
     inputs, labels = (as_tensor(n, device=device).reshape(-1).to(int64) for n in (input_lengths, target_lengths))
-    if inputs.type.shape != (batch,) or labels.type.shape != (batch,):
+    if inputs.spec.shape != (batch,) or labels.spec.shape != (batch,):
         raise failure(op, "input_lengths and target_lengths must be of size batch_size", named)
-    upcast = x.to(float32) if x.type.dtype.itemsize < 4 else x
+    upcast = x.to(float32) if x.spec.dtype.itemsize < 4 else x
     scale = logsumexp(upcast, -1, True)
     upcast = upcast - (scale - scale.detach())  # torch's gradient is that of probabilities that keep adding up to 1
     ids = _rows(targets.to(device).to(int64), labels, batch)
     loss = _nll(upcast, ids, inputs, labels, blank)
     impossible = loss > -NEVER / 2
-    loss = where(impossible, loss.new_full((), 0.0 if zero_infinity else float("inf")), loss).to(x.type.dtype)
+    loss = where(impossible, loss.new_full((), 0.0 if zero_infinity else float("inf")), loss).to(x.spec.dtype)
     if reduction == "mean":
-        return (loss / labels.clamp(min=1).to(loss.type.dtype)).mean()
+        return (loss / labels.clamp(min=1).to(loss.spec.dtype)).mean()
     return reduced(loss[0] if alone and reduction == "none" else loss, reduction)
 
 
 def _rows(targets: Tensor, lengths: Tensor, batch: int) -> Tensor:
     """The targets as (batch, longest); what is beyond a target's end is any class."""
-    if targets.type.ndim == 2:
+    if targets.spec.ndim == 2:
         return targets
     if batch == 1:
         return targets.reshape(1, -1)
     longest = int(lengths.max().item())
-    places = (lengths.cumsum(0) - lengths).unsqueeze(1) + arange(longest, device=targets.type.device)
-    return targets[places.clamp(max=max(targets.type.numel - 1, 0))] if longest else targets.new_zeros((batch, 0))
+    places = (lengths.cumsum(0) - lengths).unsqueeze(1) + arange(longest, device=targets.spec.device)
+    return targets[places.clamp(max=max(targets.spec.numel - 1, 0))] if longest else targets.new_zeros((batch, 0))
 
 
 def _nll(x: Tensor, ids: Tensor, inputs: Tensor, labels: Tensor, blank: int) -> Tensor:
     """The losses by the forward variables of Graves' section 4.1: at state 2i + 1 target i was the last output."""
-    steps, batch, _ = x.type.shape
-    states = 2 * ids.type.shape[1] + 1
+    steps, batch, _ = x.spec.shape
+    states = 2 * ids.spec.shape[1] + 1
     extended = ids.new_full((batch, states), blank)
     extended[:, 1::2] = ids
     emitted = x.gather(2, extended.unsqueeze(0).expand(steps, batch, states))
     never = x.new_full((batch, 2), NEVER)
     skips = extended.new_zeros((batch, states)).bool()
     skips[:, 3::2] = ids[:, 1:] != ids[:, :-1]
-    state = arange(states, device=x.type.device)
+    state = arange(states, device=x.spec.device)
     alpha = where(state < 2, emitted[0], x.new_full((), NEVER))
     for t in range(1, steps):
         one, two = (cat([never[:, :n], alpha], 1)[:, :states] for n in (1, 2))

@@ -56,17 +56,17 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     require_tensors(input1, input2, weight, bias)
     input1, input2, weight, bias = cast_for(contraction.linear, input1, input2, weight, bias)
     named = [("input1", input1), ("input2", input2), ("weight", weight)]
-    *batch, first = input1.type.shape
-    if tuple(batch) != input2.type.shape[:-1]:
+    *batch, first = input1.spec.shape
+    if tuple(batch) != input2.spec.shape[:-1]:
         raise failure("bilinear", "bilinear(): input batch dimensions do not match", named)
-    if weight.type.ndim != 3 or weight.type.shape[1:] != (first, input2.type.shape[-1]):
+    if weight.spec.ndim != 3 or weight.spec.shape[1:] != (first, input2.spec.shape[-1]):
         raise failure("bilinear", f"bilinear(): input sizes do not match weight sizes: got {first} and "
-                      f"{input2.type.shape[-1]} for a weight of {weight.type.shape}", named)
-    out, _, second = weight.type.shape
-    if bias is not None and bias.type.shape != (out,):
-        raise failure("bilinear", f"bilinear(): bias size does not match weight size: got {bias.type.shape} but "
+                      f"{input2.spec.shape[-1]} for a weight of {weight.spec.shape}", named)
+    out, _, second = weight.spec.shape
+    if bias is not None and bias.spec.shape != (out,):
+        raise failure("bilinear", f"bilinear(): bias size does not match weight size: got {bias.spec.shape} but "
                       f"expected {out}", [*named, ("bias", bias)])
     rows = input1.reshape(-1, first) if batch else input1.reshape(1, first)
     half = (rows @ weight.permute(1, 0, 2).reshape(first, out * second)).reshape(-1, out, second)
-    y = (half @ input2.reshape(half.type.shape[0], second, 1)).reshape(*batch, out)
+    y = (half @ input2.reshape(half.spec.shape[0], second, 1)).reshape(*batch, out)
     return y if bias is None else y + bias

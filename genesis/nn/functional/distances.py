@@ -51,12 +51,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """
     x1, x2 = in_float32(x1, x2)
     try:
-        if x1.type.dtype.kind != "float" or x2.type.dtype.kind != "float":
+        if x1.spec.dtype.kind != "float" or x2.spec.dtype.kind != "float":
             raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
     except AttributeError as error:
         raise misplaced(error, x1, x2) from None
     x1, x2 = broadcast(*promote(x1, x2))
-    axis_in("cosine_similarity", dim, x1.type.ndim)
+    axis_in("cosine_similarity", dim, x1.spec.ndim)
     first, second = (x / x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2))
     return (first * second).sum(dim=dim)
 
@@ -88,13 +88,13 @@ def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin
     op = "cosine_embedding_loss"
     check_reduction(op, reduction)
     named = [("input1", input1), ("input2", input2), ("target", target)]
-    if target.type.ndim > 1:
+    if target.spec.ndim > 1:
         raise failure(op, "0D or 1D target tensor expected, multi-target not supported", named)
-    if not input1.type.ndim == input2.type.ndim == target.type.ndim + 1:
-        raise failure(op, f"{target.type.ndim}D target tensor expects {target.type.ndim + 1}D input tensors, but found "
+    if not input1.spec.ndim == input2.spec.ndim == target.spec.ndim + 1:
+        raise failure(op, f"{target.spec.ndim}D target tensor expects {target.spec.ndim + 1}D input tensors, but found "
                       f"inputs with sizes {list(input1.shape)} and {list(input2.shape)}.", named)
     input1, input2 = in_float32(input1, input2)
-    dim = target.type.ndim
+    dim = target.spec.ndim
     squares = ((input1 * input1).sum(dim=dim) + 1e-12) * ((input2 * input2).sum(dim=dim) + 1e-12)
     cosine = (input1 * input2).sum(dim=dim) / squares.sqrt()
     cosine, target = broadcast(cosine, target)
@@ -116,16 +116,16 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     [1.0, 3.0, 2.0]
     """
     try:
-        if input.type.ndim != 2:
-            raise failure("pdist", f"pdist only supports 2D tensors, got: {input.type.ndim}D", [("input", input)])
+        if input.spec.ndim != 2:
+            raise failure("pdist", f"pdist only supports 2D tensors, got: {input.spec.ndim}D", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    if input.type.dtype.kind != "float":
+    if input.spec.dtype.kind != "float":
         raise failure("pdist", "pdist only supports floating-point dtypes", [("input", input)])
     if p < 0:
         raise failure("pdist", "pdist only supports non-negative p values", [("input", input)])
-    count = input.type.shape[0]
-    first, second = triu_indices(count, count, 1, device=input.type.device)
+    count = input.spec.shape[0]
+    first, second = triu_indices(count, count, 1, device=input.spec.device)
     return (input[first] - input[second]).norm(p, 1)
 
 
@@ -146,13 +146,13 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
     """
     anchor, positive, negative = in_float32(anchor, positive, negative)
     try:
-        unfit = not anchor.type.ndim == positive.type.ndim == negative.type.ndim
+        unfit = not anchor.spec.ndim == positive.spec.ndim == negative.spec.ndim
     except AttributeError as error:
         raise misplaced(error, anchor, positive, negative) from None
     if unfit:
         raise failure("triplet_margin_loss", "The anchor, positive, and negative tensors are expected to have the same "
-                      f"number of dimensions, but got: anchor {anchor.type.ndim}D, positive {positive.type.ndim}D, and "
-                      f"negative {negative.type.ndim}D inputs",
+                      f"number of dimensions, but got: anchor {anchor.spec.ndim}D, positive {positive.spec.ndim}D, and "
+                      f"negative {negative.spec.ndim}D inputs",
                       [("anchor", anchor), ("positive", positive), ("negative", negative)])
 
     def distance(a: Tensor, b: Tensor) -> Tensor:

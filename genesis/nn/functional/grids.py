@@ -42,24 +42,24 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """
     op, n = "affine_grid", len(size) - 2
     try:
-        if theta.type.dtype.kind != "float":
-            raise failure(op, f"Expected theta to have floating point type, but got {theta.type.dtype!r}",
+        if theta.spec.dtype.kind != "float":
+            raise failure(op, f"Expected theta to have floating point type, but got {theta.spec.dtype!r}",
                           [("theta", theta)], error=ValueError)
     except AttributeError as error:
         raise misplaced(error, theta) from None
     if n not in (2, 3):
         raise failure(op, f"only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size "
                       f"{list(size)}.", [("theta", theta)], error=NotImplementedError)
-    if theta.type.ndim != 3 or theta.type.shape[1:] != (n, n + 1):
+    if theta.spec.ndim != 3 or theta.spec.shape[1:] != (n, n + 1):
         raise failure(op, f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size {list(size)}. Got "
-                      f"{list(theta.type.shape)}.", [("theta", theta)], error=ValueError)
+                      f"{list(theta.spec.shape)}.", [("theta", theta)], error=ValueError)
     if min(size) < 1:
         raise failure(op, f"Expected non-zero, positive output size. Got {list(size)}", [("theta", theta)],
                       error=ValueError)
     places = list(size[2:])
     axes = []
     for number, count in enumerate(places):
-        line = linspace(-1, 1, count, dtype=theta.type.dtype, device=theta.type.device)
+        line = linspace(-1, 1, count, dtype=theta.spec.dtype, device=theta.spec.device)
         line = line * 0 if count == 1 else line if align_corners else line * ((count - 1) / count)
         axes.append(line.reshape([-1 if i == number else 1 for i in range(n)]).expand(places))
     points = stack([*reversed(axes), axes[0] * 0 + 1], -1).reshape(1, -1, n + 1).expand(size[0], -1, n + 1)
@@ -89,36 +89,36 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     2.0
     """
     require_tensors(input, grid)
-    op, n = "grid_sample", input.type.ndim - 2
+    op, n = "grid_sample", input.spec.ndim - 2
     named = [("input", input), ("grid", grid)]
     if mode not in ("bilinear", "nearest", "bicubic") or padding_mode not in ("zeros", "border", "reflection"):
         raise failure(op, f"expected mode to be 'bilinear', 'nearest' or 'bicubic' and padding_mode to be 'zeros', "
                       f"'border', or 'reflection', but got: '{mode}' and '{padding_mode}'", named, error=ValueError)
-    if input.type.dtype is not grid.type.dtype or input.type.device is not grid.type.device:
+    if input.spec.dtype is not grid.spec.dtype or input.spec.device is not grid.spec.device:
         raise failure(op, "expected input and grid to have same dtype and device", named)
-    if n not in (2, 3) or grid.type.ndim != n + 2:
+    if n not in (2, 3) or grid.spec.ndim != n + 2:
         raise failure(op, "expected 4D or 5D input and grid with same number of dimensions", named)
-    if input.type.shape[0] != grid.type.shape[0]:
+    if input.spec.shape[0] != grid.spec.shape[0]:
         raise failure(op, "expected grid and input to have same batch size", named)
-    if grid.type.shape[-1] != n:
+    if grid.spec.shape[-1] != n:
         raise failure(op, f"expected grid to have size {n} in last dimension", named)
-    if min(input.type.shape[2:]) < 1:
+    if min(input.spec.shape[2:]) < 1:
         raise failure(op, "expected input to have non-empty spatial dimensions", named)
     if mode == "bicubic" and n != 2:
         raise failure(op, "bicubic interpolation only supports 4D input", named)
-    dtype = input.type.dtype
+    dtype = input.spec.dtype
     computed_in = float32 if dtype.itemsize < 4 else dtype
     input, grid = to_dtype(input, computed_in), to_dtype(grid, computed_in)
-    axes = [_Axis(size, padding_mode, bool(align_corners)) for size in input.type.shape[2:]]
+    axes = [_Axis(size, padding_mode, bool(align_corners)) for size in input.spec.shape[2:]]
     taps = [getattr(axis, mode)(grid[..., n - 1 - d]) for d, axis in enumerate(axes)]
-    flat = input.reshape(*input.type.shape[:2], -1)
+    flat = input.reshape(*input.spec.shape[:2], -1)
     result: Any = None
     for chosen in itertools.product(*taps):
         index, weight = chosen[0]
         for (at, share), axis in zip(chosen[1:], axes[1:], strict=True):
             index, weight = index * axis.size + at, weight * share
-        places = index.reshape(index.type.shape[0], 1, -1).expand(-1, input.type.shape[1], -1)
-        part = flat.gather(2, places).reshape(*input.type.shape[:2], *grid.type.shape[1:-1]) * weight.unsqueeze(1)
+        places = index.reshape(index.spec.shape[0], 1, -1).expand(-1, input.spec.shape[1], -1)
+        part = flat.gather(2, places).reshape(*input.spec.shape[:2], *grid.spec.shape[1:-1]) * weight.unsqueeze(1)
         result = part if result is None else result + part
     return to_dtype(result, dtype)  # type: ignore[no-any-return]
 

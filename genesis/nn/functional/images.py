@@ -59,17 +59,17 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
         RuntimeError: shapes do not fit.
     """
     try:
-        unfit = input.type.ndim not in (2, 3)
+        unfit = input.spec.ndim not in (2, 3)
     except AttributeError as error:
         raise misplaced(error, input) from None
     if unfit:
         raise failure("fold", "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
-                      f"dimensions for input, but got: {list(input.type.shape)}", [("input", input)])
-    x = input if input.type.ndim == 3 else input.unsqueeze(0)
+                      f"dimensions for input, but got: {list(input.spec.shape)}", [("input", input)])
+    x = input if input.spec.ndim == 3 else input.unsqueeze(0)
     sizes = each("fold", "output_size", output_size, 2)
     how = _windows("fold", kernel_size, dilation, padding, stride)
     y: Tensor = record(fold_ir.col2im, (x,), (sizes, *how))
-    return y if input.type.ndim == 3 else y.squeeze(0)
+    return y if input.spec.ndim == 3 else y.squeeze(0)
 
 
 def _windows(op: str, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> tuple[tuple[int, ...], ...]:
@@ -112,7 +112,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     [[[1.0, 1.0, 3.0, 3.0]]]
     """
     try:
-        op, n = "interpolate", input.type.ndim - 2
+        op, n = "interpolate", input.spec.ndim - 2
     except AttributeError as error:
         raise misplaced(error, input) from None
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
@@ -148,13 +148,13 @@ def _sizes(op: str, input: Tensor, n: int, size: Any, scale_factor: Any,
     if len(parts) != n:
         what = "output size" if size is not None else "scale_factor"
         raise failure(op, "Input and output must have the same number of spatial dimensions, but got input with "
-                      f"spatial dimensions of {list(input.type.shape[2:])} and {what} of {list(parts)}",
+                      f"spatial dimensions of {list(input.spec.shape[2:])} and {what} of {list(parts)}",
                       [("input", input)], error=ValueError)
     if size is not None:
         if recompute:
             raise failure(op, "recompute_scale_factor is not meaningful with an explicit size.", error=ValueError)
         return each(op, "size", list(parts), n), (0.0,) * n
-    sizes = tuple(math.floor(float(m) * float(s)) for m, s in zip(input.type.shape[2:], parts, strict=True))
+    sizes = tuple(math.floor(float(m) * float(s)) for m, s in zip(input.spec.shape[2:], parts, strict=True))
     return sizes, (0.0,) * n if recompute else tuple(float(s) for s in parts)
 
 
@@ -185,7 +185,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     [[[0.0, 1.0], [2.0, 3.0]]]
     """
     r = _factor("pixel_shuffle", input, upscale_factor)
-    *batch, channels, height, width = input.type.shape
+    *batch, channels, height, width = input.spec.shape
     if channels % (r * r):
         raise failure("pixel_shuffle", "expects its input's 'channel' dimension to be divisible by the square of "
                       f"upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}", [("input", input)])
@@ -203,7 +203,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
         RuntimeError: fewer than three dimensions, or sizes that r does not divide.
     """
     r = _factor("pixel_unshuffle", input, downscale_factor)
-    *batch, channels, height, width = input.type.shape
+    *batch, channels, height, width = input.spec.shape
     if height % r or width % r:
         raise failure("pixel_unshuffle", "expects height and width to be divisible by downscale_factor, but "
                       f"input.size(-2)={height} and input.size(-1)={width} are not both by {r}", [("input", input)])
@@ -221,23 +221,23 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         RuntimeError: fewer than three dimensions, or channels that the groups do not divide.
     """
     try:
-        if input.type.ndim < 3:
+        if input.spec.ndim < 3:
             raise failure("channel_shuffle", "expects input with > 2 dims, but got input with sizes "
-                          f"{list(input.type.shape)}", [("input", input)])
+                          f"{list(input.spec.shape)}", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    n, channels, *sizes = input.type.shape
+    n, channels, *sizes = input.spec.shape
     if groups <= 0 or channels % groups:
         raise failure("channel_shuffle", f"Number of channels must be divisible by groups. Got {channels} channels and "
                       f"{groups} groups.", [("input", input)])
     mixed = input.reshape(n, groups, channels // groups, *sizes).transpose(1, 2)
-    return apart(mixed.reshape(input.type.shape), input)
+    return apart(mixed.reshape(input.spec.shape), input)
 
 
 def _factor(op: str, input: Tensor, factor: int) -> int:
     try:
-        if input.type.ndim < 3:
-            raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.type.ndim} "
+        if input.spec.ndim < 3:
+            raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.spec.ndim} "
                           "dimension(s)", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None

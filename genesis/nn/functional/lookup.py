@@ -39,7 +39,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     [[2.0], [0.0]]
     """
     try:
-        rank = weight.type.ndim
+        rank = weight.spec.ndim
     except AttributeError as error:
         raise misplaced(error, weight) from None
     if rank != 2:
@@ -49,11 +49,11 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     if max_norm is not None:
         _shorten(input, weight, float(max_norm), float(norm_type))
     rows: Tensor = record(indexing.take, (weight, input), (0,))
-    return _scaled(rows, input, weight.type.shape[0], padding_idx, scale_grad_by_freq)
+    return _scaled(rows, input, weight.spec.shape[0], padding_idx, scale_grad_by_freq)
 
 
 def _row(op: str, weight: Tensor, row: int) -> int:
-    count = weight.type.shape[0]
+    count = weight.spec.shape[0]
     if not -count <= row < count:
         raise failure(op, f"Padding_idx must be within num_embeddings: padding_idx={row} is not a row",
                       [("weight", weight)], hint=f"a row from {-count} to {count - 1}")
@@ -76,7 +76,7 @@ def _scaled(rows: Tensor, numbers: Tensor, count: int, padding_idx: int | None, 
     factor: Tensor | None = None
     if by_frequency:
         flat = numbers.reshape(-1)
-        once = ones(flat.type.shape[0], dtype=float32, device=rows.device)
+        once = ones(flat.spec.shape[0], dtype=float32, device=rows.device)
         often: Tensor = record(indexing.index_add, (zeros(count, dtype=float32, device=rows.device), flat, once), (0,))
         factor = 1 / often[numbers]
     if padding_idx is not None:
@@ -106,14 +106,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     [[1, 0, 0], [0, 0, 1]]
     """
     try:
-        if tensor.type.dtype.kind != "int":
+        if tensor.spec.dtype.kind != "int":
             raise failure("one_hot", "class numbers must be integers", [("tensor", tensor)])
     except AttributeError as error:
         raise misplaced(error, tensor) from None
     if num_classes == -1:
-        if tensor.type.numel == 0:
+        if tensor.spec.numel == 0:
             raise failure("one_hot", "no class number to count the classes by", [("tensor", tensor)],
                           hint="give num_classes")
         num_classes = int(tensor.max().item()) + 1
-    nothing = zeros(*tensor.type.shape, num_classes, dtype=int64, device=tensor.device)
+    nothing = zeros(*tensor.spec.shape, num_classes, dtype=int64, device=tensor.device)
     return nothing.scatter(-1, tensor.to(int64).unsqueeze(-1), 1)

@@ -76,7 +76,7 @@ def _weighted(op: str, loss: Tensor, weight: Tensor | None, reduction: str) -> T
 
 
 def _check_weight(op: str, loss: Tensor, weight: Tensor) -> None:
-    if weight.type.shape != loss.type.shape:
+    if weight.spec.shape != loss.spec.shape:
         raise failure(op, "Inputs and weights must have the same size.", [("loss", loss), ("weight", weight)],
                       error=ValueError)
 
@@ -143,7 +143,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     """
     check_reduction("binary_cross_entropy", reduction)
     try:
-        unfit = input.type.shape != target.type.shape
+        unfit = input.spec.shape != target.spec.shape
     except AttributeError as error:
         raise misplaced(error, input, target) from None
     if unfit:
@@ -170,7 +170,7 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
     """
     check_reduction("binary_cross_entropy_with_logits", reduction)
     try:
-        if input.type.shape != target.type.shape:
+        if input.spec.shape != target.spec.shape:
             raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
                           f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
     except AttributeError as error:
@@ -207,7 +207,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     input, target = in_float32(input, target)
     loss = target.exp() * (target - input) if log_target else xlogy(target, target) - target * input
     if reduction == "batchmean":
-        return loss.sum() / input.type.shape[0] if input.type.ndim else loss.sum()
+        return loss.sum() / input.spec.shape[0] if input.spec.ndim else loss.sum()
     return reduced(loss, reduction)
 
 
@@ -252,11 +252,11 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
         raise failure("gaussian_nll_loss", "var has negative entry/entries", error=ValueError)
     variance = full_like(input, var) if isinstance(var, (int, float)) else var
     require_tensors(input, target, variance)
-    shape = input.type.shape
-    if variance.type.shape != shape:
-        if variance.type.shape == shape[:-1]:
+    shape = input.spec.shape
+    if variance.spec.shape != shape:
+        if variance.spec.shape == shape[:-1]:
             variance = variance.unsqueeze(-1)
-        elif variance.type.shape != (*shape[:-1], 1):
+        elif variance.spec.shape != (*shape[:-1], 1):
             raise failure("gaussian_nll_loss", "var is of incorrect size", [("input", input), ("var", variance)],
                           error=ValueError)
     variance = variance + (variance.clamp(min=eps) - variance).detach()
@@ -273,7 +273,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     """
     check_reduction("margin_ranking_loss", reduction)
     try:
-        unfit = not input1.type.ndim == input2.type.ndim == target.type.ndim
+        unfit = not input1.spec.ndim == input2.spec.ndim == target.spec.ndim
     except AttributeError as error:
         raise misplaced(error, input1, input2, target) from None
     if unfit:

@@ -35,13 +35,13 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
     if p not in (1, 2):
         raise failure(op, "only p == 1 and p == 2 supported", error=ValueError)
     input, weight = in_float32(input, weight)
-    if weight is not None and weight.type.ndim != 1:
+    if weight is not None and weight.spec.ndim != 1:
         raise failure(op, "weight must be one-dimensional", [("input", input), ("weight", weight)], error=ValueError)
-    if weight is not None and weight.type.shape != input.type.shape[-1:]:
-        raise failure(op, f"inconsistent weight size, expected {input.type.shape[-1:]} but got {weight.type.shape}",
+    if weight is not None and weight.spec.shape != input.spec.shape[-1:]:
+        raise failure(op, f"inconsistent weight size, expected {input.spec.shape[-1:]} but got {weight.spec.shape}",
                       [("input", input), ("weight", weight)])
     rows, numbers = _rows(op, input, target)
-    classes = rows.type.shape[1]
+    classes = rows.spec.shape[1]
     column = numbers.unsqueeze(1)
     short = (rows - rows.gather(1, column) + margin).clamp(min=0)
     losses = short if p == 1 else short * short
@@ -49,7 +49,7 @@ def multi_margin_loss(input: Tensor, target: Tensor, p: int = 1, margin: float =
         losses = losses * weight[numbers].unsqueeze(1)
     wrong = arange(classes, device=input.device) != column
     found = (losses * wrong.to(losses.dtype)).sum(dim=1) / classes
-    return reduced(found.reshape(target.type.shape) if reduction == "none" else found, reduction)
+    return reduced(found.reshape(target.spec.shape) if reduction == "none" else found, reduction)
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -66,15 +66,15 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     op = "multilabel_margin_loss"
     check_reduction(op, reduction)
     try:
-        if input.type.shape != target.type.shape or input.type.ndim > 2 or target.type.dtype.kind != "int":
-            raise failure(op, f"inconsistent target size: {list(target.type.shape)} for input of size: "
-                          f"{list(input.type.shape)}", [("input", input), ("target", target)])
+        if input.spec.shape != target.spec.shape or input.spec.ndim > 2 or target.spec.dtype.kind != "int":
+            raise failure(op, f"inconsistent target size: {list(target.spec.shape)} for input of size: "
+                          f"{list(input.spec.shape)}", [("input", input), ("target", target)])
     except AttributeError as error:
         raise misplaced(error, input, target) from None
-    single = input.type.ndim < 2
+    single = input.spec.ndim < 2
     rows = input.reshape(1, -1) if single else input
     numbers = target.reshape(1, -1) if single else target
-    classes = rows.type.shape[1]
+    classes = rows.spec.shape[1]
     counts = (numbers >= 0).long().cumprod(dim=1).bool()                      # up to the first -1
     chosen = numbers.clamp(min=0)
     one_hot = (arange(classes, device=input.device) == chosen.unsqueeze(2)) & counts.unsqueeze(2)
@@ -104,15 +104,15 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """(n, classes) and (n)."""
     try:
-        fits = target.type.ndim == max(input.type.ndim - 1, 0) or target.type.shape == (1,)
+        fits = target.spec.ndim == max(input.spec.ndim - 1, 0) or target.spec.shape == (1,)
     except AttributeError as error:
         raise misplaced(error, target, input) from None
-    if input.type.ndim > 2 or not fits or target.type.dtype.kind != "int":
-        raise failure(op, f"inconsistent target size: {list(target.type.shape)} for input of size: "
-                      f"{list(input.type.shape)}", [("input", input), ("target", target)],
+    if input.spec.ndim > 2 or not fits or target.spec.dtype.kind != "int":
+        raise failure(op, f"inconsistent target size: {list(target.spec.shape)} for input of size: "
+                      f"{list(input.spec.shape)}", [("input", input), ("target", target)],
                       hint="(n) class numbers for (n, classes) scores")
-    rows, numbers = input.reshape(1, -1) if input.type.ndim < 2 else input, target.reshape(-1)
-    if numbers.type.shape != rows.type.shape[:1]:
-        raise failure(op, f"inconsistent target size, expected {rows.type.shape[0]} but got {list(target.type.shape)}",
+    rows, numbers = input.reshape(1, -1) if input.spec.ndim < 2 else input, target.reshape(-1)
+    if numbers.spec.shape != rows.spec.shape[:1]:
+        raise failure(op, f"inconsistent target size, expected {rows.spec.shape[0]} but got {list(target.spec.shape)}",
                       [("input", input), ("target", target)])
     return rows, numbers

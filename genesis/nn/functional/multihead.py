@@ -56,36 +56,36 @@ def multi_head_attention_forward(
         AssertionError: sizes that torch asserts.
     """
     require_tensors(query, key, value, bias_k, bias_v)
-    alone = query.type.ndim == 2
-    if query.type.ndim not in (2, 3) or not query.type.ndim == key.type.ndim == value.type.ndim:
+    alone = query.spec.ndim == 2
+    if query.spec.ndim not in (2, 3) or not query.spec.ndim == key.spec.ndim == value.spec.ndim:
         raise failure(OP, f"query should be unbatched 2D or batched 3D tensor, and key and value alike, but received "
-                      f"{query.type.ndim}-D, {key.type.ndim}-D and {value.type.ndim}-D tensors",
+                      f"{query.spec.ndim}-D, {key.spec.ndim}-D and {value.spec.ndim}-D tensors",
                       [("query", query), ("key", key), ("value", value)], error=AssertionError)
     if is_causal and attn_mask is None:
         raise failure(OP, "Need attn_mask if specifying the is_causal hint.", [("query", query)])
     if alone:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    queries, batch, size = query.type.shape
+    queries, batch, size = query.spec.shape
     if size != embed_dim_to_check or size % num_heads:
         raise failure(OP, f"was expecting embedding dimension of {embed_dim_to_check}, but got {size}; it must be "
                       f"divisible by num_heads {num_heads}", [("query", query)], error=AssertionError)
     causal = is_causal and not need_weights and key_padding_mask is None and bias_k is None and not add_zero_attn
     weights = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected(query, key, value, in_proj_weight, weights, in_proj_bias)
-    kept = _mask(attn_mask, key_padding_mask, batch, num_heads, queries, key.type.shape[0], causal)
+    kept = _mask(attn_mask, key_padding_mask, batch, num_heads, queries, key.spec.shape[0], causal)
     more = 0
     if bias_k is not None and bias_v is not None:
         k, v = (cat([x, b.expand(1, batch, size)]) for x, b in ((k, bias_k), (v, bias_v)))
         more += 1
     # (length, batch, size) → (batch, heads, length, size of a head)
-    q, k, v = (x.reshape(x.type.shape[0], batch, num_heads, size // num_heads).permute(1, 2, 0, 3) for x in (q, k, v))
-    k = k if static_k is None else static_k.reshape(batch, num_heads, *static_k.type.shape[-2:])
-    v = v if static_v is None else static_v.reshape(batch, num_heads, *static_v.type.shape[-2:])
+    q, k, v = (x.reshape(x.spec.shape[0], batch, num_heads, size // num_heads).permute(1, 2, 0, 3) for x in (q, k, v))
+    k = k if static_k is None else static_k.reshape(batch, num_heads, *static_k.spec.shape[-2:])
+    v = v if static_v is None else static_v.reshape(batch, num_heads, *static_v.spec.shape[-2:])
     if add_zero_attn:
         k, v, more = pad(k, (0, 0, 0, 1)), pad(v, (0, 0, 0, 1)), more + 1
     if kept is not None and more:
-        kept = pad(kept, (0, more), value=1 if kept.type.dtype.kind == "bool" else 0)
+        kept = pad(kept, (0, more), value=1 if kept.spec.dtype.kind == "bool" else 0)
     dropout_p = dropout_p if training else 0.0
     if need_weights:
         y, seen = _with_weights(q, k, v, kept, dropout_p)
@@ -120,18 +120,18 @@ def _mask(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: i
     parts = []
     if attn_mask is not None:
         shapes = ((queries, keys), (batch * heads, queries, keys))
-        if attn_mask.type.shape not in shapes:
-            raise failure(OP, f"The shape of the attn_mask is {attn_mask.type.shape}, but should be one of {shapes}.",
+        if attn_mask.spec.shape not in shapes:
+            raise failure(OP, f"The shape of the attn_mask is {attn_mask.spec.shape}, but should be one of {shapes}.",
                           [("attn_mask", attn_mask)])
-        parts.append(attn_mask if attn_mask.type.ndim == 2 else attn_mask.reshape(batch, heads, queries, keys))
+        parts.append(attn_mask if attn_mask.spec.ndim == 2 else attn_mask.reshape(batch, heads, queries, keys))
     if padding is not None:
-        if padding.type.shape != (batch, keys):
-            raise failure(OP, f"expecting key_padding_mask shape of {(batch, keys)}, but got {padding.type.shape}",
+        if padding.spec.shape != (batch, keys):
+            raise failure(OP, f"expecting key_padding_mask shape of {(batch, keys)}, but got {padding.spec.shape}",
                           [("key_padding_mask", padding)], error=AssertionError)
         parts.append(padding.reshape(batch, 1, 1, keys))
     if not parts or causal:
         return None
-    if all(part.type.dtype.kind == "bool" for part in parts):
+    if all(part.spec.dtype.kind == "bool" for part in parts):
         hidden = parts[0] if len(parts) == 1 else parts[0] | parts[1]
         return ~hidden
     numbers = [_added(part) for part in parts]
@@ -140,15 +140,15 @@ def _mask(attn_mask: Tensor | None, padding: Tensor | None, batch: int, heads: i
 
 def _added(mask: Tensor) -> Tensor:
     """-inf where a bool mask hides."""
-    if mask.type.dtype.kind != "bool":
+    if mask.spec.dtype.kind != "bool":
         return mask
     found: Tensor = where(mask, -math.inf, 0.0)
     return found
 
 
 def _with_weights(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float) -> tuple[Tensor, Tensor]:
-    scores = (q * (1 / math.sqrt(q.type.shape[-1]))) @ k.transpose(-2, -1)
+    scores = (q * (1 / math.sqrt(q.spec.shape[-1]))) @ k.transpose(-2, -1)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.type.dtype.kind == "bool" else scores + mask
+        scores = scores.masked_fill(~mask, -math.inf) if mask.spec.dtype.kind == "bool" else scores + mask
     seen = dropout(softmax(scores, -1), p)
     return seen @ v, seen

@@ -46,12 +46,12 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         RuntimeError: another number of dimensions.
     """
     try:
-        if input.type.ndim not in (2, 3):
-            raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.type.ndim}D input.",
+        if input.spec.ndim not in (2, 3):
+            raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.spec.ndim}D input.",
                           [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    return _written(input, _features("dropout1d", input, p, training, alone=input.type.ndim == 2), inplace)
+    return _written(input, _features("dropout1d", input, p, training, alone=input.spec.ndim == 2), inplace)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -70,7 +70,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         ValueError: p is not a probability.
     """
     try:
-        return _written(input, _features("dropout3d", input, p, training, alone=input.type.ndim == 4), inplace)
+        return _written(input, _features("dropout3d", input, p, training, alone=input.spec.ndim == 4), inplace)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -82,7 +82,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         ValueError: p is not a probability.
     """
     try:
-        return _written(input, _alpha("alpha_dropout", input, p, training, input.type.shape), inplace)
+        return _written(input, _alpha("alpha_dropout", input, p, training, input.spec.shape), inplace)
     except AttributeError as error:
         raise misplaced(error, input) from None
 
@@ -123,11 +123,11 @@ def _channels(op: str, input: Tensor, alone: bool) -> tuple[int, ...]:
     """The shape of a mask with one element a channel."""
     count = 1 if alone else 2
     try:
-        if input.type.ndim < count:
+        if input.spec.ndim < count:
             raise failure(op, "Feature dropout requires at least 2 dimensions in the input", [("input", input)])
     except AttributeError as error:
         raise misplaced(error, input) from None
-    return (*input.type.shape[:count], *[1] * (input.type.ndim - count))
+    return (*input.spec.shape[:count], *[1] * (input.spec.ndim - count))
 
 
 def _features(op: str, input: Tensor, p: float, training: bool, alone: bool) -> Tensor:

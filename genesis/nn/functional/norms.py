@@ -58,7 +58,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     input, = cast_for(composite.rms_norm, input)
     ndim = _normalized("rms_norm", input, normalized_shape)
     if eps is None:
-        eps = promote_types(input.type.dtype, float32).eps
+        eps = promote_types(input.spec.dtype, float32).eps
     operands = (input,) if weight is None else (input, weight)
     result: Tensor = record(composite.rms_norm, operands, (ndim, eps))
     return result
@@ -69,7 +69,7 @@ def _normalized(op: str, x: Tensor, normalized_shape: Sequence[int]) -> int:
     expected = tuple(normalized_shape)
     ndim = len(expected)
     try:
-        if not ndim or x.type.shape[-ndim:] != expected:
+        if not ndim or x.spec.shape[-ndim:] != expected:
             raise failure(op, f"the input must end in the normalized shape {expected}", [("input", x)],
                           hint="normalized_shape is the sizes of the last dimensions, for instance (x.shape[-1],)")
     except AttributeError as error:

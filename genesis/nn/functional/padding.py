@@ -41,7 +41,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     [[3, 2, 1, 2, 3, 2]]
     """
     try:
-        rank, sides = input.type.ndim, tuple(pad)
+        rank, sides = input.spec.ndim, tuple(pad)
     except AttributeError as error:
         raise misplaced(error, input) from None
     if len(sides) % 2:
@@ -59,8 +59,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise failure("pad", f"mode {mode!r} cannot pad {len(pairs)} of {rank} dimensions", [("input", input)],
                       hint="'reflect', 'replicate' and 'circular' pad the last 1 to 3 dimensions of an input with one "
                       "or two more", error=NotImplementedError)
-    left = {axis: input.type.shape[axis] + before + after for axis, before, after in pairs}
-    if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.type.numel):
+    left = {axis: input.spec.shape[axis] + before + after for axis, before, after in pairs}
+    if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.spec.numel):
         raise failure("pad", f"the sizes {sides} leave nothing of the dimensions {tuple(left)}", [("input", input)])
     result = input
     for axis, before, after in pairs:
@@ -69,10 +69,10 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _with_number(input: Tensor, pairs: list[tuple[int, int, int]], value: float) -> Tensor:
-    rank = input.type.ndim
+    rank = input.spec.ndim
     low, high, cut = [0] * rank, [0] * rank, [slice(None)] * rank
     for axis, before, after in pairs:
-        size = input.type.shape[axis]
+        size = input.spec.shape[axis]
         if size + before + after < 0:
             raise failure("pad", f"the sizes ({before}, {after}) leave less than nothing of dimension {axis}",
                           [("input", input)])
@@ -80,9 +80,9 @@ def _with_number(input: Tensor, pairs: list[tuple[int, int, int]], value: float)
         cut[axis] = slice(min(max(0, -before), size), max(size - max(0, -after), 0))
     if any(before < 0 or after < 0 for _, before, after in pairs):
         low = [a - max(0, -(size + b)) if b < 0 else a for a, b, size in zip(
-            low, _by_axis(pairs, rank, 1), input.type.shape, strict=True)]
+            low, _by_axis(pairs, rank, 1), input.spec.shape, strict=True)]
         input = input[tuple(cut)]
-    kind = {"float": float, "int": int, "bool": bool}[input.type.dtype.kind]
+    kind = {"float": float, "int": int, "bool": bool}[input.spec.dtype.kind]
     result: Tensor = record(movement.pad, (input,), (tuple(low), tuple(high), kind(value)))
     return result
 
@@ -95,7 +95,7 @@ def _by_axis(pairs: list[tuple[int, int, int]], rank: int, position: int) -> lis
 
 
 def _with_border(input: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
-    size, border = input.type.shape[axis], _EDGE_RULES[mode]
+    size, border = input.spec.shape[axis], _EDGE_RULES[mode]
     most = {"reflect": size - 1, "circular": size}.get(mode)
     if (most is not None and max(before, after) > most) or (size == 0 and max(before, after) > 0):
         raise failure("pad", f"a {mode} border of ({before}, {after}) is wider than dimension {axis} of size {size} "
@@ -111,11 +111,11 @@ def _with_border(input: Tensor, axis: int, before: int, after: int, mode: str) -
 
 
 def _reflect(x: Tensor, axis: int, count: int, front: bool) -> Tensor:
-    return flip(narrow(x, axis, 1 if front else x.type.shape[axis] - 1 - count, count), axis)
+    return flip(narrow(x, axis, 1 if front else x.spec.shape[axis] - 1 - count, count), axis)
 
 
 def _replicate(x: Tensor, axis: int, count: int, front: bool) -> Tensor:
-    shape = list(x.type.shape)
+    shape = list(x.spec.shape)
     edge: Any = narrow(x, axis, 0 if front else shape[axis] - 1, 1)
     shape[axis] = count
     found: Tensor = edge.expand(shape)
@@ -123,7 +123,7 @@ def _replicate(x: Tensor, axis: int, count: int, front: bool) -> Tensor:
 
 
 def _circular(x: Tensor, axis: int, count: int, front: bool) -> Tensor:
-    return narrow(x, axis, x.type.shape[axis] - count if front else 0, count)
+    return narrow(x, axis, x.spec.shape[axis] - count if front else 0, count)
 
 
 _EDGE_RULES: dict[str, EdgeRule] = {"reflect": _reflect, "replicate": _replicate, "circular": _circular}

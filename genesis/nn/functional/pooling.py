@@ -245,11 +245,11 @@ def _windows(op: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | N
         if p < 0 or p > (d * (k - 1) + 1) // 2:
             raise failure(op, "pad must be non-negative" if p < 0 else "pad should be at most half of effective kernel "
                           f"size, but got pad={p}, kernel_size={k} and dilation={d}", [("input", input)])
-    if any(size < 1 for size in x.type.shape[1:]):
+    if any(size < 1 for size in x.spec.shape[1:]):
         raise failure(op, "Expected an input with non-zero sizes for all dimensions but the batch", [("input", input)])
-    sizes = pooled_sizes(x.type.shape[2:], window, steps, border, apart, bool(ceil_mode))
+    sizes = pooled_sizes(x.spec.shape[2:], window, steps, border, apart, bool(ceil_mode))
     if min(sizes) < 1:
-        raise failure(op, f"Given input size {x.type.shape[1:]}, the calculated output size is {sizes}: Output size is "
+        raise failure(op, f"Given input size {x.spec.shape[1:]}, the calculated output size is {sizes}: Output size is "
                       "too small", [("input", input)], hint="a smaller window, or padding")
     return x, alone, (sizes, window, steps, border, apart)
 
@@ -292,7 +292,7 @@ def _covering(op: str, n: int, input: Tensor, output_size: Sizes,
               filled: int = 1) -> tuple[Tensor, bool, tuple[int, ...]]:
     """(the input with a batch, whether it had none, the windows along each axis); sizes from `filled` on are not 0."""
     try:
-        if n > 1 and input.type.ndim <= n:
+        if n > 1 and input.spec.ndim <= n:
             raise failure(op, f"Input dimension should be at least {n + 1}", [("input", input)], error=ValueError)
     except AttributeError as error:
         raise misplaced(error, input) from None
@@ -300,11 +300,11 @@ def _covering(op: str, n: int, input: Tensor, output_size: Sizes,
     given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
     if len(given) != n:
         raise failure(op, f"output_size must be one size or {n}, not {output_size}", [("input", input)])
-    sizes = each(op, "output_size", [m if o is None else o for o, m in zip(given, x.type.shape[2:], strict=True)], n)
+    sizes = each(op, "output_size", [m if o is None else o for o, m in zip(given, x.spec.shape[2:], strict=True)], n)
     if min(sizes) < 0:
         raise failure(op, f"elements of output_size must be greater than or equal to 0, not {sizes}",
                       [("input", input)])
-    if any(size < 1 for size in x.type.shape[filled:]):
+    if any(size < 1 for size in x.spec.shape[filled:]):
         raise failure(op, "Expected input to have non-zero size for non-batch dimensions", [("input", input)])
     return x, alone, sizes
 
@@ -325,12 +325,12 @@ def _unpooled(op: str, n: int, input: Tensor, indices: Tensor, kernel_size: Ints
               output_size: Any) -> Tensor:
     require_tensors(input, indices)
     x, alone = batched(op, input, n)
-    if indices.type.shape != input.type.shape or indices.type.dtype is not int64:
+    if indices.spec.shape != input.spec.shape or indices.spec.dtype is not int64:
         raise failure(op, "Expected shape of indices to be same as that of the input tensor, and int64",
                       [("input", input), ("indices", indices)])
     window = each(op, "kernel_size", kernel_size, n)
     steps, border = window if stride is None else each(op, "stride", stride, n), each(op, "padding", padding, n)
-    sizes = tuple((m - 1) * s - 2 * p + k for m, k, s, p in zip(x.type.shape[2:], window, steps, border, strict=True))
+    sizes = tuple((m - 1) * s - 2 * p + k for m, k, s, p in zip(x.spec.shape[2:], window, steps, border, strict=True))
     if output_size is not None:
         wanted = tuple(output_size)[-n:]
         if len(tuple(output_size)) not in (n, n + 1, n + 2) or any(
@@ -338,7 +338,7 @@ def _unpooled(op: str, n: int, input: Tensor, indices: Tensor, kernel_size: Ints
             raise failure(op, f"output_size {tuple(output_size)} should be within a stride of {sizes}",
                           [("input", input)], error=ValueError)
         sizes = wanted
-    batch, channels = x.type.shape[:2]
+    batch, channels = x.spec.shape[:2]
     flat = zeros(batch, channels, prod(sizes), dtype=x.dtype, device=x.device)
     rows = indices.reshape(batch, channels, -1)
     y = flat.scatter(2, rows, x.reshape(batch, channels, -1)).reshape(batch, channels, *sizes)

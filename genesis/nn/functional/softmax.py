@@ -59,13 +59,13 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
         eps: not used, as in torch.
         dim: the dimension of the classes.
     """
-    exponential = -rand_like(logits).clamp(min=1e-30 if logits.type.dtype.itemsize > 2 else 1e-7).log()
+    exponential = -rand_like(logits).clamp(min=1e-30 if logits.spec.dtype.itemsize > 2 else 1e-7).log()
     soft = softmax((logits - exponential.log()) / tau, dim)
     if not hard:
         return soft
-    axis = axis_in("gumbel_softmax", dim, logits.type.ndim)
+    axis = axis_in("gumbel_softmax", dim, logits.spec.ndim)
     best = soft.detach().argmax(axis, keepdim=True)
-    classes = arange(logits.type.shape[axis], device=logits.device).reshape(-1, *[1] * (logits.type.ndim - axis - 1))
+    classes = arange(logits.spec.shape[axis], device=logits.device).reshape(-1, *[1] * (logits.spec.ndim - axis - 1))
     chosen = (classes == best).to(soft.dtype)
     return chosen - soft.detach() + soft
 
@@ -73,9 +73,9 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 def _along(op: Op, x: Tensor, dim: int | None, dtype: DType | None) -> Tensor:
     require_tensors(x)
     if dim is None:  # as torch chose it before there was the argument
-        dim = 0 if x.type.ndim in (0, 1, 3) else 1
+        dim = 0 if x.spec.ndim in (0, 1, 3) else 1
     x, = cast_for(op, x) if dtype is None else (x.to(dtype),)
-    rank = x.type.ndim
+    rank = x.spec.ndim
     if not -rank <= dim < rank:
         if rank == 0 and dim in (0, -1):
             return _along(op, x.reshape(1), 0, None).reshape(())

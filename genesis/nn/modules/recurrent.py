@@ -75,18 +75,18 @@ class RNNCellBase(Module):
     def next_state(self, input: Tensor, state: State | None) -> State:
         """One step, of a batch or of one example."""
         name = type(self).__name__
-        if input.type.ndim not in (1, 2):
-            raise failure(name, f"Expected input to be 1D or 2D, got {input.type.ndim}D instead", [("input", input)],
+        if input.spec.ndim not in (1, 2):
+            raise failure(name, f"Expected input to be 1D or 2D, got {input.spec.ndim}D instead", [("input", input)],
                           error=ValueError)
-        if input.type.shape[-1] != self.input_size:
-            raise failure(name, f"input has inconsistent input_size: got {input.type.shape[-1]} expected "
+        if input.spec.shape[-1] != self.input_size:
+            raise failure(name, f"input has inconsistent input_size: got {input.spec.shape[-1]} expected "
                           f"{self.input_size}", [("input", input)])
         count = 2 if self.mode == "LSTM" else 1
         if state is None:
-            state = (input.new_zeros((*input.type.shape[:-1], self.hidden_size)),) * count
+            state = (input.new_zeros((*input.spec.shape[:-1], self.hidden_size)),) * count
         for hidden in state:
-            if hidden.type.shape != (*input.type.shape[:-1], self.hidden_size):
-                raise failure(name, f"hidden has inconsistent shape {list(hidden.type.shape)}", [("hidden", hidden)])
+            if hidden.spec.shape != (*input.spec.shape[:-1], self.hidden_size):
+                raise failure(name, f"hidden has inconsistent shape {list(hidden.spec.shape)}", [("hidden", hidden)])
         return step(self.mode, F.linear(input, self.weight_ih, self.bias_ih),
                     F.linear(state[0], self.weight_hh, self.bias_hh), state)
 

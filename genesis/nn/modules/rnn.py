@@ -99,24 +99,24 @@ class RNNBase(Module):
     def _run(self, input: Tensor, state: State | None, within: Tensor | None) -> tuple[Tensor, State]:
         """`run` of padded sequences; `within` is (time, batch, 1), False behind the end of a sequence."""
         name = type(self).__name__
-        if input.type.ndim not in (2, 3):
-            raise failure(name, f"Expected input to be 2D or 3D, got {input.type.ndim}D instead", [("input", input)],
+        if input.spec.ndim not in (2, 3):
+            raise failure(name, f"Expected input to be 2D or 3D, got {input.spec.ndim}D instead", [("input", input)],
                           error=ValueError)
-        alone = input.type.ndim == 2
+        alone = input.spec.ndim == 2
         x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
-        if x.type.shape[-1] != self.input_size:
+        if x.spec.shape[-1] != self.input_size:
             raise failure(name, f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
-                          f"{x.type.shape[-1]}", [("input", input)])
+                          f"{x.spec.shape[-1]}", [("input", input)])
         directions = 2 if self.bidirectional else 1
         sizes = [self.proj_size or self.hidden_size, *([self.hidden_size] if self.mode == "LSTM" else [])]
-        shapes = [(self.num_layers * directions, x.type.shape[1], size) for size in sizes]
+        shapes = [(self.num_layers * directions, x.spec.shape[1], size) for size in sizes]
         if state is None:
             state = tuple(x.new_zeros(shape) for shape in shapes)
         elif alone:
             state = tuple(h.unsqueeze(1) for h in state)
         for hidden, shape in zip(state, shapes, strict=True):
-            if hidden.type.shape != shape:
-                raise failure(name, f"Expected hidden size {shape}, got {list(hidden.type.shape)}", [("hx", hidden)])
+            if hidden.spec.shape != shape:
+                raise failure(name, f"Expected hidden size {shape}, got {list(hidden.spec.shape)}", [("hx", hidden)])
         last: list[State] = []
         for layer in range(self.num_layers):
             results = []
