@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from genesis.ir.memos import counted
 from genesis.ir.node import Node
 from genesis.ir.ops.recompute import inputs_read
-from genesis.ir.sym_int import Trace, tracing
+from genesis.ir.size_trace import Trace, tracing
 
 A = TypeVar("A")
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from genesis.ir.size_class import class_of
-from genesis.ir.sym_int import Trace, formula, gcd, hint, is_int_or_sym, is_multiple, most, tracing, value_at, value_of
+from genesis.ir.size_trace import Trace, tracing
+from genesis.ir.sym_int import formula, gcd, hint, is_int_or_sym, is_multiple, most, value_at, value_of
 
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,

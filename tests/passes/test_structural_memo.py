@@ -11,7 +11,7 @@ from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
-from genesis.ir.sym_int import Trace
+from genesis.ir.size_trace import Trace
 from genesis.passes import structural_memo as outline
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.operand_view import _operand_view, operand_view

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from genesis.ir.sym_int import SYMBOLS, SymInt, Trace, value_of
+from genesis.ir.polynomials import SYMBOLS
+from genesis.ir.size_trace import Trace
+from genesis.ir.sym_int import SymInt, value_of
 from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import KernelImage, Place, Plan
 from genesis.runtime.plan_form import CLASSES, PlanForm

@@ -8,7 +8,8 @@ from typing import Any
 
 from genesis.codegen.cuda.loops import integer_type, multiples_of_16
 from genesis.codegen.cuda.source import KernelSource
-from genesis.ir.sym_int import WORD, SymInt, is_literal, tracing
+from genesis.ir.size_trace import tracing
+from genesis.ir.sym_int import WORD, SymInt, is_literal
 
 
 def with_size_arguments(source: KernelSource) -> KernelSource:

@@ -18,7 +18,7 @@ from genesis.engine.compilation import plan_of
 from genesis.engine.symbolic.symbolic_program import concrete
 from genesis.ir.graph import Graph
 from genesis.ir.node import forget_symbolic
-from genesis.ir.sym_int import Trace
+from genesis.ir.size_trace import Trace
 from genesis.ir.types import Device
 from genesis.runtime.plan import Place, Plan
 from genesis.runtime.plan_form import PlanForm, PlannedMemory
@@ -55,7 +55,7 @@ class PlanTemplate:
                 memory = passed.memory
                 moving = _moving(memory)
                 plan = plan_of(graph, device, passed)
-                guards = [*trace.guards, *(("==", trace.symbol(name) - trace.values[name])
+                guards = [*trace.guards, *(("==", trace.from_value(trace.symbol(name)))
                                            for name in sorted(trace.literals))]
                 self.form, moved, self._bytes = write_form(
                     plan, numbers, trace, guards, moving,

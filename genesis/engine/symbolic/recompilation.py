@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from genesis.engine.symbolic.plan_template import PlanTemplate
-from genesis.ir.sym_int import COMPARISONS, SymInt, Trace, formula, symbols_of, value_at
+from genesis.ir.size_ranges import COMPARISONS
+from genesis.ir.size_trace import Trace
+from genesis.ir.sym_int import SymInt, formula, symbols_of, value_at
 
 MOST_TRIED: Final = 4096
 """Sizes that a guard is tried for on each side of one, to say for which it holds."""

@@ -24,8 +24,10 @@ from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, make
 from genesis.ir.ops import leaves, movement
 from genesis.ir.ops.windows import pooled_sizes
-from genesis.ir.size_class import class_of
-from genesis.ir.sym_int import LEAST, SYMBOLS, SymInt, Trace, gcd, symbols_of, value_at, value_of
+from genesis.ir.polynomials import SYMBOLS
+from genesis.ir.size_class import LEAST, class_of
+from genesis.ir.size_trace import Trace
+from genesis.ir.sym_int import SymInt, gcd, symbols_of, value_at, value_of
 from genesis.ir.types import TensorType
 
 Types = tuple[Any, ...]

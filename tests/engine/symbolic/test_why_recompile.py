@@ -10,7 +10,7 @@ import genesis
 from genesis import engine
 from genesis.cli.main import main
 from genesis.engine.symbolic.recompilation import guard_range, guard_text
-from genesis.ir.sym_int import Trace
+from genesis.ir.size_trace import Trace
 from tests.engine.symbolic.idle import counting
 
 SCRIPT = """
