@@ -27,6 +27,9 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
+    layout: Any = None
+    """Which part of which tensor it is (`genesis.distributed.tensor.Layout`); None: it is a tensor of its own."""
+
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         """A parameter over the storage of `data`."""
         if data is not None and not isinstance(data, Tensor):
@@ -46,6 +49,39 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class ShardedParameter(Parameter):
+    """A parameter that is a rank's part of a tensor: optimizers see it as any other.
+
+    Args:
+        data: the part, shared and not copied.
+        layout: where it is (`genesis.distributed.tensor.Layout`).
+        requires_grad: as of `Parameter`.
+    """
+
+    def __new__(cls, data: Tensor, layout: Any, requires_grad: bool = True) -> ShardedParameter:
+        """A parameter over the storage of `data`."""
+        self: ShardedParameter = super().__new__(cls, data, requires_grad)  # type: ignore[assignment]
+        self.layout = layout
+        return self
+
+    def __init__(self, data: Tensor, layout: Any, requires_grad: bool = True):
+        """All is done in `__new__`."""
+
+    @property
+    def device_mesh(self) -> Any:
+        """The ranks that have the parts."""
+        return self.layout.mesh
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """How it lies along each dimension of the mesh."""
+        return tuple(self.layout.placements)
+
+    def to_local(self) -> Tensor:
+        """This rank's part, which it is."""
+        return self.detach()
 
 
 class Buffer(Tensor):

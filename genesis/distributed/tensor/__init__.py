@@ -4,6 +4,7 @@ There is no DTensor: a process holds a plain tensor, its *part*, and a `Placemen
 says which part of the whole that is.
 """
 
+from genesis.distributed.tensor.layout import Layout as Layout
 from genesis.distributed.tensor.placement import Partial as Partial
 from genesis.distributed.tensor.placement import Placement as Placement
 from genesis.distributed.tensor.placement import Replicate as Replicate

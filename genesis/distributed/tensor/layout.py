@@ -1,0 +1,72 @@
+"""Layouts: which part of a whole tensor a rank's parameter is.
+
+A parameter that is a part of a larger tensor says so by its `Layout` (`nn.Parameter.layout`): its own shape is that of
+the part. What norms, checkpoints and gathers need to know of the whole follows from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from genesis.distributed.tensor.placement import Placement, Shard
+from genesis.ir.errors import failure
+
+if TYPE_CHECKING:
+    from genesis.distributed.mesh import DeviceMesh
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a rank's part of a tensor is.
+
+    Args:
+        mesh: the ranks.
+        placements: one for each dimension of the mesh. A later one cuts what the earlier ones left.
+        shape: of the whole tensor.
+
+    Raises:
+        RuntimeError: not one placement for each dimension of the mesh, or a dimension that the tensor does not have.
+    """
+
+    mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.placements) != self.mesh.ndim:
+            raise failure("Layout", f"a mesh of {self.mesh.ndim} dimensions needs as many placements, not "
+                          f"{list(self.placements)}")
+        for placement in self.placements:
+            if isinstance(placement, Shard) and not 0 <= placement.dim < len(self.shape):
+                raise failure("Layout", f"a tensor of shape {list(self.shape)} has no dimension {placement.dim} to be "
+                              "sharded along")
+
+    def region(self, coordinate: Sequence[int] | None = None) -> list[tuple[int, int]]:
+        """For each dimension of the tensor (first, last + 1) of the part at a place of the mesh: this rank's, if none
+        is given."""
+        here = self.mesh.get_coordinate() if coordinate is None else list(coordinate)
+        assert here is not None, "this rank is not in the mesh"
+        found = [(0, size) for size in self.shape]
+        for placement, parts, at in zip(self.placements, self.mesh.shape, here, strict=True):
+            if isinstance(placement, Shard):
+                start, stop = found[placement.dim]
+                first, last = placement.part(stop - start, at, parts)
+                found[placement.dim] = start + first, start + last
+        return found
+
+    def own(self, whole: Any) -> Any:
+        """This rank's part of the whole tensor: a view."""
+        return whole[tuple(slice(start, stop) for start, stop in self.region())] if self.shape else whole
+
+    def sharded_dims(self) -> list[int]:
+        """The dimensions of the mesh along which ranks have different parts."""
+        return [at for at, placement in enumerate(self.placements) if isinstance(placement, Shard)]
+
+    def is_first_copy(self) -> bool:
+        """Whether no rank before this one has the same part."""
+        here = self.mesh.get_coordinate()
+        assert here is not None, "this rank is not in the mesh"
+        return not any(at for at, placement in zip(here, self.placements, strict=True)
+                       if not isinstance(placement, Shard))
