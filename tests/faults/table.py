@@ -61,7 +61,6 @@ def quiet_collector() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def count(program: str, device: str, kind: str, every: int = 1, first: int = 0) -> Row:

@@ -11,12 +11,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import genesis
-from tests.opinfo.operators import OPERATORS, Operator
+from tests.opinfo.operators import OPERATORS, Operator, seed
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, array, parts
 
 FEW = 4
@@ -126,8 +125,7 @@ def differing(operator: Operator) -> Iterator[str]:
     dtype = next((d for d in (torch.float32, torch.int64) if d in operator.info.supported_dtypes("cpu")), None)
     if dtype is None:
         return
-    torch.manual_seed(0)
-    np.random.seed(0)
+    seed(0)
     made = list(itertools.islice(operator.info.sample_inputs("cpu", dtype), 60))
     for sample in made[::max(len(made) // FEW, 1)][:FEW]:
         for form in (turned, gapped, repeated, channels_last):

@@ -16,7 +16,7 @@ import torch
 
 import genesis
 from genesis.nn import functional as F
-from tests.opinfo.operators import OPERATORS, Operator
+from tests.opinfo.operators import OPERATORS, Operator, seed
 from tests.opinfo.test_operators import in_short, report, translated
 from tests.opinfo.values import Translation, Untranslatable, array
 
@@ -74,7 +74,7 @@ def few_samples(operator: Operator) -> Iterator[Any]:
     """A sample for each number of tensors that a call may have."""
     for dtype in (torch.float32, torch.int64, torch.bool):
         if dtype in operator.info.supported_dtypes("cpu"):
-            torch.manual_seed(0)
+            seed(0)
             made = itertools.islice(operator.info.sample_inputs("cpu", dtype, requires_grad=False), 12)
             yield from {count_of_tensors(sample): sample for sample in made}.values()
             return

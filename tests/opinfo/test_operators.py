@@ -25,7 +25,7 @@ import torch
 import genesis
 from tests.opinfo.differences import known
 from tests.opinfo.judging import disagreement
-from tests.opinfo.operators import OPERATORS, Operator
+from tests.opinfo.operators import OPERATORS, Operator, seed
 from tests.opinfo.values import DTYPE, Translation, Untranslatable, differs, parts, shown
 
 MAIN = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
@@ -145,8 +145,7 @@ def samples(operator: Operator, dtypes: tuple[torch.dtype, ...], most: int | Non
     supported = operator.info.supported_backward_dtypes("cpu") if grad else operator.info.supported_dtypes("cpu")
     for dtype in dtypes:
         if dtype in supported:
-            torch.manual_seed(0)
-            np.random.seed(0)
+            seed(0)
             made = list(itertools.islice(operator.info.sample_inputs("cpu", dtype, requires_grad=grad),
                                          400 if most is None else DRAWN))
             step = 1 if most is None else max(len(made) // most, 1)
