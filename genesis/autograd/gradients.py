@@ -281,7 +281,7 @@ def _batched(ys: list[Any], xs: list[Any], weights: list[Any], create_graph: boo
              materialize: bool) -> tuple[Any, ...]:
     """The gradients for each of a batch of weights, stacked."""
     from genesis.ops.shape import stack
-    count = next(w.type.shape[0] for w in weights if w is not None)
+    count = next(w.spec.shape[0] for w in weights if w is not None)
     rows = [grad(ys, xs, [None if w is None else w[i] for w in weights], True, create_graph, True, allow_unused, False,
                  materialize) for i in range(count)]
     return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))

@@ -108,7 +108,7 @@ def test_a_tensor_says_where_it_is() -> None:
     assert repr(x.device) == "device(type='ndarray9')" and genesis.device(NAME) is x.device
     assert (x.is_cpu, x.is_cuda, x.get_device()) == (False, False, 0)
     assert genesis.device(NAME) in __array_namespace_info__().devices()
-    assert NAME in str(x.type) and genesis.ir.types.parse_type(str(x.type)) is x.type
+    assert NAME in str(x.spec) and genesis.ir.types.parse_type(str(x.spec)) is x.spec
 
 
 def test_moving_keeps_values_and_gradients() -> None:
