@@ -35,7 +35,7 @@ class _Collective(Boundary):
         return [(origin, self._pull(given))]
 
 
-def _through(x: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:
+def through(x: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]) -> Tensor:
     """forward(x), through which gradients go by `backward`."""
     with enable_grad():
         origin = wrap(read(x)) if x.requires_grad else None
@@ -53,7 +53,7 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Ten
         found = x.clone()
         _all_reduce(found, op, group)
         return found
-    return _through(tensor, reduced, lambda g: all_reduce(g, op, group))
+    return through(tensor, reduced, lambda g: all_reduce(g, op, group))
 
 
 def all_gather_tensor(tensor: Tensor, group: Any = None) -> Tensor:
@@ -65,7 +65,7 @@ def all_gather_tensor(tensor: Tensor, group: Any = None) -> Tensor:
         whole = empty((found.size() * x.shape[0], *x.shape[1:]), dtype=x.dtype, device=x.device)
         all_gather_into_tensor(whole, x, found)
         return whole
-    return _through(tensor, gathered, lambda g: reduce_scatter_rows(g, group=group))
+    return through(tensor, gathered, lambda g: reduce_scatter_rows(g, group=group))
 
 
 def reduce_scatter_rows(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
@@ -81,7 +81,7 @@ def reduce_scatter_rows(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = Non
     def back(g: Tensor) -> Tensor:
         whole = all_gather_tensor(g, group)
         return whole / found.size() if op == ReduceOp.AVG else whole
-    return _through(tensor, scattered, back)
+    return through(tensor, scattered, back)
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
@@ -105,7 +105,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
         total = g.clone()
         _reduce(total, src, ReduceOp.SUM, found)
         return total if found.ranks[found.rank()] == src else total.new_zeros(total.shape)
-    return _through(tensor, given, back)
+    return through(tensor, given, back)
 
 
 def all_to_all_rows(tensor: Tensor, output_split_sizes: Sequence[int] | None = None,
@@ -116,4 +116,4 @@ def all_to_all_rows(tensor: Tensor, output_split_sizes: Sequence[int] | None = N
         out = empty((rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
         all_to_all_single(out, x, output_split_sizes, input_split_sizes, group)
         return out
-    return _through(tensor, exchanged, lambda g: all_to_all_rows(g, input_split_sizes, output_split_sizes, group))
+    return through(tensor, exchanged, lambda g: all_to_all_rows(g, input_split_sizes, output_split_sizes, group))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from genesis.distributed.store import PrefixStore
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, emit, read
+from genesis.frontend.recording import assign_all, emit, read, wrap
 from genesis.frontend.session import own_storages
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -97,20 +97,34 @@ class ProcessGroup:
             RuntimeError: there is no backend for the device, or the operands do not fit.
             ValueError: the group was destroyed.
         """
-        home = tensors[0].device if device is None else device
+        order = self.order(tensors[0].device if device is None else device)
+        with no_grad():
+            *results, following = self._emitted(op, tensors, order, attributes)
+            assign_all([*targets, order], [*finish(results), following])
+
+    def results(self, op: Op, tensors: Sequence[Tensor], **attributes: Any) -> list[Tensor]:
+        """Record the group's next collective; returns what it gives.
+
+        Raises:
+            RuntimeError, ValueError: as `record` does.
+        """
+        order = self.order(tensors[0].device)
+        with no_grad():
+            *results, following = self._emitted(op, tensors, order, attributes)
+            assign_all([order], [following])
+            return [wrap(node) for node in results]
+
+    def _emitted(self, op: Op, tensors: Sequence[Tensor], order: Tensor, attributes: dict[str, Any]) -> list[Node]:
+        home = order.device
         if not self.alive:
             raise failure(op.name, "the process group was destroyed", error=ValueError)
         if home.type not in self.backends:
             raise failure(op.name, f"No backend type associated with device type {home.type}",
                           hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
                                "backend")
-        order = self.order(home)
-        with no_grad():
-            operands = (*[read(x) for x in tensors], read(order))
-            known = {"communicator": self.key, "device": home, **attributes}
-            values = tuple(known[name] for name in op.attrs)
-            *results, following = results_of(emit(op, operands, values))
-            assign_all([*targets, order], [*finish(results), following])
+        operands = (*[read(x) for x in tensors], read(order))
+        known = {"communicator": self.key, "device": home, **attributes}
+        return results_of(emit(op, operands, tuple(known[name] for name in op.attrs)))
 
     def run_pending(self) -> None:
         """Run the group's collectives that were recorded."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import genesis.nn.functional as F
 from genesis import Tensor, nn
+from genesis.models.architecture import Architecture
 from genesis.models.config import ModelConfig
 from genesis.models.pretrained import PreTrainedModel
 from genesis.models.transformer import Cache, Transformer, draw_weights
+
+if TYPE_CHECKING:
+    from genesis.distributed import DeviceMesh
+    from genesis.nn.parallel.tensor import ParallelStyle
 
 
 class CausalLMOutput(NamedTuple):
@@ -57,6 +63,28 @@ class CausalLM(PreTrainedModel):
         """What follows the last of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
         length. The same program for every token, so that it can be compiled."""
         return self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+
+    def tp_plan(self, ranks: int, sequence_parallel: bool = False) -> dict[str, ParallelStyle]:
+        """How `parallelize_module` shares the model out over so many processes (`models/tensor_parallel.py`).
+
+        Raises:
+            ValueError: its heads cannot be shared out evenly.
+        """
+        from genesis.distributed.tensor import Replicate
+        from genesis.models.tensor_parallel import transformer_plan
+        from genesis.nn.parallel.tensor import ColwiseParallel
+        return {**transformer_plan(self.spec, ranks, "model.", sequence_parallel),
+                "lm_head": ColwiseParallel(output_layouts=Replicate())}
+
+    @property
+    def tp_mesh(self) -> DeviceMesh | None:
+        """The processes that share the model's weights; None: each has all of them."""
+        return self.model.layers[0].self_attn.mesh  # type: ignore[no-any-return]
+
+    @property
+    def cached(self) -> Architecture:
+        """The architecture with the heads of keys that this process has: what its caches are made for."""
+        return replace(self.spec, kv_heads=self.model.layers[0].self_attn.kv_heads)
 
     def parameter_count(self) -> int:
         """Number of parameters, a shared table once."""

@@ -6,13 +6,16 @@ The names of the parts are those of Llama's weights in Hugging Face's folders.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import genesis
 import genesis.nn.functional as F
 from genesis import Tensor, nn
 from genesis.models.architecture import Activation, Architecture, Experts
 from genesis.models.masks import Mask
+
+if TYPE_CHECKING:
+    from genesis.distributed import DeviceMesh
 
 
 class LayerCache(Protocol):
@@ -50,10 +53,17 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Heads of queries look at heads of keys, which several of them share."""
+    """Heads of queries look at heads of keys, which several of them share.
+
+    Attributes:
+        kv_heads: how many heads of keys this process has.
+        mesh: the processes that have the others; None: there are none.
+    """
 
     def __init__(self, spec: Architecture, layer: int):
         super().__init__()
+        self.kv_heads = spec.kv_heads
+        self.mesh: DeviceMesh | None = None
         self.head_dim, self.causal = spec.head_dim, spec.causal
         self.groups = spec.heads // spec.kv_heads
         self.scale = None if spec.scales is None else spec.scales[layer]
@@ -66,6 +76,10 @@ class Attention(nn.Module):
         if spec.qk_norm:
             self.q_norm, self.k_norm = norm_of(spec, spec.head_dim), norm_of(spec, spec.head_dim)
         self.qk_norm = spec.qk_norm
+
+    def share_heads(self, mesh: DeviceMesh) -> None:
+        """Keep the heads of this process alone; what they give is summed by the layer behind."""
+        self.mesh, self.kv_heads = mesh, max(1, self.kv_heads // mesh.size())
 
     def forward(self, x: Tensor, mask: Mask, angles: tuple[Tensor, Tensor] | None,
                 cache: LayerCache | None = None) -> Tensor:

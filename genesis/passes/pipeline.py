@@ -21,6 +21,7 @@ from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
 from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.graph.patterns import apply_patterns
+from genesis.passes.graph.place_collectives import place_collectives
 from genesis.passes.graph.reroll import reroll
 from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_argmax import split_argmax
@@ -192,6 +193,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("autodiff", "grad", "with its derivatives", on_graph(autodiff)),
     Pass("bucket_gradients", "bucketed", "with gradients put into the buckets that are reduced over all ranks",
          on_graph(bucket_gradients)),
+    Pass("place_collectives", "placed", "with a collective where the layout of a tensor over the ranks changes",
+         on_graph(place_collectives)),
     Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),

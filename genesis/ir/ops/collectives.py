@@ -90,6 +90,52 @@ all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
 send = _collective("send", lambda x, **attributes: (), ("peer",), "Nothing: the operand goes to one process.")
 recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer"), "What one process sends.")
 
+
+
+# Changes of layout
+
+def _relaid(x: TensorType, communicator: str, world: int, place: int, before: str, after: str,
+            size: int) -> tuple[TensorType, ...]:
+    own, wanted = sharded_dim(before), sharded_dim(after)
+    if before == after or before == "replicate":
+        raise RuntimeError(f"from {before} to {after} nothing is sent")
+    shape = list(x.shape)
+    if own is not None:
+        shape[own] = size
+    elif before.removeprefix("partial ") not in REDUCTIONS:
+        raise RuntimeError(f"unknown layout {before!r}")
+    if wanted is not None:
+        first, end = part_of(shape[wanted], world, place)
+        shape[wanted] = end - first
+    return (x.with_shape(tuple(shape)),)
+
+
+def sharded_dim(layout: str) -> int | None:
+    """The dimension that is shared out in a layout's text, None where none is.
+
+    >>> sharded_dim("shard 1"), sharded_dim("partial sum"), sharded_dim("replicate")
+    (1, None, None)
+    """
+    return int(layout.removeprefix("shard ")) if layout.startswith("shard ") else None
+
+
+def part_of(size: int, world: int, place: int) -> tuple[int, int]:
+    """(first, last + 1) of a process' part of a dimension: parts are equal, but for the last ones.
+
+    >>> [part_of(5, 4, place) for place in range(4)]
+    [(0, 2), (2, 4), (4, 5), (5, 5)]
+    """
+    most = -(-size // world)
+    return min(place * most, size), min((place + 1) * most, size)
+
+
+redistribute = _collective(
+    "redistribute", _relaid, ("world", "place", "before", "after", "size"),
+    "A tensor that lies over the processes as `before` says, as `after` does: \"replicate\", \"shard 1\" (parts "
+    "along a dimension, of `size` in all), \"partial sum\" (terms of a reduction). The pass `place_collectives` makes "
+    "all_reduce, reduce_scatter or all_gather of it. `place` is this process' number in the communicator.")
+
+
 COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv)
 
 

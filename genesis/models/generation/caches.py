@@ -278,4 +278,4 @@ def cache_for(model: Any, batch: int, capacity: int) -> KVCache:
     capacity = -(-capacity // SLOTS) * SLOTS
     weight = next(model.parameters())
     kind = SlidingWindowCache if any(w is not None and w < capacity for w in model.spec.windows) else StaticCache
-    return kind(model.spec, batch, capacity, dtype=weight.dtype, device=weight.device)
+    return kind(model.cached, batch, capacity, dtype=weight.dtype, device=weight.device)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import genesis
 import genesis.nn.functional as F
 from genesis import Tensor
 from genesis.models.generation.caches import KVCache, cache_for
 from genesis.models.generation.sampling import Sampling
+
+if TYPE_CHECKING:
+    from genesis.distributed import DeviceMesh
 
 PREFILL_CHUNK = 2048
 """Tokens of a prompt that go through the model at once."""
@@ -61,6 +64,7 @@ class Decoder:
         if not sampling.greedy:
             self.generator = genesis.Generator(device=self.device)
             self.generator.seed() if seed is None else self.generator.manual_seed(seed)
+            _seed_alike(self.generator, model.tp_mesh)
         self._next = genesis.compile(self._computed)
 
     def prefill(self, ids: Tensor, padding: Tensor | None = None, chunk: int = PREFILL_CHUNK) -> Step:
@@ -98,6 +102,15 @@ class Decoder:
         counts = genesis.zeros(self.occurred.shape, dtype=genesis.int32, device=ids.device)
         counts = counts.scatter_add(1, ids, real.to(genesis.int32))
         self.occurred.logical_or_(counts > 0)
+
+
+def _seed_alike(generator: genesis.Generator, mesh: DeviceMesh | None) -> None:
+    """Give processes that share a model the seed of the first: they choose the same tokens."""
+    if mesh is not None:
+        from genesis.distributed import broadcast_object_list
+        told: list[int] = [generator.initial_seed()]
+        broadcast_object_list(told, group=mesh.get_group(), group_src=0)
+        generator.manual_seed(told[0])
 
 
 def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) -> tuple[Tensor, Tensor | None]:
