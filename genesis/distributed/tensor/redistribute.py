@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from genesis.distributed.functional import through
 from genesis.distributed.process_group import ProcessGroup
-from genesis.distributed.tensor.placement import Partial, Placement, Replicate, Shard, chunk
+from genesis.distributed.tensor.placement import Partial, Placement, Replicate, Shard
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -67,7 +67,7 @@ def _whole_size(x: Tensor, group: ProcessGroup, before: Placement, size: int | N
         return None
     own = x.shape[before.dim]
     whole = own * group.size() if size is None else size
-    first, end = chunk(whole, group.size(), group.rank())
+    first, end = before.part(whole, group.rank(), group.size())
     if end - first != own:
         raise failure("redistribute", f"this process' part of {whole} along dimension {before.dim} is {end - first}, "
                       f"not {own}", [("tensor", x)], hint="parts are those of chunk")
@@ -78,7 +78,7 @@ def _moved(x: Tensor, group: ProcessGroup, before: Placement, after: Placement, 
     if before == after:
         return wrap(read(x))
     if isinstance(before, Replicate) and isinstance(after, Shard):
-        first, end = chunk(x.shape[after.dim], group.size(), group.rank())
+        first, end = after.part(x.shape[after.dim], group.rank(), group.size())
         return x.narrow(after.dim, first, end - first)
     if isinstance(after, Partial):
         raise failure("redistribute", f"from {before} to {after}", [("tensor", x)])

@@ -10,7 +10,7 @@ from genesis.distributed.tensor.placement import Placement
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
-from genesis.nn.parallel.tensor.style import PARTIAL, REPLICATE, ParallelStyle, become, entering, handed_on, leaving
+from genesis.nn.parallel.tensor.style import REPLICATE, ParallelStyle, become, entering, handed_on, leaving
 
 Layouts = Placement | Sequence[Placement | None] | None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from genesis.distributed.mesh import DeviceMesh
-from genesis.distributed.tensor.placement import Layout, Partial, Placement, Replicate, Shard
+from genesis.distributed.tensor.layout import Layout
+from genesis.distributed.tensor.placement import Partial, Placement, Replicate, Shard
 from genesis.distributed.tensor.redistribute import redistribute
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor

@@ -19,7 +19,6 @@ from genesis.distributed.tensor.placement import Placement, Replicate, Shard
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn import functional as F
-from genesis.nn.modules.dropout import Dropout
 from genesis.nn.modules.linear import Linear
 from genesis.nn.modules.module import Module
 from genesis.nn.modules.sparse import Embedding
