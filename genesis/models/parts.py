@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import genesis
 import genesis.nn.functional as F
 from genesis import Tensor, nn
+from genesis.frontend.draw_parts import drawing_part
 from genesis.models.architecture import Activation, Architecture, Experts
 from genesis.models.masks import Mask
 
@@ -58,12 +59,14 @@ class Attention(nn.Module):
     Attributes:
         kv_heads: how many heads of keys this process has.
         mesh: the processes that have the others; None: there are none.
+        place: this process' place among them, and how many they are.
     """
 
     def __init__(self, spec: Architecture, layer: int):
         super().__init__()
         self.kv_heads = spec.kv_heads
         self.mesh: DeviceMesh | None = None
+        self.place = 0, 1
         self.head_dim, self.causal = spec.head_dim, spec.causal
         self.groups = spec.heads // spec.kv_heads
         self.scale = None if spec.scales is None else spec.scales[layer]
@@ -80,6 +83,7 @@ class Attention(nn.Module):
     def share_heads(self, mesh: DeviceMesh) -> None:
         """Keep the heads of this process alone; what they give is summed by the layer behind."""
         self.mesh, self.kv_heads = mesh, max(1, self.kv_heads // mesh.size())
+        self.place = mesh.get_local_rank(), mesh.size()
 
     def forward(self, x: Tensor, mask: Mask, angles: tuple[Tensor, Tensor] | None,
                 cache: LayerCache | None = None) -> Tensor:
@@ -95,9 +99,10 @@ class Attention(nn.Module):
             q, k = nn.RotaryEmbedding.turn(q, *angles), nn.RotaryEmbedding.turn(k, *angles)
         if cache is not None:
             k, v = cache.update(k, v)                                   # (B, G, S, d)
-        y = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask.visible, is_causal=mask.is_causal, scale=self.scale,
-            dropout_p=self.dropout if self.training else 0.0, enable_gqa=self.groups > 1)
+        with drawing_part(-3, *self.place):
+            y = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask.visible, is_causal=mask.is_causal, scale=self.scale,
+                dropout_p=self.dropout if self.training else 0.0, enable_gqa=self.groups > 1)
         return self.o_proj(y.transpose(1, 2).reshape(B, T, -1))
 
 

@@ -9,6 +9,8 @@ from genesis.config import config
 from genesis.frontend import patches
 from genesis.frontend.autocast_policy import state as autocast_state
 from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.draw_parts import parts
+from genesis.frontend.draw_parts import state as draw_state
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import FREED, TensorBase
@@ -32,6 +34,8 @@ def signature(args: tuple, kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
                       config.key(), patches.replaced]
     if autocast_state.dtypes is not None:
         key.append(tuple(sorted((name, dtype.name) for name, dtype in autocast_state.dtypes.items())))
+    if draw_state.chosen[0]:
+        key.append(parts())
     for value in args:
         describe(value, key, tensors)
     for name, value in kwargs.items():

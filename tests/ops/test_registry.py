@@ -29,7 +29,7 @@ from tests.evaluate import evaluate
 
 LEAVES = {name for name, op in OPS.items() if op.kind == "leaf"} - {"const", "iota"}
 CONTROL = {name for name, op in OPS.items() if op.kind == "control"}
-RANDOM = {"random_bits", "uniform", "normal", "integers", "dropout"}
+RANDOM = {"random_bits", "uniform", "normal", "integers", "dropout", "dropout_of_part"}
 """Their values are tested in tests/codegen/cpu/test_random.py: no formula gives the expected ones."""
 
 THROUGH_FORWARD = {"sdpa_backward", "max_pool_backward", "adaptive_max_pool_backward"}
@@ -195,9 +195,9 @@ def test_every_op_has_a_doc():
 
 def test_the_cpu_runs_every_op():
     """A lowering, or a decomposition; control ops and leaves are resolved before, and so are a step's gradients, whose
-    buckets a pass makes."""
+    buckets a pass makes, and changes of layout, of which a pass makes collectives."""
     for name, op in OPS.items():
-        if name not in CONTROL | LEAVES | {"reduce_gradients"}:
+        if name not in CONTROL | LEAVES | {"reduce_gradients", "redistribute"}:
             assert name in LOWERINGS or op.decompose is not None, f"{name} has no way to run on the CPU"
 
 

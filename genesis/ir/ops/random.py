@@ -12,6 +12,7 @@ from typing import Any
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.leaves import zeros_like
+from genesis.ir.ops.movement import slice as part_of
 from genesis.ir.ops.pointwise import bitwise_and, cast, cos, ge, left_shift, log, remainder, right_shift, sqrt, where_
 from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.types import (
@@ -109,7 +110,10 @@ integers = Op("integers", "composite", _integers_type, attrs=("shape", "dtype", 
 
 
 def _dropout(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node) -> Node:
-    bits = random_bits(seed, draw, shape=x.type.shape, word=0, device=x.type.device)
+    return _dropped(x, threshold, scale, random_bits(seed, draw, shape=x.type.shape, word=0, device=x.type.device))
+
+
+def _dropped(x: Node, threshold: Node, scale: Node, bits: Node) -> Node:
     values = upcast(x)
     factor = where_(ge(bits, threshold), scale, zeros_like(values))  # chosen after the product it is slower: the
     return downcast(values * factor, x)  # compiler then takes pairs of 16-bit results apart again
@@ -121,3 +125,23 @@ dropout: Op = Op("dropout", "composite", lambda x, threshold, scale, seed, draw:
                      "mean stays. Its gradient draws the same mask again.",
                  vjp=lambda g, x, threshold, scale, seed, draw, y: (
                      dropout(g, threshold, scale, seed, draw), *[None] * 4))
+
+
+def _part_type(x: TensorType, *numbers: TensorType, whole: tuple[int, ...], starts: tuple[int, ...]) -> TensorType:
+    if not len(whole) == len(starts) == x.ndim:
+        raise RuntimeError(f"a part of shape {x.shape} cannot begin at {starts} of a whole of shape {whole}")
+    return x
+
+
+def _dropout_of_part(x: Node, threshold: Node, scale: Node, seed: Node, draw: Node, whole: tuple[int, ...],
+                     starts: tuple[int, ...]) -> Node:
+    bits = random_bits(seed, draw, shape=whole, word=0, device=x.type.device)
+    stops = tuple(start + size for start, size in zip(starts, x.type.shape, strict=True))
+    return _dropped(x, threshold, scale, part_of(bits, starts=starts, stops=stops, steps=(1,) * len(starts)))
+
+
+dropout_of_part: Op = Op(
+    "dropout_of_part", "composite", _part_type, attrs=("whole", "starts"), decompose=_dropout_of_part,
+    doc="dropout of what begins at `starts` in a tensor of shape `whole`: what dropout of the whole gives there.",
+    vjp=lambda g, x, threshold, scale, seed, draw, y, whole, starts: (
+        dropout_of_part(g, threshold, scale, seed, draw, whole=whole, starts=starts), *[None] * 4))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+from genesis.frontend.draw_parts import place_in_whole
+from genesis.frontend.draw_parts import state as parts
 from genesis.frontend.generator import draw_numbers
 from genesis.frontend.recording import misplaced, record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
+from genesis.ir.ops.random import dropout_of_part
 from genesis.ops.creation import ones
 
 __all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"]
@@ -34,7 +37,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return input
     threshold = min(round(p * 2**32), 2**32 - 1) - 2**31
     scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-    result: Tensor = record(dropout_op, (input, threshold, scale, *draw_numbers()))
+    operands = (input, threshold, scale, *draw_numbers())
+    result: Tensor = (record(dropout_of_part, operands, place_in_whole(input.spec.shape)) if parts.chosen[0] else
+                      record(dropout_op, operands))
     return input.copy_(result) if inplace else result
 
 

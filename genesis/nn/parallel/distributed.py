@@ -15,6 +15,7 @@ from genesis.autograd.gradients import observe_backward
 from genesis.distributed.collectives import broadcast_coalesced
 from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import group_of
+from genesis.frontend.draw_parts import drawing_part
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.tensor import Tensor
@@ -37,7 +38,8 @@ class DistributedDataParallel(Module):
     """A module whose gradients are the means over all processes of a group.
 
     Every process has the whole module and samples of its own. Parameters and buffers begin as those of the group's
-    first process.
+    first process. Processes with the same seed drop, of their samples, what one process with all samples drops of them
+    (samples lie along the first dimension).
 
     Args:
         module: has parameters that require grad.
@@ -91,7 +93,8 @@ class DistributedDataParallel(Module):
         if synchronized and self.broadcast_buffers:
             self._sync_buffers()
         self._reducer.expected = synchronized
-        return self.module(*args, **kwargs)
+        with drawing_part(0, self.process_group.rank(), self.process_group.size()):
+            return self.module(*args, **kwargs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

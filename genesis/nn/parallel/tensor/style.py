@@ -1,4 +1,4 @@
-"""What styles have in common: parts of parameters, layouts that tensors are handed on with, modules of another class."""
+"""What styles share: parts of parameters, layouts that tensors are handed on with, modules of another class."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.tensor.placement import Placement, Replicate, Shard
+from genesis.frontend.draw_parts import drawing_part
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn import functional as F
@@ -146,7 +147,8 @@ class ReplicateParallel(ParallelStyle):
 
 
 class SequenceParallel(ParallelStyle):
-    """A norm or a dropout that each process computes for its part of the tokens.
+    """A norm or a dropout that each process computes for its part of the tokens; a dropout drops what that of all drops
+    there.
 
     Args:
         sequence_dim: the dimension of the tokens. A plain input is this process' part along it.
@@ -160,9 +162,13 @@ class SequenceParallel(ParallelStyle):
         """Share the module's work out."""
         ReplicateParallel().apply(module, mesh)
         own, local, forward = self.sequence_sharding[0], self.use_local_output, type(module).forward
+        dim, place, count = self.sequence_sharding[0].dim, mesh.get_local_rank(), mesh.size()
 
         def shared(self: Any, input: Tensor) -> Any:
-            return leaving(forward(self, entering(input, mesh, own, own)), mesh, own, own, local)
+            x = entering(input, mesh, own, own)
+            with drawing_part(dim, place, count):
+                y = forward(self, x)
+            return leaving(y, mesh, own, own, local)
         become(module, "Sequence", forward=shared)
 
 

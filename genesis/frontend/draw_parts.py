@@ -1,0 +1,96 @@
+"""Draws for a part of a tensor: dropout of what one of several processes holds draws the bits of the whole there.
+
+A random number depends on the place of its element (`ir/ops/random.py`). So a process that knows which part it has
+drops what one process with all of it would.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from genesis.frontend.switching import SPARE, Switch
+
+
+class Part(NamedTuple):
+    """Attributes:
+        dim: the dimension that is shared out, counted from the end if it is negative.
+        place, of: the part, and how many there are; they are equally large.
+    """
+
+    dim: int
+    place: int
+    of: int
+
+
+class _State(threading.local):
+    """This thread's parts.
+
+    Attributes:
+        chosen: the place in `choices` of what holds, and spare bytes (`switching.py`).
+    """
+
+    def __init__(self) -> None:
+        self.chosen = bytearray(1 + SPARE)
+
+
+choices: Final[list[tuple[Part, ...]]] = [()]
+"""What tensors may be parts of: first nothing, then what a context has asked for. A handful: dimensions of meshes."""
+
+state = _State()
+"""Which parts tensors are, in this thread."""
+
+
+def parts() -> tuple[Part, ...]:
+    """The parts that tensors are of wholes."""
+    return choices[state.chosen[0]]
+
+
+class drawing_part(Switch):
+    """A context in which tensors are parts of larger ones along a dimension: dropout draws the bits that the whole has
+    there.
+
+    Args:
+        dim: the dimension; tensors that do not have it are whole.
+        place: which part.
+        count: how many equal parts there are.
+
+    >>> import genesis
+    >>> from genesis.nn.functional import dropout
+    >>> whole = dropout(genesis.ones(4, 2), 0.5)
+    >>> state = genesis.manual_seed(genesis.initial_seed())
+    >>> with drawing_part(0, 1, 2):
+    ...     part = dropout(genesis.ones(2, 2), 0.5)
+    >>> part.tolist() == whole[2:].tolist()
+    True
+    """
+
+    def __init__(self, dim: int, place: int, count: int):
+        super().__init__()
+        self._part = Part(dim, place, count)
+
+    def _mode(self) -> bytearray:
+        return state.chosen
+
+    def _inside(self, mode: bytearray) -> tuple[int, ...]:
+        if self._part.of == 1:
+            return (mode[0],)
+        wanted = (*choices[mode[0]], self._part)
+        if wanted not in choices:
+            choices.append(wanted)
+        return (choices.index(wanted),)
+
+
+def place_in_whole(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(shape of the whole, where this part begins) of a tensor.
+
+    >>> with drawing_part(0, 1, 2), drawing_part(-1, 2, 4):
+    ...     place_in_whole((3, 5)), place_in_whole(())
+    (((6, 20), (3, 10)), ((), ()))
+    """
+    whole, starts = list(shape), [0] * len(shape)
+    for dim, place, count in reversed(parts()):  # the inner context cuts what the outer one left
+        if -len(shape) <= dim < len(shape):
+            starts[dim] += place * whole[dim]
+            whole[dim] = whole[dim] * count
+    return tuple(whole), tuple(starts)
