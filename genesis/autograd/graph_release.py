@@ -126,8 +126,7 @@ def _result_reads_values(call: Node, index: int) -> bool:
 
 def _vjp_reads(node: Node, wanted: Iterable[bool]) -> bool:
     several = type(node.type) is tuple
-    kinds = node.type if several else (node.type,)
-    arriving = tuple(unique(leaves.data, (), (kind,), kind) for kind in kinds)
+    arriving = tuple(unique(leaves.data, (), (kind,), kind) for kind in node.types)
     found = node.op.vjp(arriving if several else arriving[0], *node.inputs, node, **node.attributes)  # type: ignore
     contributions = found if isinstance(found, tuple) else (found,)
     values = {x for x in (*node.inputs, node) if x.op is not leaves.const}

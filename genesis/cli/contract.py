@@ -101,7 +101,7 @@ def _placed(case: Case, device: Device) -> dict[str, Any]:
 
 
 def _example(node: Node) -> str:
-    results = node.type if isinstance(node.type, tuple) else (node.type,)
+    results = node.types
     operands = ", ".join(value_text(x["value"]) if x.op is leaves.const else str(x.type) for x in node.inputs)
     return f"{operands or 'nothing'} → {', '.join(map(str, results))}"
 
@@ -137,7 +137,7 @@ def gradient_text(node: Node) -> str:
     """What the gradient of one sample is, as a graph's text: its last inputs are the results' gradients."""
     from genesis.passes.graph.autodiff import gradients
     several = isinstance(node.type, tuple)
-    outputs = [control.item(node, index=i) for i in range(len(node.type))] if several else [node]
+    outputs = [control.item(node, index=i) for i in range(len(node.types))] if several else [node]
     count = sum(x.op is leaves.input for x in node.inputs)
     seeds = [make(leaves.input, (), (count + i, y.type)) for i, y in enumerate(outputs)]
     wrt = [x for x in node.inputs if x.op is leaves.input and x.type.dtype.kind == "float"]

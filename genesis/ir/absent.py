@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Absent(NamedTuple):
@@ -156,7 +156,7 @@ class AbsentModules:
     """
 
     @staticmethod
-    def find_spec(fullname: str, path: Sequence[str] | None = None, target: Any = None) -> None:
+    def find_spec(fullname: str, path: Sequence[str] | None = None, target: object = None) -> None:
         """Raises for a module that is left out; None for any other."""
         package, _, name = fullname.rpartition(".")
         if package.partition(".")[0] != "genesis" or (name.startswith("_") and name != "_dynamo"):

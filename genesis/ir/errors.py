@@ -16,17 +16,17 @@ class NotAnOperand(TypeError):
     """Something that is neither a tensor nor a number is where one of them should be."""
 
 
-def not_an_operand(value: Any) -> NotAnOperand:
+def not_an_operand(value: object) -> NotAnOperand:
     """The error for a value that an op cannot take: what it is, and how to make a tensor of it."""
     return NotAnOperand(f"expected a genesis tensor or a number, not {kind_and_conversion(value)}")
 
 
-def not_a_tensor(value: Any) -> NotAnOperand:
+def not_a_tensor(value: object) -> NotAnOperand:
     """The error for a value where only a tensor will do."""
     return NotAnOperand(f"expected a genesis tensor, not {kind_and_conversion(value)}")
 
 
-def kind_and_conversion(value: Any) -> str:
+def kind_and_conversion(value: object) -> str:
     """What a value is that is not one of ours, and in a second line how to make a tensor of it, if that can be had."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
@@ -39,7 +39,7 @@ def kind_and_conversion(value: Any) -> str:
     return copied if isinstance(value, (list, tuple, bool, int, float)) else name
 
 
-def is_foreign(value: Any) -> bool:
+def is_foreign(value: object) -> bool:
     """Whether a value is a tensor of torch's or an array of numpy's."""
     library = type(value).__module__.partition(".")[0]
     return library in ("torch", "numpy") and hasattr(value, "shape") and hasattr(value, "__array__")
@@ -59,7 +59,7 @@ def describe(operand: Any) -> str:
     return f"{type(operand).__name__} {operand!r}"
 
 
-def failure(op: str, problem: str, operands: Iterable[tuple[str, Any]] = (), hint: str = "",
+def failure(op: str, problem: str, operands: Iterable[tuple[str, object]] = (), hint: str = "",
             error: type[Exception] = RuntimeError) -> Exception:
     """The exception to raise when recording `op` with these operands cannot work.
 

@@ -8,7 +8,7 @@ that take an index are looked at again, operands before users, until one has an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.errors import describe
 from genesis.ir.node import Node
@@ -16,12 +16,15 @@ from genesis.ir.ops.checked import TAKING_AN_INDEX, Range
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.scatter_reduce import scatter_reduce
 
+if TYPE_CHECKING:
+    from numpy import ndarray
+
 
 class IndexOutOfRange(IndexError, RuntimeError):
     """An index, class or id that is outside of what it counts. torch raises the one error or the other, by the op."""
 
 
-def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], Any]) -> tuple[Node, IndexOutOfRange] | None:
+def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], ndarray]) -> tuple[Node, IndexOutOfRange] | None:
     """The first of these nodes, operands before users, whose index is outside, and what to say of it.
 
     `value_of` gives the value of an index as a numpy array.

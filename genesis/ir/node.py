@@ -11,13 +11,14 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from genesis.ir.memos import counted
 from genesis.ir.opaque import Opaque
 from genesis.ir.source import Source, TextSource
 from genesis.ir.sym_int import value_of
 from genesis.ir.types import (
+    DType,
     TensorType,
     bool_,
     cpu,
@@ -31,6 +32,16 @@ from genesis.ir.types import (
 Types = TensorType | tuple[TensorType, ...]
 Autocast = Literal["low", "float32"]
 Number = bool | int | float
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from genesis.ir.graph import Graph
+    from genesis.ir.ops.samples import Samples
+    from genesis.ir.types import Device
+
+    Attr: TypeAlias = Number | str | DType | Device | TensorType | Graph | tuple["Attr", ...] | None
+    """What an op has as an attribute; its type rule says which."""
 
 
 class Op:
@@ -65,8 +76,8 @@ class Op:
                  "vjp", "weight")
 
     def __init__(self, name: str, kind: str, infer: Callable[..., Types], *, attrs: tuple[str, ...] = (),
-                 defaults: dict[str, Any] | None = None, vjp: Callable | None = None,
-                 decompose: Callable | None = None, doc: str = "", samples: Any = None,
+                 defaults: Mapping[str, Attr] | None = None, vjp: Callable | None = None,
+                 decompose: Callable | None = None, doc: str = "", samples: Samples | None = None,
                  reference: Callable | None = None, ulp: float = 1.0, commutative: bool = False,
                  differentiable: bool | None = None, weight: int | None = None, number: Callable | None = None,
                  rounds: bool = False, autocast: Autocast | None = None, in_place: bool = False,
@@ -85,7 +96,7 @@ class Op:
             raise ValueError(f"op {name!r} is registered twice")
         OPS[name] = self
 
-    def __call__(self, *inputs: Node | Number, **attributes: Any) -> Node:
+    def __call__(self, *inputs: Node | Number, **attributes: Attr) -> Node:
         """Record the op. Attributes by name; Python numbers among the operands become literals."""
         defaults = self.defaults
         values = tuple(attributes.pop(name) if name in attributes else defaults[name] for name in self.attrs)
@@ -126,15 +137,15 @@ class Node:
     op: Op
     inputs: tuple[Node, ...]
     attrs: tuple[Any, ...]
-    type: Any  # TensorType, or a tuple of them for an op with several results
+    type: TensorType  # of an op with several results a tuple of them: see `types`
     source: Source | TextSource | None
     needs_grad: bool
     shown: bool
-    buffer: Any
+    buffer: Any  # what the IR does not look into
     hooks: Any
 
     def __getitem__(self, name: str) -> Any:
-        """The attribute with this name."""
+        """The attribute with this name; the op's type rule says of which type."""
         return self.attrs[self.op.attrs.index(name)]
 
     @property
@@ -143,12 +154,18 @@ class Node:
         return dict(zip(self.op.attrs, self.attrs, strict=True))
 
     @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types of all results, of one as of several."""
+        found: Types = self.type
+        return found if isinstance(found, tuple) else (found,)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the value."""
         return self.type.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """DType of the value's elements."""
         return self.type.dtype
 
@@ -201,7 +218,7 @@ class _Entry(weakref.ref):
     key: tuple
 
 
-def _forget(entry: Any) -> None:
+def _forget(entry: _Entry) -> None:
     found = _table.pop(entry.key, None)
     if found is not entry and found is not None:  # the place is another node's by now
         _table[entry.key] = found
@@ -253,7 +270,7 @@ def make(op: Op, inputs: tuple[Node, ...], attrs: tuple = (), source: Source | T
         result = _result_types[type_key] = op.infer(*type_key[2:], **dict(zip(op.attrs, attrs, strict=True)))
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
-    node.type, node.source = result, source if source is not None else _source
+    node.type, node.source = result, source if source is not None else _source  # type: ignore[assignment]
     node.buffer = node.hooks = None
     node.needs_grad = node.shown = False
     if op.differentiable:
@@ -274,7 +291,7 @@ def unique(op: Op, inputs: tuple[Node, ...], attrs: tuple, result: Types,
     """A node that is equal to no other, such as the leaf for a tensor's memory."""
     node = _new_node(Node)
     node.op, node.inputs, node.attrs = op, inputs, attrs
-    node.type, node.source = result, source
+    node.type, node.source = result, source  # type: ignore[assignment]
     node.buffer = node.hooks = None
     node.needs_grad = node.shown = False
     return node
@@ -332,7 +349,7 @@ def number(value: bool | int | float) -> Node:
     return make(OPS["number"], (), attrs)
 
 
-def _plain(value: Any) -> bool | int | float:
+def _plain(value: object) -> bool | int | float:
     """The Python number of a numpy scalar, or of an object whose class derives from a number's."""
     from genesis.ir.errors import not_an_operand
     from genesis.ir.numbers import as_number

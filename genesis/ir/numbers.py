@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.types import DType, TensorType, float64, int64, tensor_type
 
 if TYPE_CHECKING:
-    from genesis.ir.node import Op
+    from genesis.ir.node import Attr, Op
 
 Number = bool | int | float
 
@@ -23,7 +23,7 @@ PLAIN: Final = frozenset({bool, int, float})
 """The classes that a number of the program has."""
 
 
-def as_number(x: Any) -> Number | None:
+def as_number(x: object) -> Number | None:
     """The plain Python number that x is, None if it is no number.
 
     Of a class that derives from `int` or `float`, the value; of a numpy scalar, its item. An array without dimensions
@@ -45,7 +45,7 @@ def as_number(x: Any) -> Number | None:
     return int(x) if isinstance(x, int) else None
 
 
-def fold_numbers(op: Op, *numbers: Number, **attributes: Any) -> Number:
+def fold_numbers(op: Op, *numbers: Number, **attributes: Attr) -> Number:
     """The value of a pointwise op on numbers, by its entry's `number`.
 
     >>> from genesis.ir import OPS
@@ -67,7 +67,7 @@ def wrapped(value: int, low: int = -2**63, count: int = 2**64) -> int:
     return (value - low) % count + low
 
 
-def _exceptional(op: Op, numbers: tuple[Number, ...], attributes: dict[str, Any]) -> Number:
+def _exceptional(op: Op, numbers: tuple[Number, ...], attributes: dict[str, Attr]) -> Number:
     """The IEEE result where Python raises instead: that of the op's reference. Integers have none."""
     kind = float64 if any(type(x) is float for x in numbers) else int64
     result = op.infer(*[tensor_type((), kind, weak=True) for _ in numbers], **attributes)
@@ -129,12 +129,12 @@ def relu(x: Number) -> Number:
     return x if x > 0 or x != x else type(x)(0)
 
 
-def rounding(call: Callable[[Any], Any]) -> Callable[[Number], Number]:
+def rounding(call: Callable[[Number], float]) -> Callable[[Number], Number]:
     """The rule of a rounding: integers stay, and zeros keep their sign."""
     return lambda x: math.copysign(float(call(x)), x) if type(x) is float else x
 
 
-def either(pick: Callable[..., Any]) -> Callable[..., Number]:
+def either(pick: Callable[..., Number]) -> Callable[..., Number]:
     """The rule of `max` or `min`: NaN if either is."""
     return lambda a, b: math.nan if a != a or b != b else pick(a, b)
 

@@ -10,13 +10,20 @@ import ast
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import OPS, Node, Op, literal, make
 from genesis.ir.printer import type_text
 from genesis.ir.source import TextSource
 from genesis.ir.types import Device, TensorType, dtype_named, is_device, parse_type
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    from genesis.ir.node import Attr, Types
+
+    T = TypeVar("T")
 
 _TOKEN = re.compile(r"""
     (?P<space>[ \t\n]+)
@@ -157,7 +164,7 @@ def _statement(reader: _Reader, names: Names) -> None:
         reader.fail("no op has this name", op_at)
     reader.need("(")
     operands: list[Node] = []
-    given: dict[str, Any] = {}
+    given: dict[str, Attr] = {}
     while not reader.take(")"):
         if reader.kind in ("name", "number") or reader.value in ("True", "False"):
             operands.append(_operand(reader, names))
@@ -180,7 +187,8 @@ def _statement(reader: _Reader, names: Names) -> None:
     _define(reader, names, name, node, at)
 
 
-def _all_attributes(reader: _Reader, op: Op, given: dict[str, Any], declared: Any, at: int) -> tuple[Any, ...]:
+def _all_attributes(reader: _Reader, op: Op, given: dict[str, Attr], declared: Types,
+                    at: int) -> tuple[Attr | Types, ...]:
     implied = {**op.defaults, "type": declared, **given}
     for name in op.attrs:
         if name not in implied:
@@ -207,7 +215,7 @@ def _operand(reader: _Reader, names: Names) -> Node:
     return literal(_number(reader.advance()))
 
 
-def _list(reader: _Reader, one: Callable[[], Any]) -> list[Any]:
+def _list(reader: _Reader, one: Callable[[], T]) -> list[T]:
     """One or more, separated by commas."""
     found = [one()]
     while reader.take(","):
@@ -215,7 +223,7 @@ def _list(reader: _Reader, one: Callable[[], Any]) -> list[Any]:
     return found
 
 
-def _tuple(reader: _Reader, one: Callable[[], Any]) -> tuple[Any, ...]:
+def _tuple(reader: _Reader, one: Callable[[], T]) -> tuple[T, ...]:
     """After "(": values up to ")", the last one perhaps followed by a comma."""
     found = []
     while not reader.take(")"):
@@ -238,7 +246,7 @@ def _type(reader: _Reader) -> TensorType:
         reader.fail(str(error), at)
 
 
-def _value(reader: _Reader) -> Any:
+def _value(reader: _Reader) -> Attr:
     """An attribute's value."""
     if reader.take("("):
         return _tuple(reader, lambda: _value(reader))

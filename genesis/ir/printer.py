@@ -24,7 +24,6 @@ is left out, and so is a `type`, which the line says anyway.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node, literal
@@ -111,7 +110,7 @@ def _reference(node: Node, names: dict[Node, str]) -> str:
     return value_text(node["value"]) if is_literal(node) else names.get(node, "%?")
 
 
-def value_text(value: Any, indent: str = "") -> str:
+def value_text(value: object, indent: str = "") -> str:
     """An attribute's value.
 
     >>> from genesis.ir.types import Device, float32

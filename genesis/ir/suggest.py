@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 OTHER_WORDS: Final = {"gpu": "cuda", "nvidia": "cuda", "learning_rate": "lr", "axis": "dim", "keepdims": "keepdim",
                       "momentum_decay": "momentum", "l2": "weight_decay", "inplace_": "inplace"}
@@ -47,7 +50,7 @@ class MissingName(AttributeError):
         return super().__str__() + ("" if name.startswith("_") else did_you_mean(name, self._known()))
 
 
-def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], Any]:
+def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], object]:
     """A `__getattr__` for the module (PEP 562) that says which of its names is near the one that it lacks.
 
     Args:
@@ -55,7 +58,7 @@ def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], Any]:
     """
     known = frozenset(later)
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> ModuleType:
         if name in known:
             return import_module(f"{module}.{name}")
         raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module),
@@ -79,7 +82,7 @@ def check_keywords(cls: type, given: Iterable[str]) -> None:
 
 
 @lru_cache(1 << 10)
-def _keywords(function: Callable[..., Any]) -> frozenset[str] | None:
+def _keywords(function: Callable[..., object]) -> frozenset[str] | None:
     """The keywords that a function takes, None where it takes any."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # a decorator may take more than what it wraps

@@ -6,7 +6,7 @@ comparing or hashing them costs a pointer comparison. That is what makes recordi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ class DType:
     __slots__ = ("_numpy", "eps", "itemsize", "kind", "max", "min", "name", "order", "short")
 
     def __init__(self, name: str, short: str, kind: str, itemsize: int, order: int,
-                 eps: float | None = None, low: float | None = None, high: float | None = None):
+                 eps: float | None, low: float, high: float):
         self.name, self.short, self.kind, self.itemsize, self.order = name, short, kind, itemsize, order
         self.eps, self.min, self.max = eps, low, high
         self._numpy: np.dtype | None = None
@@ -95,7 +95,7 @@ CATEGORIES: Final = {"bool": 0, "int": 1, "float": 2}
 """`DType.kind` → its place in the order of promotion: of two dtypes the one of the higher category decides."""
 
 
-def not_a_dtype(value: Any) -> TypeError:
+def not_a_dtype(value: object) -> TypeError:
     """The error for another library's dtype, a name or a class of Python's where one of our dtypes should be.
 
     >>> print(not_a_dtype("float32"))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -161,19 +161,19 @@ _PLAIN: Final = {"bool": bool, "int": int, "float": float}
 
 # What an attribute may be, by its name: one name means one thing in every op
 
-def _size(value: Any) -> bool:
+def _size(value: object) -> bool:
     return type(value) is SymInt or (type(value) is int and value >= 0)
 
 
-def _sizes(value: Any) -> bool:
+def _sizes(value: object) -> bool:
     return type(value) is tuple and all(map(_size, value))
 
 
-def _is(*types: type) -> Callable[[Any], bool]:
+def _is(*types: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, types) or (type(value) is SymInt and int in types)
 
 
-ATTRIBUTES: Final[dict[str, Callable[[Any], bool]]] = {
+ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("shape", "axes", "starts", "stops", "steps", "low", "high"), _sizes),
     **dict.fromkeys(("sizes", "window", "stride", "padding", "dilation"), _sizes),
     **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "leaf", "groups", "divisor",

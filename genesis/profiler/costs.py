@@ -107,7 +107,7 @@ def flops_of(node: Node) -> int:
     if node.op.kind in ("leaf", "movement", "control", "index", "random"):
         return 0
     name, shapes = node.op.name, [tuple(map(int, x.type.shape)) for x in node.inputs if type(x.type) is not tuple]
-    results = node.type if isinstance(node.type, tuple) else (node.type,)
+    results = node.types
     out = tuple(map(int, results[0].shape))
     if name in ("matmul", "matmul_split_k", "linear"):
         return 2 * prod(out) * shapes[0][-1] if name != "matmul_split_k" else 2 * _inner(shapes, out)

@@ -10,7 +10,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, overload
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    import torch
+
+    from genesis.runtime.cuda.collective_work import CollectiveWork
+    from genesis.runtime.cuda.driver import StreamHandle
 
 
 class DistError(RuntimeError):
@@ -38,28 +46,29 @@ class HostTransport(Protocol):
     rank: int
     size: int
 
-    def all_reduce(self, tensors: Sequence[Any], reduce: str) -> None:
+    def all_reduce(self, tensors: Sequence[torch.Tensor], reduce: str) -> None:
         """Reduce the tensors of all processes, in place."""
 
-    def reduce_to(self, tensors: Sequence[Any], reduce: str, peer: int) -> None:
+    def reduce_to(self, tensors: Sequence[torch.Tensor], reduce: str, peer: int) -> None:
         """Reduce them to one process, in place; the others' contents are undefined."""
 
-    def broadcast(self, tensors: Sequence[Any], peer: int) -> None:
+    def broadcast(self, tensors: Sequence[torch.Tensor], peer: int) -> None:
         """Give all processes one's tensors, in place."""
 
-    def all_gather(self, output: Any, input: Any) -> None:
+    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
         """All inputs, one after another."""
 
-    def reduce_scatter(self, output: Any, input: Any, reduce: str) -> None:
+    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, reduce: str) -> None:
         """This process' part of the reduced inputs."""
 
-    def all_to_all(self, output: Any, input: Any, received: Sequence[int], sent: Sequence[int]) -> None:
+    def all_to_all(self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int],
+                   sent: Sequence[int]) -> None:
         """Rows to all and from all."""
 
-    def send(self, tensor: Any, peer: int) -> None:
+    def send(self, tensor: torch.Tensor, peer: int) -> None:
         """Send to one process."""
 
-    def recv(self, tensor: Any, peer: int) -> None:
+    def recv(self, tensor: torch.Tensor, peer: int) -> None:
         """Receive from one process."""
 
     def abort(self) -> None:
@@ -67,6 +76,28 @@ class HostTransport(Protocol):
 
     def close(self) -> None:
         """Let go of connections; nothing runs."""
+
+
+class KeyStore(Protocol):
+    """Where processes find each other: keys with values, which all of them see."""
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Give a key a value."""
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, waited for."""
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a key's number; returns the sum."""
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all of the keys are there."""
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait for keys."""
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; returns whether it was there."""
 
 
 class DeviceTransport(Protocol):
@@ -77,7 +108,7 @@ class DeviceTransport(Protocol):
     capturable: bool
     """Whether a call can be captured into a CUDA graph."""
 
-    def run(self, work: Any, stream: Any) -> None:
+    def run(self, work: CollectiveWork, stream: StreamHandle) -> None:
         """Give the stream (the driver's) the collective (`runtime.cuda.collective_work.CollectiveWork`)."""
 
     def abort(self) -> None:
@@ -87,14 +118,16 @@ class DeviceTransport(Protocol):
         """Let go of the communicator; nothing runs."""
 
 
-_transports: Final[dict[tuple[str, str], Any]] = {}
+Transport = HostTransport | DeviceTransport
+
+_transports: Final[dict[tuple[str, str], Transport]] = {}
 """(name of a group, device type) → its transport."""
 
-_makers: Final[dict[str, Callable[[str], Any]]] = {}
+_makers: Final[dict[str, Callable[[str], Transport]]] = {}
 """Name of a group → (device type → a new transport)."""
 
 
-def add_group(name: str, make: Callable[[str], Any]) -> None:
+def add_group(name: str, make: Callable[[str], Transport]) -> None:
     """Register a group: its transport for a type of device is made at its first collective there, by all of it."""
     _makers[name] = make
 
@@ -106,7 +139,15 @@ def remove_group(name: str) -> None:
         _transports.pop(key).close()
 
 
-def transport(name: str, device_type: str) -> Any:
+@overload
+def transport(name: str, device_type: Literal["cpu"]) -> HostTransport: ...
+
+
+@overload
+def transport(name: str, device_type: Literal["cuda"]) -> DeviceTransport: ...
+
+
+def transport(name: str, device_type: str) -> Transport:
     """A group's transport for a type of device.
 
     Raises:
@@ -121,7 +162,7 @@ def transport(name: str, device_type: str) -> Any:
     return found
 
 
-def transports() -> list[Any]:
+def transports() -> list[Transport]:
     """All transports that there are."""
     return list(_transports.values())
 

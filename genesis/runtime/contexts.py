@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, starmap
 from operator import call
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 
 class _Entering:
     """`__enter__`, whose look-up makes the function to call. Looked up in the class, as `contextlib.ExitStack` does, it
     is one that does both."""
 
-    def __get__(self, context: Any, owner: Any = None) -> Any:
+    def __get__(self, context: Context | None, owner: type | None = None) -> Callable[..., object]:
         return (lambda context: context._entering()()) if context is None else context._entering()
 
 
 class _Leaving:
     """`__exit__`, likewise."""
 
-    def __get__(self, context: Any, owner: Any = None) -> Any:
+    def __get__(self, context: Context | None, owner: type | None = None) -> Callable[..., object]:
         return (lambda context, *error: context._leaving()(*error)) if context is None else context._leaving()
 
 
@@ -39,7 +39,7 @@ class Context:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        def __enter__(self) -> Any:
+        def __enter__(self) -> object:
             """Enter."""
 
         def __exit__(self, *error: object) -> None:
@@ -47,23 +47,23 @@ class Context:
     else:
         __enter__, __exit__ = _Entering(), _Leaving()
 
-    def _entering(self) -> Callable[[], Any]:
+    def _entering(self) -> Callable[[], object]:
         """What enters the context."""
         raise NotImplementedError
 
-    def _leaving(self) -> Callable[..., Any]:
+    def _leaving(self) -> Callable[..., object]:
         """What leaves it, given three arguments."""
         raise NotImplementedError
 
 
-in_order: Final[Callable[[Iterator[Any]], None]] = deque(maxlen=0).extend
+in_order: Final[Callable[[Iterator[object]], None]] = deque[object](maxlen=0).extend
 """Go through an iterator to its end."""
 
 _ITEM: Final = "{0[it]!s:.0}".format
 """Looks an item of its first argument up, whatever the others are, and gives ""."""
 
 
-def leaving(*changes: tuple[Any, ...]) -> Callable[..., str]:
+def leaving(*changes: tuple) -> Callable[..., str]:
     """What makes the changes (functions of C and their arguments) when it is called for the first time, whatever it is
     given, and gives "": an `__exit__` that is one call of C.
 
@@ -83,16 +83,26 @@ class _Uncollected(Context):
 
     __slots__ = ()
 
-    def _entering(self) -> Callable[[], Any]:
+    def _entering(self) -> Callable[[], object]:
         return gc.disable
 
-    def _leaving(self) -> Callable[..., Any]:
+    def _leaving(self) -> Callable[..., object]:
         return leaving((gc.enable,)) if gc.isenabled() else leaving()
 
 
 uncollected: Final = _Uncollected()
 """A context in which Python's cyclic collector, and so no finalizer of a cycle, runs. Of a `with` statement only: what
 enters and leaves it apart finds the collector off already."""
+
+
+class Lock(Protocol):
+    """A lock of Python's."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it."""
+
+    def release(self) -> None:
+        """Let go of it."""
 
 
 class Attempt(Context):
@@ -110,14 +120,14 @@ class Attempt(Context):
 
     __slots__ = ("_lock", "taken")
 
-    def __init__(self, lock: Any):
+    def __init__(self, lock: Lock):
         self._lock = lock
         self.taken: list[bool] = []
 
-    def _entering(self) -> Callable[[], Any]:
+    def _entering(self) -> Callable[[], object]:
         return partial(in_order, map(self.taken.append, starmap(self._lock.acquire, ((False,),))))
 
-    def _leaving(self) -> Callable[..., Any]:
+    def _leaving(self) -> Callable[..., object]:
         calls = chain.from_iterable(map(_ONCE_IF.__getitem__, self.taken))
         return leaving((in_order, starmap(self._lock.release, calls)))
 

@@ -28,10 +28,14 @@ TEMPORARY: Final = ".tmp"
 """Ending of an entry's file while it is being written, before it is renamed to its own name."""
 
 
+Facts = dict[str, Any]
+"""What JSON can say of an entry, under names: read from a disk, of whatever types."""
+
+
 class Entry(NamedTuple):
     """An entry's content: small facts that JSON can say, and bytes."""
 
-    meta: dict[str, Any]
+    meta: Facts
     content: bytes
 
 
@@ -100,7 +104,7 @@ class DiskStore:
             return False
         return True
 
-    def write(self, key: str, meta: dict[str, Any], content: bytes = b"") -> bool:
+    def write(self, key: str, meta: Facts, content: bytes = b"") -> bool:
         """Write an entry over the one that is there; returns whether that worked.
 
         A full disk, a read-only home or a directory that others can write to is no error: what was to be kept is made

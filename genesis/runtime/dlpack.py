@@ -11,7 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.types import (
     Device,
@@ -96,7 +96,7 @@ class Described:
     dtype: DType
     device: Device
     read_only: bool = False
-    owner: Any = field(default=None, repr=False)
+    owner: object = field(default=None, repr=False)
 
 
 def device_code(device: Device) -> tuple[int, int]:
@@ -117,18 +117,18 @@ def device_code(device: Device) -> tuple[int, int]:
 
 # Handing memory out
 
-_handed_out: Final[dict[int, tuple[Any, ...]]] = {}
+_handed_out: Final[dict[int, tuple[object, ...]]] = {}
 """Memory that other libraries hold, by the address of its structure: kept alive until they call its deleter."""
 
 
-def capsule_of(memory: Described, versioned: bool, copied: bool = False) -> Any:
+def capsule_of(memory: Described, versioned: bool, copied: bool = False) -> object:
     """A capsule of the memory. `memory.owner` is dropped when whoever takes it no longer needs it."""
     shape = (ctypes.c_int64 * len(memory.shape))(*memory.shape)
     strides = (ctypes.c_int64 * len(memory.strides))(*memory.strides)
     code, bits = _DTYPES[memory.dtype]
     tensor = _Tensor(memory.address, _Device(*device_code(memory.device)), len(memory.shape), _DataType(code, bits, 1),
                      shape, strides, 0)
-    managed: Any
+    managed: _Managed | _ManagedVersioned
     if versioned:
         flags = (READ_ONLY if memory.read_only else 0) | (COPIED if copied else 0)
         managed = _ManagedVersioned(*VERSION, None, _forget, flags, tensor)
@@ -139,9 +139,9 @@ def capsule_of(memory: Described, versioned: bool, copied: bool = False) -> Any:
     return _new_capsule(address, VERSIONED if versioned else LEGACY, _drop_unused)
 
 
-def _called_from_c(prototype: Any) -> Callable[[Callable], Any]:
+def _called_from_c(prototype: type[ctypes._CFunctionType]) -> Callable[[Callable], ctypes._CFunctionType]:
     """Make a C function of a Python one that lives as long as the process: others may call it late."""
-    def decorate(function: Callable) -> Any:
+    def decorate(function: Callable) -> ctypes._CFunctionType:
         made = prototype(function)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
         return made
@@ -167,7 +167,7 @@ def _drop_unused(capsule: int) -> None:
 class _Owner:
     """Owns memory that was taken from a capsule, and calls its deleter when nothing here uses it any more."""
 
-    def __init__(self, managed: Any, address: int):
+    def __init__(self, managed: _Managed | _ManagedVersioned, address: int):
         self._managed, self._address = managed, address
 
     def __del__(self) -> None:
@@ -175,7 +175,7 @@ class _Owner:
             self._managed.deleter(self._address)
 
 
-def take_in(capsule: Any) -> Described:
+def take_in(capsule: object) -> Described:
     """Take the memory of a capsule, which nobody else can take from it afterwards.
 
     Raises:
@@ -188,7 +188,7 @@ def take_in(capsule: Any) -> Described:
     if not _is_valid(id(capsule), name):
         raise RuntimeError("from_dlpack: the capsule holds no DLPack tensor; a capsule can be used only once")
     address = _pointer(id(capsule), name)
-    managed: Any = (_ManagedVersioned if versioned else _Managed).from_address(address)
+    managed = (_ManagedVersioned if versioned else _Managed).from_address(address)
     if versioned and managed.major != VERSION[0]:
         raise BufferError(f"from_dlpack: DLPack {managed.major}.{managed.minor} is not supported, {VERSION[0]}.x is")
     tensor = managed.tensor
@@ -219,12 +219,12 @@ def _device(given: _Device) -> Device:
 # Python's C functions. A capsule goes by its address where it may be dying: no reference may be made to it then.
 
 ctypes.pythonapi.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_new_capsule: Final[Any] = ctypes.pythonapi.PyCapsule_New
+_new_capsule: Final = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_is_valid: Final[Any] = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid: Final = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_pointer: Final[Any] = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer: Final = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _USED: Final = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}

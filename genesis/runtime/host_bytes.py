@@ -1,17 +1,20 @@
-"""Any host buffer as a flat array of bytes, and its address."""
+"""A host buffer as a flat array of bytes, and its address."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-_byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # an array has a buffer, and no type says so
 
 
-def as_bytes(buffer: Any, nbytes: int, writable: bool = False) -> np.ndarray:
+def as_bytes(buffer: np.ndarray | Buffer, nbytes: int, writable: bool = False) -> np.ndarray:
     """A uint8 view of `buffer`, which must be contiguous and hold exactly `nbytes` bytes.
 
     Args:
@@ -47,5 +50,5 @@ def address_of(array: np.ndarray) -> int:
     if array.nbytes == 0:
         return 0
     if array.flags.writeable:
-        return ctypes.addressof(_byte_of(array))
+        return ctypes.addressof(byte_of(array))
     return array.__array_interface__["data"][0]

@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
+
+if TYPE_CHECKING:
+    from genesis.runtime.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -183,13 +186,13 @@ class Call:
     on that writes to an input's place, each has one; what it raises and allocates it does before.
     """
 
-    function: Callable[..., Any]
+    function: Callable
     args: tuple[int, ...]
     outs: tuple[int, ...]
     kind: str
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, object] = field(default_factory=dict)
     label: str = ""
-    late: Callable[..., Sequence[Callable[[], Any]]] | None = None
+    late: Callable[..., Sequence[Callable[[], object]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,10 @@ class Plan:
         return edges_of(self.steps) if self.larger is None else self.larger.edges  # type: ignore[arg-type]
 
 
-class Memories(list[Any]):
+M = TypeVar("M", bound="Memory | None")
+
+
+class Memories(list[M]):
     """A list of memories that a plan runs over again and again.
 
     Attributes:
@@ -243,10 +249,10 @@ class Memories(list[Any]):
         extended: what the plan's executor made of the memories; it lives as long as the list.
     """
 
-    def __init__(self, memories: Iterable[Any]):
+    def __init__(self, memories: Iterable[M]):
         super().__init__(memories)
         self.stamp = object()
-        self.extended: Any = None
+        self.extended: object = None
 
     def changed(self) -> None:
         """Note that a memory of the list was replaced."""

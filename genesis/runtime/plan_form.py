@@ -22,20 +22,20 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final
 
-from genesis.ir.types import Device, dtype_named, tensor_type
+from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Place, Plan, Table
-from genesis.runtime.stored_form import check_form
+from genesis.runtime.stored_form import Entry, Field, Stored, check_form
 
 FORMAT: Final = 1
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
-CLASSES: Final[dict[str, Callable[..., Any]]] = {cls.__name__: cls for cls in (
+CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in (
     Plan, Launch, Copy, Collective, Table, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
 
-_DIVISIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_DIVISIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+_COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
 """What a form's entries and guards are made with: those of `ir/sym_int.py`, which a process that only runs plans does
 without."""
@@ -67,24 +67,24 @@ class PlanForm:
         entries: for each kernel the name of its entry in a `KernelCache`, '' if none has it.
     """
 
-    values: list[list[Any]]
-    guards: list[list[Any]]
-    fixed: list[Any]
+    values: list[Entry]
+    guards: list[Entry]
+    fixed: list[int]
     open: list[list[int]]
-    symbols: list[list[Any]]
-    types: list[list[Any]]
-    objects: list[list[Any]]
+    symbols: list[Entry]
+    types: list[Entry]
+    objects: list[Entry]
     moving: list[int]
     kernels: tuple[KernelImage, ...]
     entries: tuple[str, ...]
 
-    def sizes(self, numbers: Sequence[Any]) -> dict[str, int]:
+    def sizes(self, numbers: Sequence[int]) -> dict[str, int]:
         """The symbols' values in a program with these numbers."""
         return {name: numbers[position] for name, position in self.symbols}
 
-    def evaluate(self, sizes: dict[str, int]) -> list[Any]:
+    def evaluate(self, sizes: dict[str, int]) -> list[int]:
         """Every entry of the program."""
-        found: list[Any] = []
+        found: list[int] = []
         for kind, a, b in self.values:
             if kind == "+":
                 total = a
@@ -102,7 +102,7 @@ class PlanForm:
                 found.append(_DIVISIONS[kind](left, right) if right else 0)
         return found
 
-    def fits(self, numbers: Sequence[Any], values: Sequence[Any]) -> bool:
+    def fits(self, numbers: Sequence[int], values: Sequence[int]) -> bool:
         """Whether the form was made for programs with these numbers, and its guards allow these sizes."""
         if len(numbers) != len(self.fixed):
             return False
@@ -111,16 +111,16 @@ class PlanForm:
             expected[position] = values[value]
         return expected == numbers and self.guarded(values)
 
-    def guarded(self, values: Sequence[Any]) -> bool:
+    def guarded(self, values: Sequence[int]) -> bool:
         """Whether the guards hold for these values."""
         return all(_COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
 
-    def elements(self, values: Sequence[Any]) -> list[int]:
+    def elements(self, values: Sequence[int]) -> list[int]:
         """The number of elements of a value of each type."""
         return [prod([values[size[1]] if size.__class__ is list else size for size in shape])
                 for _, shape, _, _ in self.types]
 
-    def fill(self, values: Sequence[Any], memory: PlannedMemory | None = None) -> Plan:
+    def fill(self, values: Sequence[int], memory: PlannedMemory | None = None) -> Plan:
         """The plan for the sizes that these values were computed from.
 
         Args:
@@ -135,28 +135,30 @@ class PlanForm:
         offsets = [None] * len(self.moving) if memory is None else memory.offsets
         for (number, make), offset in zip(fixed.moving, offsets, strict=True):
             place = make(table)
+            assert isinstance(place, Place)
             table[number] = place if offset is None else Place(place.where, place.index, offset, place.type)
         for number, make in fixed.open_objects:
             table[number] = make(table)
         plan = table[len(self.objects) - 1]
+        assert isinstance(plan, Plan)
         return plan if memory is None else replace(plan, arena_bytes=memory.arena_bytes,
                                                    max_live_bytes=memory.max_live_bytes, larger=memory.larger)
 
     @cached_property
     def _fixed(self) -> _Fixed:
         """The types and objects that depend on no size: the same ones in every filling."""
-        types: list[Any] = []
-        objects: list[Any] = []
+        types: list[TensorType | None] = []
+        objects: list[object] = []
         open_types: dict[int, None] = {}
         open_objects = dict.fromkeys(self.moving)
         made = _Maker((), types, objects, self.kernels)
 
         closed = not self.values and not self.moving  # a form on disk is closed: nothing in it has to be looked for
 
-        def any_open(fields: list[Any]) -> bool:
+        def any_open(fields: Entry) -> bool:
             return not closed and any(is_open(x) for x in fields if x.__class__ is list)  # most are a table's numbers
 
-        def is_open(x: list[Any]) -> bool:
+        def is_open(x: Entry) -> bool:
             kind = x[0]
             return (kind == "$" or (kind == "t" and x[1] in open_types) or (kind == "o" and x[1] in open_objects)
                     or (kind == "()" and any_open(x)))
@@ -175,7 +177,7 @@ class PlanForm:
             open_objects.keys() - set(self.moving))]
         return _Fixed(types, objects, tuple(open_types), moving, others, recipes.constants)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Stored:
         """The form without its kernels, for a file."""
         return {"format": FORMAT, "entries": list(self.entries), **{name: getattr(self, name) for name in _STORED}}
 
@@ -183,7 +185,7 @@ class PlanForm:
 _STORED: Final = ("values", "guards", "fixed", "open", "symbols", "types", "objects", "moving")
 
 
-def from_json(stored: dict[str, Any], kernels: Callable[[str], KernelImage | None]) -> PlanForm | None:
+def from_json(stored: Stored, kernels: Callable[[str], KernelImage | None]) -> PlanForm | None:
     """The form that `as_json` described; None when it is of another version, or a kernel is missing.
 
     Args:
@@ -212,15 +214,15 @@ class _Fixed:
         constants: values that recipes look up besides.
     """
 
-    types: list[Any]
-    objects: list[Any]
+    types: list[TensorType | None]
+    objects: list[object]
     open_types: tuple[int, ...]
     moving: list[tuple[int, Recipe]]
     open_objects: list[tuple[int, Recipe]]
-    constants: list[Any]
+    constants: list[object]
 
 
-Recipe = Callable[[list[Any]], Any]
+Recipe = Callable[[list[object]], object]
 """A function that makes an object, or a field, from a table: the form's objects, types, values, kernels, constants."""
 
 
@@ -234,14 +236,14 @@ class _Recipes:
     def __init__(self, objects: int, types: int, values: int, kernels: int):
         self._start = {"o": 0, "t": objects, "$": objects + types, "k": objects + types + values}
         self._end = objects + types + values + kernels
-        self.constants: list[Any] = []
+        self.constants: list[object] = []
 
-    def object(self, entry: list[Any]) -> Recipe:
+    def object(self, entry: Entry) -> Recipe:
         """The recipe of an object."""
         cls, fields = CLASSES[entry[0]], [self._field(x) for x in entry[1:]]
         return lambda table: cls(*[field(table) for field in fields])
 
-    def _field(self, x: Any) -> Recipe:
+    def _field(self, x: Field) -> Recipe:
         if x.__class__ is not list or x[0] != "()":
             return operator.itemgetter(self._position(x))
         if any(y.__class__ is list and y[0] == "()" for y in x[1:]):
@@ -252,7 +254,7 @@ class _Recipes:
             return operator.itemgetter(*positions)
         return lambda table: tuple([table[position] for position in positions])
 
-    def _position(self, x: Any) -> int:
+    def _position(self, x: Field) -> int:
         """Where in the table a field's value is."""
         if x.__class__ is list and x[0] in self._start:
             return self._start[x[0]] + x[1]
@@ -263,18 +265,19 @@ class _Recipes:
 class _Maker:
     """Makes types and objects from their entries, from values, and from the types and objects made before."""
 
-    def __init__(self, values: Sequence[Any], types: list[Any], objects: list[Any], kernels: Sequence[KernelImage]):
-        self._tables: dict[str, Any] = {"$": values, "t": types, "o": objects, "k": kernels}
+    def __init__(self, values: Sequence[int], types: list[TensorType | None], objects: list[object],
+                 kernels: Sequence[KernelImage]):
+        self._tables: dict[str, Sequence[object]] = {"$": values, "t": types, "o": objects, "k": kernels}
 
-    def type(self, entry: list[Any]) -> Any:
+    def type(self, entry: Entry) -> TensorType:
         short, shape, device, weak = entry
         return tensor_type(tuple(map(self.field, shape)), dtype_named(short), Device(device), weak)
 
-    def object(self, entry: list[Any]) -> Any:
+    def object(self, entry: Entry) -> object:
         field = self.field
         return CLASSES[entry[0]](*[field(x) if x.__class__ is list else x for x in entry[1:]])
 
-    def field(self, x: Any) -> Any:
+    def field(self, x: Field) -> Any:
         if x.__class__ is not list:
             return x
         kind = x[0]

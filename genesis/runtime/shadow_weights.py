@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.types import DType
+
+if TYPE_CHECKING:
+    from genesis.runtime.cuda.storage import CUDAStorage
 
 
 class ShadowWeight:
@@ -23,7 +26,7 @@ class ShadowWeight:
 
     __slots__ = ("memory", "valid")
 
-    def __init__(self, memory: Any):
+    def __init__(self, memory: CUDAStorage):
         self.memory = memory
         self.valid = False
 
@@ -42,7 +45,7 @@ def find(source: object, dtype: DType) -> ShadowWeight | None:
     return copies.get(id(source), {}).get(dtype)
 
 
-def add(source: object, dtype: DType, memory: Any) -> ShadowWeight:
+def add(source: object, dtype: DType, memory: CUDAStorage) -> ShadowWeight:
     """Make this memory hold the source's copy, which is not written yet."""
     key = id(source)
     if key not in copies:

@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from genesis.ir.types import Device, dtype_named
 
-Fits = Callable[[Any, "_Tables"], bool]
+Field: TypeAlias = Any
+"""A value of JSON: what it is, is what is to be found out."""
+
+Entry = list[Field]
+"""An object, or a type, in a file: its fields."""
+
+Stored = dict[str, Field]
+"""A form in a file, by its parts' names."""
+
+Fits = Callable[[object, "_Tables"], bool]
 """A check of one field: whether its value is of the right kind."""
 
 
@@ -32,15 +41,15 @@ class _Tables:
         self.classes: list[str] = []
 
 
-def _count(x: Any, tables: _Tables) -> bool:
+def _count(x: object, tables: _Tables) -> bool:
     return type(x) is int and 0 <= x < WORD
 
 
-def _text(x: Any, tables: _Tables) -> bool:
+def _text(x: object, tables: _Tables) -> bool:
     return type(x) is str
 
 
-def _device(x: Any, tables: _Tables) -> bool:
+def _device(x: object, tables: _Tables) -> bool:
     if not _tagged(x, "d") or type(x[1]) is not str:
         return False
     try:
@@ -50,27 +59,27 @@ def _device(x: Any, tables: _Tables) -> bool:
     return True
 
 
-def _type(x: Any, tables: _Tables) -> bool:
+def _type(x: object, tables: _Tables) -> bool:
     return _tagged(x, "t") and _below(x[1], tables.types)
 
 
-def _kernel(x: Any, tables: _Tables) -> bool:
+def _kernel(x: object, tables: _Tables) -> bool:
     return _tagged(x, "k") and _below(x[1], tables.kernels)
 
 
-def _place(x: Any, tables: _Tables) -> bool:
+def _place(x: object, tables: _Tables) -> bool:
     return _object(x, tables, ("Place",))
 
 
-def _where(x: Any, tables: _Tables) -> bool:
+def _where(x: object, tables: _Tables) -> bool:
     return x in ("input", "output", "arena", "errors", "numbers")
 
 
-def _nothing(x: Any, tables: _Tables) -> bool:
+def _nothing(x: object, tables: _Tables) -> bool:
     return x is None
 
 
-def _object(x: Any, tables: _Tables, classes: Sequence[str]) -> bool:
+def _object(x: object, tables: _Tables, classes: Sequence[str]) -> bool:
     return _tagged(x, "o") and _below(x[1], len(tables.classes)) and tables.classes[x[1]] in classes
 
 
@@ -108,7 +117,7 @@ FIELDS: Final[dict[str, tuple[Fits, ...]]] = {
 launches, copies and collectives."""
 
 
-def check_form(stored: dict[str, Any]) -> list[str]:
+def check_form(stored: Stored) -> list[str]:
     """Check a form without open sizes; returns the names of its kernels' entries.
 
     Raises:
@@ -131,7 +140,7 @@ def check_form(stored: dict[str, Any]) -> list[str]:
     return entries
 
 
-def _check_objects(objects: list[Any], tables: _Tables) -> None:
+def _check_objects(objects: Entry, tables: _Tables) -> None:
     """Check that each object refers only to those before it, and that the last one is the plan."""
     for number, entry in enumerate(objects):
         if type(entry) is not list or not entry or type(entry[0]) is not str:
@@ -147,7 +156,7 @@ def _check_objects(objects: list[Any], tables: _Tables) -> None:
         raise Malformed("there is no plan")
 
 
-def _check_places(objects: list[Any], types: list[Any]) -> None:
+def _check_places(objects: Entry, types: Entry) -> None:
     """Check that the places of the steps are inside of the plan's memories, or its refresh plan's."""
     plans = [entry for entry in objects if entry[0] == "Plan"]
     sizes = {("arena", 0): max(plan[7] for plan in plans), ("errors", 0): 8,
@@ -165,13 +174,13 @@ def _check_places(objects: list[Any], types: list[Any]) -> None:
             raise Malformed(f"a place in {where} {index} at {offset} is outside of the plan's memory")
 
 
-def _bytes(entry: list[Any]) -> int:
+def _bytes(entry: Entry) -> int:
     """Bytes of a value of a type."""
     short, shape, _, _ = entry
     return dtype_named(short).itemsize * prod(shape)
 
 
-def _is_type(entry: Any) -> bool:
+def _is_type(entry: object) -> bool:
     if type(entry) is not list or len(entry) != 4:
         return False
     short, shape, device, weak = entry
@@ -185,9 +194,9 @@ def _is_type(entry: Any) -> bool:
     return all(type(size) is int and size >= 0 for size in shape)
 
 
-def _tagged(x: Any, tag: str) -> bool:
+def _tagged(x: object, tag: str) -> TypeGuard[Entry]:
     return type(x) is list and len(x) == 2 and x[0] == tag
 
 
-def _below(x: Any, count: int) -> bool:
+def _below(x: object, count: int) -> bool:
     return type(x) is int and 0 <= x < count

@@ -7,7 +7,7 @@ slope at a kink is torch's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Autocast, Node, Op, literal
 from genesis.ir.ops.entry import pointwise
@@ -32,20 +32,28 @@ from genesis.ir.ops.pointwise import (
 from genesis.ir.ops.samples import FLOAT, NUMERIC, Kinds, Values, each, np, positives, reals
 from genesis.ir.types import TensorType
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy import ndarray
+
+    from genesis.ir.node import Attr
+    from genesis.ir.ops.entry import Attributes
+
 SELU: Final = {"alpha": 1.6732632423543772, "scale": 1.0507009873554805, "input_scale": 1.0}
 """Klambauer et al. 2017: with these a fixed point of mean 0 and variance 1 attracts activations."""
 
 
-def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], value: Callable[..., Any],
-         slope_value: Callable[..., Any], doc: str, attributes: tuple[dict[str, Any], ...] = ({},), *,
+def _row(name: str, formula: Callable[..., Node], slope: Callable[..., Node], value: Callable[..., ndarray],
+         slope_value: Callable[..., ndarray], doc: str, attributes: tuple[Mapping[str, Attr], ...] = ({},), *,
          weight: int, autocast: Autocast | None = None, kinds: Kinds = FLOAT, ulp: float = 4, scale: float = 1.0,
          values: Values | None = None) -> tuple[Op, Op]:
     """The op and its gradient. `attributes` are the sets that the samples try; the first holds the defaults."""
     attrs = tuple(attributes[0])
-    how: dict[str, Any] = {"attrs": attrs, "defaults": attributes[0]}
+    how: Attributes = {"attrs": attrs, "defaults": attributes[0]}
     x = values or reals(-6, 6)
 
-    def infer(*types: TensorType, **how: Any) -> TensorType:
+    def infer(*types: TensorType, **how: object) -> TensorType:
         return common(types, kinds)
 
     back = Op(f"{name}_backward", "composite", lambda g, x, **how: common((g, x), kinds), **how, ulp=2 * ulp,

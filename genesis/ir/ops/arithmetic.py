@@ -6,7 +6,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -251,7 +251,8 @@ def to_bool(x: Node) -> Node:
     return x if x.type.dtype is bool_ else cast(x, dtype=bool_) if x.type.weak else ne(x, literal(0))
 
 
-def _logical(name: str, on_bools: Any, doc: str, reference: Any, *, weight: int, number: Callable[..., bool]) -> Op:
+def _logical(name: str, on_bools: Callable[..., Node], doc: str, reference: Callable[..., ndarray], *,
+             weight: int, number: Callable[..., bool]) -> Op:
     return pointwise(name, _truth, decompose=lambda *operands: on_bools(*map(to_bool, operands)), doc=doc,
                      differentiable=False, weight=weight, number=number, rounds=False, autocast=None, in_place=True,
                      samples=each(*(reals(-1, 1) for _ in range(1 if name == "logical_not" else 2)), kinds=ANY,

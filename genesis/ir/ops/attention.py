@@ -7,7 +7,7 @@ follow each other (Ainslie et al. 2023).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -23,6 +23,8 @@ from genesis.ir.types import TensorType, int64
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Accurate
 
 
 def check_operands(q: TensorType, k: TensorType, v: TensorType, *mask: TensorType) -> None:
@@ -97,7 +99,7 @@ def _sdpa(q: Node, k: Node, v: Node, *mask: Node, causal: bool, scale: float) ->
 def _sdpa_vjp(g: Node, q: Node, k: Node, v: Node, *mask_and_y: Node, causal: bool, scale: float) -> tuple:
     mask, y = mask_and_y[:-1], mask_and_y[-1]
     found = sdpa_backward(g, q, k, v, y, *mask, causal=causal, scale=scale)
-    return tuple(item(found, index=i) for i in range(len(found.type))) + (None,) * (3 + len(mask) - len(found.type))
+    return tuple(item(found, index=i) for i in range(len(found.types))) + (None,) * (3 + len(mask) - len(found.types))
 
 
 def _sdpa_backward(g: Node, q: Node, k: Node, v: Node, y: Node, *mask: Node, causal: bool, scale: float) -> tuple:
@@ -142,14 +144,14 @@ def _sdpa_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool
         k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * scale
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf)
+        scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -math.inf)
     if mask:
         scores = np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
     empty = np.all(np.isneginf(scores), -1, keepdims=True)
     return softmax_value(np.where(empty, 0.0, scores), scores.ndim - 1) * ~empty @ v
 
 
-_SDPA: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
+_SDPA: Accurate = {"attrs": ("causal", "scale"), "ulp": 16}
 
 sdpa = Op("sdpa", "composite", _sdpa_type, **_SDPA, decompose=_sdpa, vjp=_sdpa_vjp, autocast="low",
           doc="softmax(q·kᵀ·scale + mask)·v (Vaswani et al. 2017). The mask is added, or kept where true; causal "

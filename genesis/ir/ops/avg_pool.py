@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.leaves import iota
@@ -34,6 +34,8 @@ from genesis.ir.types import Device, TensorType, int64
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.node import Attr
 
 
 def _counts(axes: Sequence[Strided], include_pad: bool, device: Device) -> Node | int:
@@ -92,12 +94,12 @@ def _back(g: Node, axes: Axes, counts: Node | int) -> Node:
     return downcast(sum(share if valid is None else where_(valid, share, 0), axes=last_axes(share, len(axes))), g)
 
 
-def _avg_pool(x: Node, include_pad: bool, divisor: int, **how: Any) -> Node:
+def _avg_pool(x: Node, include_pad: bool, divisor: int, **how: Ints) -> Node:
     axes = strided_axes(x.type.shape[2:], **how)
     return _mean(x, axes, divisor or _counts(axes, include_pad, x.type.device))
 
 
-def _avg_pool_backward(g: Node, shape: Ints, include_pad: bool, divisor: int, **how: Any) -> Node:
+def _avg_pool_backward(g: Node, shape: Ints, include_pad: bool, divisor: int, **how: Ints) -> Node:
     axes = strided_axes(shape, g.type.shape[2:], **how)
     return _back(g, axes, divisor or _counts(axes, include_pad, g.type.device))
 
@@ -112,11 +114,11 @@ def _adaptive_backward(g: Node, shape: Ints) -> Node:
     return _back(g, axes, _adaptive_counts(axes, g.type.device))
 
 
-def _back_type(g: TensorType, shape: Ints, **how: Any) -> TensorType:
+def _back_type(g: TensorType, shape: Ints, **how: Ints) -> TensorType:
     return g.with_shape((*g.shape[:2], *shape))
 
 
-def _value(x: ndarray, include_pad: bool, divisor: int, **how: Any) -> ndarray:
+def _value(x: ndarray, include_pad: bool, divisor: int, **how: Ints) -> ndarray:
     axes = strided_axes(x.shape[2:], **how)
     counts = np.ones((), "int64")
     for a in axes:
@@ -141,7 +143,7 @@ def _samples(back: bool, kinds: Kinds) -> Samples:
     found = []
     for x, sizes, window, stride, padding, dilation in STRIDED:
         for counted in ((True, 0), (False, 0), (True, 5)) if set(dilation) == {1} else ():
-            how = dict(zip(_HOW, (window, stride, padding, *counted), strict=True))
+            how: dict[str, Attr] = dict(zip(_HOW, (window, stride, padding, *counted), strict=True))
             found.append(case(reals().of(*x[:2], *sizes), shape=x[2:], **how) if back
                          else case(reals(-9, 9).of(*x), sizes=sizes, **how))
     return cases(*found, kinds=kinds, scale=9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -27,12 +27,17 @@ from genesis.ir.ops.samples import ANY, NUMERIC, Array, Literal, case, cases, ea
 from genesis.ir.types import TensorType, bool_
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy import ndarray
+
+    from genesis.ir.node import Number
 
 _NAN, _INF = float("nan"), float("inf")
 
 
-def _pick(name: str, first_wins: Any, doc: str, reference: Any, number: Any) -> Op:
+def _pick(name: str, first_wins: Callable[[Node, Node], Node], doc: str, reference: Callable[..., ndarray],
+          number: Callable[..., Number]) -> Op:
     """fmax and fmin: `first_wins(a, b)`, or b is NaN. torch gives the winner all the gradient, ties to the first."""
     def first(a: Node, b: Node) -> Node:
         found = first_wins(a, b)

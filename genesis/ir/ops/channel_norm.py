@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -155,11 +155,11 @@ def _group_backward(g: Node, x: Node, *weight: Node, groups: int, eps: float) ->
 
 # References and samples
 
-def _column(value: Any, x: Any) -> Any:
+def _column(value: ndarray, x: ndarray) -> ndarray:
     return value.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def _affine_value(y: ndarray, affine: tuple[Any, ...]) -> ndarray:
+def _affine_value(y: ndarray, affine: tuple[ndarray, ...]) -> ndarray:
     y = y * _column(affine[0], y) if affine else y
     return y + _column(affine[1], y) if len(affine) == 2 else y
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import composite, indexing, leaves
 from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.source import Source
+
+if TYPE_CHECKING:
+    from genesis.ir.source import TextSource
 
 Operands = tuple[Node, ...]
 
@@ -25,15 +28,15 @@ class Range(NamedTuple):
     ignored: int | None = None
 
 
-def _along_axis(operands: Operands, attrs: dict[str, Any]) -> Range:
+def _along_axis(operands: Operands, attrs: dict[str, int]) -> Range:
     return Range(operands[0].type.shape[attrs["axis"]], attrs["axis"])
 
 
-def _classes(operands: Operands, attrs: dict[str, Any]) -> Range:
+def _classes(operands: Operands, attrs: dict[str, int]) -> Range:
     return Range(operands[0].type.shape[1], 1, ignored=attrs["ignore_index"])
 
 
-TAKING_AN_INDEX: Final[dict[Op, Callable[[Operands, dict[str, Any]], Range]]] = {
+TAKING_AN_INDEX: Final[dict[Op, Callable[[Operands, dict[str, int]], Range]]] = {
     **dict.fromkeys((indexing.take, indexing.gather, indexing.index_add, indexing.index_copy, indexing.scatter_add,
                      indexing.scatter), _along_axis),
     composite.cross_entropy: _classes,
@@ -45,7 +48,7 @@ CHECKED: Final = frozenset({*TAKING_AN_INDEX, row_number})
 """Ops whose line is part of a program for a GPU: an index that is outside is reported with it."""
 
 
-def with_check(op: Op, operands: Operands, attrs: tuple, source: Any) -> Node:
+def with_check(op: Op, operands: Operands, attrs: tuple, source: Source | TextSource | None) -> Node:
     """The node of such an op, with its index checked."""
     values = dict(zip(op.attrs, attrs, strict=True))
     if op is row_number:
@@ -56,7 +59,7 @@ def with_check(op: Op, operands: Operands, attrs: tuple, source: Any) -> Node:
     return make(op, operands, attrs, source)
 
 
-def _check(index: Node, allowed: Range, op: Op, source: Any) -> Node:
+def _check(index: Node, allowed: Range, op: Op, source: Source | TextSource | None) -> Node:
     if index.op is in_range and index["size"] == allowed.size:
         return index
     name = "indexing" if op is row_number else op.name
@@ -73,7 +76,7 @@ def _counts_up_to(index: Node, size: int) -> bool:
     return count.__class__ is int and size.__class__ is int and count <= size
 
 
-def line_of(source: Any) -> str:
+def line_of(source: Source | TextSource | None) -> str:
     """The user's line as text, '' if it is not known."""
     return "" if source is None else _line(source._code, source._offset) if type(source) is Source else str(source)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.norm_parts import chunk_for, norm_parts, reduction_for, term
@@ -14,6 +14,8 @@ from genesis.ir.ops.samples import Samples, case, cases, np, number, reals
 from genesis.ir.types import DType, TensorType, float32, float64, tensor_type
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy import ndarray
 
 
@@ -21,7 +23,7 @@ def _in_dtype(x: Node, dtype: DType) -> Node:
     return x if x.dtype is dtype else cast(x, dtype=dtype)
 
 
-def norm_dtype(tensors: tuple[Any, ...]) -> DType:
+def norm_dtype(tensors: Sequence[Node] | Sequence[TensorType]) -> DType:
     """float64 when a tensor is, else float32: what a sum of many squares needs."""
     return float64 if any(x.dtype is float64 for x in tensors) else float32
 

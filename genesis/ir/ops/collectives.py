@@ -12,11 +12,14 @@ recorded has a place in the order that is the same on all ranks, however much of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Op
 from genesis.ir.opaque import Opaque
 from genesis.ir.types import Device, DType, TensorType, int32, tensor_type
+
+if TYPE_CHECKING:
+    from genesis.ir.node import Attr
 
 REDUCTIONS = ("sum", "avg", "product", "min", "max")
 
@@ -27,7 +30,7 @@ def order_type(device: Device) -> TensorType:
 
 
 def _checked(infer: Callable[..., tuple[TensorType, ...]]) -> Callable[..., tuple[TensorType, ...]]:
-    def types(*operands: TensorType, **attributes: Any) -> tuple[TensorType, ...]:
+    def types(*operands: TensorType, **attributes: Attr) -> tuple[TensorType, ...]:
         *tensors, order = operands
         if order is not order_type(order.device):
             raise RuntimeError(f"the last operand of a collective is the communicator's order, not {order}")
@@ -38,7 +41,7 @@ def _checked(infer: Callable[..., tuple[TensorType, ...]]) -> Callable[..., tupl
     return types
 
 
-def _same(*tensors: TensorType, reduce: str = "", **attributes: Any) -> tuple[TensorType, ...]:
+def _same(*tensors: TensorType, reduce: str = "", **attributes: Attr) -> tuple[TensorType, ...]:
     if reduce == "avg" and any(x.dtype.kind != "float" for x in tensors):
         raise RuntimeError("an average is of floating-point tensors")
     if reduce and reduce not in REDUCTIONS:

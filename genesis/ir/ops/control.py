@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, unique
 from genesis.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from genesis.ir.graph import Graph
 
 item = Op("item", "control", lambda x, index: x[index], attrs=("index",), differentiable=True,
           doc="One result of an op that has several.")
@@ -18,9 +21,8 @@ def results_of(node: Node) -> list[Node]:
 
     Unlike `item`s that are recorded one by one these are not looked up: an optimizer has hundreds.
     """
-    inputs, source = (node,), node.source
-    return [unique(item, inputs, place, kind, source) for place, kind in zip(_places(len(node.type)), node.type,
-                                                                              strict=True)]
+    inputs, source, types = (node,), node.source, node.types
+    return [unique(item, inputs, place, kind, source) for place, kind in zip(_places(len(types)), types, strict=True)]
 
 
 @cache
@@ -71,11 +73,11 @@ grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph", "ends
               "them gradients stop: what is behind gets none through them. The autodiff pass expands it.")
 
 
-def _call_type(*types: TensorType, graph: Any) -> tuple[TensorType, ...]:
+def _call_type(*types: TensorType, graph: Graph) -> tuple[TensorType, ...]:
     return tuple(node.type for node in graph.outputs)
 
 
-def _call_body(*operands: Any, graph: Any) -> tuple[Any, ...]:
+def _call_body(*operands: Node, graph: Graph) -> tuple[Node, ...]:
     from genesis.ir.graph import apply
     return apply(graph, operands)
 

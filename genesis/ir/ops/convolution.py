@@ -25,7 +25,20 @@ from genesis.ir.sym_int import one_factor
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypedDict, Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.ops.windows import Index
+
+    class Placed(TypedDict):
+        """Where windows lie."""
+
+        stride: Ints
+        padding: Ints
+        dilation: Ints
+        groups: int
 
 Ints = tuple[int, ...]
 
@@ -114,13 +127,14 @@ def _weight_type(g: TensorType, x: TensorType, window: Ints, stride: Ints, paddi
     return _typed(g, x, shape)
 
 
-def _convolution_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node, **how: Any) -> tuple[Node, ...]:
+def _convolution_vjp(g: Node, x: Node, weight: Node, *bias_and_y: Node, **how: Unpack[Placed]) -> tuple[Node, ...]:
     found = (convolution_input(g, weight, sizes=x.type.shape[2:], **how),
              convolution_weight(g, x, window=weight.type.shape[2:], **how))
     return found if len(bias_and_y) == 1 else (*found, _to_bias(g))
 
 
-def _input_vjp(h: Node, g: Node, weight: Node, *bias_and_x: Node, sizes: Ints, **how: Any) -> tuple[Node, ...]:
+def _input_vjp(h: Node, g: Node, weight: Node, *bias_and_x: Node, sizes: Ints,
+               **how: Unpack[Placed]) -> tuple[Node, ...]:
     found = (convolution(h, weight, **how), convolution_weight(g, h, window=weight.type.shape[2:], **how))
     return found if len(bias_and_x) == 1 else (*found, _to_bias(h))
 
@@ -136,7 +150,7 @@ def _with_bias(y: Node, bias: tuple[Node, ...]) -> Node:
 
 # Decompositions: products of all windows, side by side, with the weight
 
-def _grouped_patches(x: Node, window: Ints, out: Ints, how: dict[str, Any]) -> Node:
+def _grouped_patches(x: Node, window: Ints, out: Ints, how: Placed) -> Node:
     """The windows of x as (n, groups, channels of a group · taps, places)."""
     n, groups = x.type.shape[0], how["groups"]
     found = patches(x, window, out, how["stride"], how["padding"], how["dilation"])
@@ -146,7 +160,7 @@ def _grouped_patches(x: Node, window: Ints, out: Ints, how: dict[str, Any]) -> N
                    shape=(n, groups, x.type.shape[1] // groups * prod(window), prod(out)))
 
 
-def _convolution(x: Node, weight: Node, *bias: Node, **how: Any) -> Node:
+def _convolution(x: Node, weight: Node, *bias: Node, **how: Unpack[Placed]) -> Node:
     n, groups, out = x.type.shape[0], how["groups"], weight.type.shape[0]
     sizes = result_sizes(x.type.shape[2:], weight.type.shape[2:], how["stride"], how["padding"], how["dilation"])
     seen = _grouped_patches(x, weight.type.shape[2:], sizes, how)
@@ -188,7 +202,7 @@ def _convolution_input(g: Node, weight: Node, *bias: Node, sizes: Ints, stride: 
                        groups=groups)
 
 
-def _convolution_weight(g: Node, x: Node, window: Ints, **how: Any) -> Node:
+def _convolution_weight(g: Node, x: Node, window: Ints, **how: Unpack[Placed]) -> Node:
     n, out, *sizes = g.type.shape
     groups = how["groups"]
     seen = _grouped_patches(x, window, tuple(sizes), how)
@@ -217,7 +231,7 @@ _CASES: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def _attributes(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> dict[str, Any]:
+def _attributes(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Placed:
     return {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
@@ -239,18 +253,19 @@ def _weight_samples() -> Samples:
                         **_attributes(*how)) for x, w, *how in _CASES), kinds=NUMERIC, scale=4)
 
 
-def _taps(x: Ints, window: Ints, out: Ints, stride: Ints, padding: Ints, dilation: Ints) -> Any:
-    """(the tap, what it sees of the padded input) for each tap of the window."""
+def _taps(x: Ints, window: Ints, out: Ints, stride: Ints, padding: Ints,
+          dilation: Ints) -> Iterator[tuple[Index, Index]]:
+    """(the index of the tap, that of what it sees of the padded input) for each tap of the window."""
     for tap in itertools.product(*map(range, window)):
-        yield tap, tuple(slice(k * d, k * d + (n - 1) * s + 1, s)
-                         for k, d, n, s in zip(tap, dilation, out, stride, strict=True))
+        yield (..., *tap), (..., *(slice(k * d, k * d + (n - 1) * s + 1, s)
+                                   for k, d, n, s in zip(tap, dilation, out, stride, strict=True)))
 
 
 def _padded(x: ndarray, padding: Ints) -> ndarray:
     return np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
 
 
-def _grouped(x: Any, axis: int, groups: int) -> Any:
+def _grouped(x: ndarray, axis: int, groups: int) -> ndarray:
     """The axis as (groups, size / groups)."""
     return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1:])
 
@@ -260,7 +275,7 @@ def _value(x: ndarray, w: ndarray, *bias: ndarray, stride: Ints, padding: Ints, 
     padded, weights = _grouped(_padded(x, padding), 1, groups), _grouped(w, 0, groups)
     y = np.zeros((x.shape[0], groups, w.shape[0] // groups, *out), x.dtype)
     for tap, seen in _taps(x.shape, w.shape[2:], out, stride, padding, dilation):
-        y += np.einsum("ngc...,goc->ngo...", padded[(..., *seen)], weights[(..., *tap)])
+        y += np.einsum("ngc...,goc->ngo...", padded[seen], weights[tap])
     y = y.reshape(x.shape[0], w.shape[0], *out)
     return y + bias[0].reshape(-1, *[1] * len(out)) if bias else y
 
@@ -270,9 +285,9 @@ def _input_value(g: ndarray, w: ndarray, *bias: ndarray, sizes: Ints, stride: In
     gradients, weights = _grouped(g, 1, groups), _grouped(w, 0, groups)
     x = np.zeros((g.shape[0], groups, w.shape[1], *(n + 2 * p for n, p in zip(sizes, padding, strict=True))), g.dtype)
     for tap, seen in _taps(x.shape, w.shape[2:], g.shape[2:], stride, padding, dilation):
-        x[(..., *seen)] += np.einsum("ngo...,goc->ngc...", gradients, weights[(..., *tap)])
-    inside = tuple(slice(p, p + n) for p, n in zip(padding, sizes, strict=True))
-    y = x[(..., *inside)].reshape(g.shape[0], w.shape[1] * groups, *sizes)
+        x[seen] += np.einsum("ngo...,goc->ngc...", gradients, weights[tap])
+    inside: Index = (..., *(slice(p, p + n) for p, n in zip(padding, sizes, strict=True)))
+    y = x[inside].reshape(g.shape[0], w.shape[1] * groups, *sizes)
     return y + bias[0].reshape(-1, *[1] * len(sizes)) if bias else y
 
 
@@ -282,8 +297,8 @@ def _weight_value(g: ndarray, x: ndarray, window: Ints, stride: Ints, padding: I
     w = np.zeros((groups, g.shape[1] // groups, x.shape[1] // groups, *window), g.dtype)
     flat = gradients.reshape(*gradients.shape[:3], prod(g.shape[2:]))
     for tap, seen in _taps(x.shape, window, g.shape[2:], stride, padding, dilation):
-        part = padded[(..., *seen)]
-        w[(..., *tap)] = np.einsum("ngop,ngcp->goc", flat, part.reshape(*part.shape[:3], flat.shape[-1]))
+        part = padded[seen]
+        w[tap] = np.einsum("ngop,ngcp->goc", flat, part.reshape(*part.shape[:3], flat.shape[-1]))
     return w.reshape(g.shape[1], x.shape[1] // groups, *window)
 
 

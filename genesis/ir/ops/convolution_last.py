@@ -7,7 +7,7 @@ backend that has kernels for them asks for them with a pattern.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
@@ -18,7 +18,11 @@ from genesis.ir.ops.samples import Samples, case, cases, np
 from genesis.ir.types import TensorType, float32
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.ops.convolution import Placed
 
 
 def last_axes(rank: int) -> Ints:
@@ -50,7 +54,7 @@ def _last_type(x: TensorType) -> TensorType:
 
 def _typed(op: Op) -> Callable[..., TensorType]:
     """The rule of the op with channels first."""
-    def infer(a: TensorType, b: TensorType, *bias: TensorType, **how: Any) -> TensorType:
+    def infer(a: TensorType, b: TensorType, *bias: TensorType, **how: Unpack[Placed]) -> TensorType:
         found = op.infer(_first_type(a), _first_type(b), *bias, **how)
         assert isinstance(found, TensorType)
         return _last_type(found)
@@ -59,17 +63,17 @@ def _typed(op: Op) -> Callable[..., TensorType]:
 
 def _by(op: Op) -> Callable[..., Node]:
     """The op with channels first, between permutations."""
-    def decompose(a: Node, b: Node, *bias: Node, **how: Any) -> Node:
+    def decompose(a: Node, b: Node, *bias: Node, **how: Unpack[Placed]) -> Node:
         return channels_last(op(channels_first(a), channels_first(b), *bias, **how))
     return decompose
 
 
-def _parts_type(g: TensorType, x: TensorType, window: Ints, splits: int, **how: Any) -> TensorType:
+def _parts_type(g: TensorType, x: TensorType, window: Ints, splits: int, **how: Unpack[Placed]) -> TensorType:
     found = _typed(convolution_weight)(g, x, window=window, **how)
     return (found.with_dtype(float32) if found.dtype.itemsize < 4 else found).with_shape((splits, *found.shape))
 
 
-def _parts(g: Node, x: Node, window: Ints, splits: int, **how: Any) -> Node:
+def _parts(g: Node, x: Node, window: Ints, splits: int, **how: Unpack[Placed]) -> Node:
     """The whole gradient as the first part; the others are 0."""
     whole = _by(convolution_weight)(upcast(g), upcast(x), window=window, **how)
     one = reshape(whole, shape=(1, *whole.type.shape))
@@ -77,17 +81,18 @@ def _parts(g: Node, x: Node, window: Ints, splits: int, **how: Any) -> Node:
     return pad(one, low=none, high=(splits - 1, *none[1:]), value=0)
 
 
-def _samples(op: Op, **more: Any) -> Samples:
+def _samples(op: Op, **more: int) -> Samples:
     """The other op's samples, with channels last."""
     found = []
+    assert op.samples is not None
     for c in op.samples.cases:
         operands = [o.values.of(o.shape[0], *o.shape[2:], o.shape[1]) for o in c.operands[:2]]  # type: ignore[union-attr]
         found.append(case(*operands, *c.operands[2:], **c.attributes, **more))
     return cases(*found, scale=4)
 
 
-def _value(op: Op) -> Callable[..., Any]:
-    def reference(a: ndarray, b: ndarray, *bias: ndarray, **how: Any) -> ndarray:
+def _value(op: Op) -> Callable[..., ndarray]:
+    def reference(a: ndarray, b: ndarray, *bias: ndarray, **how: Unpack[Placed]) -> ndarray:
         assert op.reference is not None
         return np.moveaxis(op.reference(np.moveaxis(a, -1, 1), np.moveaxis(b, -1, 1), *bias, **how), 1, -1)
     return reference

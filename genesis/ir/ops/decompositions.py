@@ -7,7 +7,7 @@ float32 and float64 operands.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -16,6 +16,9 @@ from genesis.ir.ops.leaves import iota, zeros_like
 from genesis.ir.ops.movement import concat, expand, reshape, take_range
 from genesis.ir.ops.pointwise import eq, ge, gt, where_
 from genesis.ir.types import TensorType, float32, float64, int64, tensor_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def matrices(name: str, *types: TensorType, square: bool = False) -> None:
@@ -30,8 +33,8 @@ def matrices(name: str, *types: TensorType, square: bool = False) -> None:
                                f"{t.shape[-1]} matrices")
 
 
-def _square(name: str) -> Any:
-    def infer(a: TensorType, **_: Any) -> TensorType:
+def _square(name: str) -> Callable[..., TensorType]:
+    def infer(a: TensorType, **_: object) -> TensorType:
         matrices(name, a, square=True)
         return a
     return infer
@@ -126,7 +129,7 @@ def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return each, each
 
 
-def _slogdet_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any) -> tuple[Node | None]:
+def _slogdet_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node) -> tuple[Node | None]:
     return (None if g[1] is None else _number(g[1], a) * swap_last(inv(a)),)
 
 
@@ -165,7 +168,7 @@ def _qr_type(a: TensorType, complete: bool) -> tuple[TensorType, TensorType]:
     return tensor_type((*batch, m, k), a.dtype, a.device), tensor_type((*batch, k, n), a.dtype, a.device)
 
 
-def _qr_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any, complete: bool) -> tuple[Node]:
+def _qr_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node, complete: bool) -> tuple[Node]:
     q, r = item(y, index=0), item(y, index=1)
     m, n = a.type.shape[-2:]
     if complete and m > n:
@@ -207,7 +210,7 @@ def _gaps(values: Node, like: Node) -> Node:
     return where_(same, 0.0, 1.0 / where_(same, 1.0, gap))
 
 
-def _eigh_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any, upper: bool) -> tuple[Node]:
+def _eigh_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node, upper: bool) -> tuple[Node]:
     values, vectors = item(y, index=0), item(y, index=1)
     inner = zeros_like(a)
     if g[1] is not None:
@@ -232,7 +235,7 @@ def _svd_type(a: TensorType, full_matrices: bool) -> tuple[TensorType, TensorTyp
     return u, s, v
 
 
-def _svd_vjp(g: tuple[Node | None, Node | None, Node | None], a: Node, y: Any, full_matrices: bool) -> tuple[Node]:
+def _svd_vjp(g: tuple[Node | None, Node | None, Node | None], a: Node, y: Node, full_matrices: bool) -> tuple[Node]:
     u, s, vh = (item(y, index=i) for i in range(3))
     *_, m, n = a.type.shape
     if full_matrices and m != n and (g[0] is not None or g[2] is not None):

@@ -10,7 +10,7 @@ Recording never makes these ops; a backend that has kernels for them asks for th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
@@ -26,6 +26,8 @@ from genesis.ir.types import TensorType, float32, int64
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Accurate
 
 
 def row_type(q: TensorType) -> TensorType:
@@ -144,7 +146,7 @@ def _forward_samples() -> Samples:
 
 
 def _backward_samples() -> Samples:
-    """Any lse and Δ will do: the formulas ask nothing of them."""
+    """Whatever lse and Δ are will do: the formulas ask nothing of them."""
     found = []
     for batch, shared, queries, keys, causal, wanted in _LENGTHS:
         q, k, mask = _shapes(batch, shared, queries, keys, wanted)
@@ -153,19 +155,20 @@ def _backward_samples() -> Samples:
     return cases(*found, scale=1)
 
 
-def _scores_value(q: ndarray, k: ndarray, mask: tuple[Any, ...], causal: bool, scale: float) -> ndarray:
+def _scores_value(q: ndarray, k: ndarray, mask: tuple[ndarray, ...], causal: bool, scale: float) -> ndarray:
     scores = q @ k.swapaxes(-1, -2) * scale
-    scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -math.inf) if causal else scores
+    scores = np.where(np.tri(*scores.shape[-2:]) > 0, scores, -math.inf) if causal else scores
     if not mask:
         return scores
     return np.where(mask[0], scores, -math.inf) if mask[0].dtype == bool else scores + mask[0]
 
 
-def _for_each_head(q: ndarray, *shared: ndarray) -> list[Any]:
+def _for_each_head(q: ndarray, *shared: ndarray) -> list[ndarray]:
     return [np.repeat(x, q.shape[-3] // x.shape[-3], -3) if q.ndim > 2 else x for x in shared]
 
 
-def _forward_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool, scale: float) -> tuple[Any, Any]:
+def _forward_value(q: ndarray, k: ndarray, v: ndarray, *mask: ndarray, causal: bool,
+                   scale: float) -> tuple[ndarray, ndarray]:
     k, v = _for_each_head(q, k, v)
     scores = _scores_value(q, k, mask, causal, scale)
     lse = np.log(np.sum(np.exp(scores), -1))
@@ -184,7 +187,7 @@ def _gradient_values(g: ndarray, q: ndarray, k: ndarray, v: ndarray, lse: ndarra
     return to_scores @ every_k, to_k, to_v
 
 
-_SHARED: dict[str, Any] = {"attrs": ("causal", "scale"), "ulp": 16}
+_SHARED: Accurate = {"attrs": ("causal", "scale"), "ulp": 16}
 
 flash_attention = Op("flash_attention", "composite", _forward_type, **_SHARED, decompose=_forward,
                      opaque=Opaque("attention", views=(0, 1, 2, 3)),

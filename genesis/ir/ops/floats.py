@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
@@ -42,7 +42,7 @@ def _bitcast_type(x: TensorType, dtype: DType) -> TensorType:
     return x.with_dtype(dtype)
 
 
-def _same_bits(x: Any, dtype: DType) -> Any:
+def _same_bits(x: ndarray, dtype: DType) -> ndarray:
     size = dtype.itemsize
     source = {2: float16, 4: float32, 8: float64}[size] if dtype.kind == "int" else _BITS[size]
     return x.astype(source.numpy).view(dtype.numpy)

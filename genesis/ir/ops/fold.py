@@ -6,7 +6,7 @@ Both are linear, and each is the gradient of the other.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.convolution import result_sizes
@@ -21,10 +21,12 @@ from genesis.ir.types import TensorType
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from genesis.ir.ops.windows import Index
+
 _HOW = ("window", "stride", "padding", "dilation")
 
 
-def _columns_type(x: TensorType, **how: Any) -> TensorType:
+def _columns_type(x: TensorType, **how: Ints) -> TensorType:
     sizes = result_sizes(x.shape[2:], *(how[name] for name in _HOW))
     if any(size < 1 for size in sizes):
         raise RuntimeError(f"Given input with spatial size {x.shape[2:]}, kernel_size={how['window']}, "
@@ -33,7 +35,7 @@ def _columns_type(x: TensorType, **how: Any) -> TensorType:
     return common((x,)).with_shape((x.shape[0], x.shape[1] * prod(how["window"]), prod(sizes)))
 
 
-def _folded_type(columns: TensorType, sizes: Ints, **how: Any) -> TensorType:
+def _folded_type(columns: TensorType, sizes: Ints, **how: Ints) -> TensorType:
     made = result_sizes(sizes, *(how[name] for name in _HOW))
     window = prod(how["window"])
     if columns.ndim != 3 or columns.shape[1] % window or columns.shape[2] != prod(made) or min(made, default=1) < 1:
@@ -68,7 +70,7 @@ def _col2im(columns: Node, sizes: Ints, window: Ints, stride: Ints, padding: Int
 def _im2col_value(x: ndarray, window: Ints, stride: Ints, padding: Ints, dilation: Ints) -> ndarray:
     sizes = result_sizes(x.shape[2:], window, stride, padding, dilation)
     padded = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-    columns = [padded[(..., *seen)] for seen in _seen(window, sizes, stride, dilation)]
+    columns = [padded[seen] for seen in _seen(window, sizes, stride, dilation)]
     return np.stack(columns, 2).reshape(x.shape[0], x.shape[1] * prod(window), prod(sizes))
 
 
@@ -77,17 +79,18 @@ def _col2im_value(columns: ndarray, sizes: Ints, window: Ints, stride: Ints, pad
     parts = columns.reshape(columns.shape[0], columns.shape[1] // prod(window), prod(window), *made)
     x = np.zeros((*parts.shape[:2], *(n + 2 * p for n, p in zip(sizes, padding, strict=True))))
     for tap, seen in enumerate(_seen(window, made, stride, dilation)):
-        x[(..., *seen)] += parts[:, :, tap]
-    return x[(..., *(slice(p, p + n) for n, p in zip(sizes, padding, strict=True)))]
+        x[seen] += parts[:, :, tap]
+    inside: Index = (..., *(slice(p, p + n) for n, p in zip(sizes, padding, strict=True)))
+    return x[inside]
 
 
-def _seen(window: Ints, sizes: Ints, stride: Ints, dilation: Ints) -> list[tuple[slice, ...]]:
+def _seen(window: Ints, sizes: Ints, stride: Ints, dilation: Ints) -> list[Index]:
     """The elements of the padded input that each tap sees, in all windows."""
-    return [tuple(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in zip(
-        tap, dilation, sizes, stride, strict=True)) for tap in np.ndindex(*window)]
+    return [(..., *(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, n, s in zip(
+        tap, dilation, sizes, stride, strict=True))) for tap in np.ndindex(*window)]
 
 
-_CASES: tuple[tuple[Any, ...], ...] = (
+_CASES: tuple[tuple[Ints, ...], ...] = (
     ((2, 3, 5, 6), (2, 3), (1, 1), (0, 0), (1, 1)), ((1, 2, 7, 8), (3, 2), (2, 3), (1, 1), (1, 1)),
     ((1, 2, 9, 8), (2, 3), (2, 1), (1, 2), (3, 2)), ((2, 2, 9), (3,), (2,), (1,), (1,)),
     ((0, 2, 4, 4), (2, 2), (2, 2), (0, 0), (1, 1)))

@@ -7,11 +7,18 @@ take an index, each with the user's line.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.entry import pointwise
 from genesis.ir.ops.pointwise import cast, eq, lt, maximum, minimum, where
 from genesis.ir.ops.samples import case, cases, integers, np
 from genesis.ir.types import TensorType, int32, int64, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from genesis.ir.node import Attr
 
 
 def _type(index: TensorType, **_: object) -> TensorType:
@@ -27,13 +34,13 @@ def _decompose(index: Node, size: int, dim: int, negative: bool, ignored: int | 
     return inside if ignored is None else where(eq(whole, literal(ignored)), whole, inside)
 
 
-def _reference(index: object, size: int, negative: bool, ignored: int | None, **_: object) -> object:
-    row = np.where(index < 0, index + size, index) if negative else index  # type: ignore[operator]
+def _reference(index: ndarray, size: int, negative: bool, ignored: int | None, **_: object) -> ndarray:
+    row = np.where(index < 0, index + size, index) if negative else index
     inside = np.clip(row, 0, max(size - 1, 0))
     return inside if ignored is None else np.where(index == ignored, index, inside)
 
 
-_SAMPLE = {"dim": 0, "name": "take", "line": ""}
+_SAMPLE: dict[str, Attr] = {"dim": 0, "name": "take", "line": ""}
 
 in_range = pointwise("in_range", _type, attrs=("size", "dim", "negative", "ignored", "name", "line"),
                      decompose=_decompose, differentiable=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.opaque import Opaque
@@ -24,6 +24,8 @@ from genesis.ir.ops.samples import (
 from genesis.ir.types import TensorType, int32
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy import ndarray
 
 
@@ -46,7 +48,7 @@ def _rows_type(base: TensorType, index: TensorType, source: TensorType, axis: in
     return base
 
 
-def _by_sorting(elements: bool, add: bool) -> Any:
+def _by_sorting(elements: bool, add: bool) -> Callable[..., Node]:
     """The decomposition of a write through an index, for a backend without a kernel for so many positions."""
     def run(base: Node, index: Node, source: Node, axis: int) -> Node:
         from genesis.ir.ops.segments import elements_written, rows_written
@@ -78,7 +80,7 @@ def _at(base: ndarray, positions: tuple[ndarray, ...], source: ndarray, add: boo
     return result
 
 
-def _positions(index: ndarray, axis: int) -> tuple[Any, ...]:
+def _positions(index: ndarray, axis: int) -> tuple[ndarray, ...]:
     """The element that each entry of a gather's index names, a coordinate a dimension."""
     return tuple(index if d == axis else grid for d, grid in enumerate(np.indices(index.shape)))
 

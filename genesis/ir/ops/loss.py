@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.indexing import gather
@@ -17,6 +17,8 @@ from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Attributes
 
 
 def _cross_entropy_type(logits: TensorType, target: TensorType, ignore_index: int,
@@ -83,7 +85,7 @@ def _cross_entropy_value(logits: ndarray, target: ndarray, ignore_index: int, la
     return np.where(target == ignore_index, 0.0, loss)
 
 
-_CROSS_ENTROPY: dict[str, Any] = {"attrs": ("ignore_index", "label_smoothing"),
+_CROSS_ENTROPY: Attributes = {"attrs": ("ignore_index", "label_smoothing"),
                                   "defaults": {"ignore_index": -100, "label_smoothing": 0.0}}
 
 cross_entropy = Op("cross_entropy", "composite", _cross_entropy_type, **_CROSS_ENTROPY, decompose=_cross_entropy, ulp=8,

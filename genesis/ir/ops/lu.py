@@ -6,8 +6,6 @@ rule for matrix functions and applications (1996).
 
 from __future__ import annotations
 
-from typing import Any
-
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.ops.control import item
@@ -23,7 +21,7 @@ def _lu_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return a, tensor_type((*a.shape[:-2], min(a.shape[-2:])), int32, a.device)
 
 
-def _lu_vjp(g: tuple[Node | None, Node | None], a: Node, y: Any) -> tuple[Node | None]:
+def _lu_vjp(g: tuple[Node | None, Node | None], a: Node, y: Node) -> tuple[Node | None]:
     """With A = P L U, square: P L⁻ᵀ (tril(Lᵀ dL, -1) + triu(dU Uᵀ)) U⁻ᵀ. What is beyond the square goes in first."""
     if g[0] is None:
         return (None,)

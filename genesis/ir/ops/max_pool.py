@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 
-def _type(x: TensorType, **how: Any) -> tuple[TensorType, TensorType]:
+def _type(x: TensorType, **how: Ints) -> tuple[TensorType, TensorType]:
     found = pooled_type(x, **how)
     return found, found.with_dtype(int64)
 
@@ -83,7 +83,7 @@ def _back(g: Node, index: Node, axes: Axes) -> Node:
     return downcast(sum(where_(mine, found, 0), axes=last_axes(found, n)), g)
 
 
-def _back_type(g: TensorType, index: TensorType, shape: Ints, **how: Any) -> TensorType:
+def _back_type(g: TensorType, index: TensorType, shape: Ints, **how: Ints) -> TensorType:
     if index.shape != g.shape or index.dtype is not int64:
         raise RuntimeError(f"the maxima's positions must be int64 of shape {g.shape}, not {index}")
     return g.with_shape((*g.shape[:2], *shape))
@@ -97,7 +97,7 @@ def at_positions(x: Node, index: Node) -> Node:
     return reshape(found, shape=index.type.shape)
 
 
-def _vjp(g: tuple, x: Node, y: Node, sizes: Ints, **how: Any) -> Node | None:
+def _vjp(g: tuple, x: Node, y: Node, sizes: Ints, **how: Ints) -> Node | None:
     return None if g[0] is None else max_pool_backward(g[0], item(y, index=1), shape=x.type.shape[2:], **how)
 
 
@@ -105,7 +105,7 @@ def _adaptive_vjp(g: tuple, x: Node, y: Node, sizes: Ints) -> Node | None:
     return None if g[0] is None else adaptive_max_pool_backward(g[0], item(y, index=1), shape=x.type.shape[2:])
 
 
-def _value(x: ndarray, axes: Axes) -> tuple[Any, Any]:
+def _value(x: ndarray, axes: Axes) -> tuple[ndarray, ndarray]:
     return (each_window(x, axes, lambda v, at: v[np.argmax(v)]).astype(x.dtype),
             each_window(x, axes, lambda v, at: at[np.argmax(v)]).astype("int64"))
 

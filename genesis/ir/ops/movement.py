@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.samples import ANY, case, cases, np, reals
 from genesis.ir.types import TensorType, tensor_type
+
+if TYPE_CHECKING:
+
+    from numpy import ndarray
+
+    Region = tuple[builtins.slice, ...]
 
 
 def _reshape_type(x: TensorType, shape: tuple[int, ...]) -> TensorType:
@@ -89,7 +95,7 @@ def _slice_vjp(g: Node, x: Node, y: Node, starts: tuple[int, ...], stops: tuple[
     return assign(zeros_like(x), g, starts=starts, stops=stops, steps=steps)
 
 
-def _region(starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> tuple[Any, ...]:
+def _region(starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Region:
     """The region as numpy's index."""
     return tuple(map(builtins.slice, starts, stops, steps))
 
@@ -171,7 +177,7 @@ def _assign_type(base: TensorType, value: TensorType, starts: tuple[int, ...], s
     return base
 
 
-def _assigned(base: Any, value: Any, region: tuple[Any, ...]) -> Any:
+def _assigned(base: ndarray, value: ndarray, region: Region) -> ndarray:
     result = base.copy()
     result[region] = value
     return result

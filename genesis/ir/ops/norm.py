@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -15,6 +15,8 @@ from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Accurate
 
 
 def _last_axes(x: Node, ndim: int) -> tuple[int, ...]:
@@ -91,7 +93,7 @@ def _rms_norm_value(x: ndarray, *weight: ndarray, ndim: int, eps: float) -> ndar
     return x / scale * (weight[0] if weight else 1)
 
 
-_NORM: dict[str, Any] = {"attrs": ("ndim", "eps"), "ulp": 8}
+_NORM: Accurate = {"attrs": ("ndim", "eps"), "ulp": 8}
 
 layer_norm = Op("layer_norm", "composite", _norm_type, **_NORM, decompose=_layer_norm, vjp=_layer_norm_vjp,
                 autocast="float32",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import sqrt
@@ -52,7 +52,7 @@ def _steps(*flags: str) -> Samples:
 
 
 def _adamw_value(lr: float, beta1: float, beta2: float, eps: float, decay: float, correction1: float,
-                 correction2: float, *tensors: ndarray, count: int, decoupled: bool) -> tuple[Any, ...]:
+                 correction2: float, *tensors: ndarray, count: int, decoupled: bool) -> tuple[ndarray, ...]:
     found = []
     for p, g, m, v in zip(*_split(tensors, 0, count)[1], strict=True):
         g = g if decoupled else g + decay * p
@@ -100,7 +100,7 @@ def _momenta() -> Samples:
 
 
 def _sgd_value(lr: float, rate: float, dampening: float, decay: float, *tensors: ndarray, count: int, momentum: bool,
-               nesterov: bool) -> tuple[Any, ...]:
+               nesterov: bool) -> tuple[ndarray, ...]:
     families = _split(tensors, 0, count)[1]
     steps = [g + decay * p for p, g in zip(*families[:2], strict=True)]
     buffers = [rate * b + (1 - dampening) * d for b, d in zip(families[2], steps, strict=True)] if momentum else []

@@ -10,7 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -33,7 +33,11 @@ from genesis.ir.ops.samples import (
 from genesis.ir.types import DTYPES, DType, TensorType, bool_, float64, int64, promote_types, tensor_type
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Comparison, SampledRow
 
 
 def common(types: tuple[TensorType, ...], kinds: Kinds = ANY) -> TensorType:
@@ -70,11 +74,11 @@ def _boolean(kinds: Kinds) -> Callable[..., TensorType]:
     return infer
 
 
-def _op(name: str, kinds: Kinds, doc: str, vjp: Callable | None = None, **more: Any) -> Op:
+def _op(name: str, kinds: Kinds, doc: str, vjp: Callable | None = None, **more: Unpack[SampledRow]) -> Op:
     return pointwise(name, _same(kinds), doc=doc, vjp=vjp, **more)
 
 
-def _compare(name: str, doc: str, **more: Any) -> Op:
+def _compare(name: str, doc: str, **more: Unpack[Comparison]) -> Op:
     return pointwise(name, _boolean(ANY), doc=doc, weight=1, rounds=False, autocast=None, in_place=True, **more)
 
 

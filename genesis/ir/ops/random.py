@@ -8,7 +8,7 @@ gives four words: elements that take one word share it with their neighbours.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.leaves import zeros_like
@@ -28,6 +28,9 @@ from genesis.ir.types import (
     int64,
     tensor_type,
 )
+
+if TYPE_CHECKING:
+    from genesis.ir.ops.entry import Attributes
 
 
 def _bits_type(seed: TensorType, draw: TensorType, shape: tuple[int, ...], word: int, words: int,
@@ -74,7 +77,7 @@ def _uniform(seed: Node, draw: Node, shape: tuple[int, ...], dtype: DType, devic
     return (high53 + cast(bitwise_and(right_shift(low, literal(6)), literal(0x3FFFFFF)), dtype=float64)) * 2.0**-53
 
 
-_DRAW: dict[str, Any] = {"attrs": ("shape", "dtype", "device"), "defaults": {"device": cpu}}
+_DRAW: Attributes = {"attrs": ("shape", "dtype", "device"), "defaults": {"device": cpu}}
 
 uniform = Op("uniform", "composite", _drawn, **_DRAW, decompose=_uniform, differentiable=False,
              doc="Uniform in [0, 1): 24 bits (float64: 53, float16: 11, bfloat16: 8).")

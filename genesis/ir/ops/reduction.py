@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.movement import expand, reshape
@@ -13,6 +13,11 @@ from genesis.ir.ops.samples import ANY, FLOAT, NUMERIC, Array, Samples, Values, 
 from genesis.ir.ops.scan import cumprod, cumsum, shifted
 from genesis.ir.sym_int import real
 from genesis.ir.types import TensorType, bool_, int64, tensor_type
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from genesis.ir.ops.entry import Attributes
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
@@ -99,12 +104,12 @@ def _along(values: Values, kinds: tuple[str, ...]) -> Samples:
                  case(Array((1.0, float("nan"), 3.0, float("nan"))), axis=0, keepdims=False), kinds=kinds)
 
 
-def reduced(function: Callable[..., Any]) -> Callable[..., Any]:
+def reduced(function: Callable[..., ndarray]) -> Callable[..., ndarray]:
     """A numpy reduction with the op's attributes."""
     return lambda x, axes, keepdims: function(x, axes, keepdims=keepdims)
 
 
-REDUCE: dict[str, Any] = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
+REDUCE: Attributes = {"attrs": ("axes", "keepdims"), "defaults": {"keepdims": False}}
 
 sum = Op("sum", "reduction", reduced_type, **REDUCE, doc="Sum over the axes; 0 of nothing.", ulp=4, autocast="float32",
          associative=True,
@@ -128,7 +133,7 @@ all = Op("all", "reduction", _bool_type, **REDUCE, doc="True if every element ov
          associative=True,
          samples=over(reals(-0.5, 1), ANY), reference=reduced(np.all))
 
-_ARG: dict[str, Any] = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
+_ARG: Attributes = {"attrs": ("axis", "keepdims"), "defaults": {"keepdims": False}}
 
 argmax = Op("argmax", "reduction", _index_type, **_ARG,
             doc="Index of the first largest element (the first NaN if any).",

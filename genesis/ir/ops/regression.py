@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.pointwise import abs, common, le, lt, maximum, minimum, where_
@@ -11,6 +11,8 @@ from genesis.ir.ops.samples import FLOAT, Samples, case, cases, np, reals
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy import ndarray
 
 
@@ -51,7 +53,8 @@ def _huber_value(x: ndarray, target: ndarray, delta: float) -> ndarray:
     return np.where(d <= delta, d * d / 2, delta * (d - delta / 2))
 
 
-def _rows(name: str, bound: str, loss: Any, back: Any, value: Any, slope: Any, doc: str) -> tuple[Op, Op]:
+def _rows(name: str, bound: str, loss: Callable[..., Node], back: Callable[..., Node],
+          value: Callable[..., ndarray], slope: Callable[..., ndarray], doc: str) -> tuple[Op, Op]:
     backward = Op(f"{name}_backward", "composite", _type, attrs=(bound,), decompose=back, ulp=8,
                   doc=f"Gradient of {name} by x; by the target it is the opposite.", samples=_samples(bound, 3),
                   reference=lambda g, x, target, **how: g * slope(x - target, **how))

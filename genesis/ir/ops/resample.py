@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.contraction import matmul
@@ -23,7 +23,23 @@ from genesis.ir.ops.windows import Ints, Reads, gathered, last_axes
 from genesis.ir.types import Device, DType, TensorType, float32, int64
 
 if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.node import Attr
+
+    class How(TypedDict):
+        """How positions are found."""
+
+        mode: str
+        align_corners: bool
+        scales: tuple[float, ...]
+
+    class Resized(How):
+        """And the sizes of the result."""
+
+        sizes: Ints
 
 CUBIC: Final = -0.75
 """Slope of the cubic at distance 1 (Keys 1981 has -0.5)."""
@@ -121,7 +137,7 @@ def _type(x: TensorType, sizes: Ints, mode: str, align_corners: bool, scales: tu
     return common((x,), NUMERIC).with_shape((*x.shape[:2], *sizes))
 
 
-def _resample(x: Node, **how: Any) -> Node:
+def _resample(x: Node, **how: Unpack[Resized]) -> Node:
     axes, device = taps_of(x.type.shape[2:], **how), x.type.device
     floating = x.dtype.kind == "float"
     w = upcast(x) if floating or how["mode"].startswith("nearest") else cast(x, dtype=float32)
@@ -137,7 +153,7 @@ def _resample(x: Node, **how: Any) -> Node:
     return downcast(y, x) if floating or y.dtype is x.dtype else cast(round(y), dtype=x.dtype)
 
 
-def _backward(g: Node, shape: Ints, **how: Any) -> Node:
+def _backward(g: Node, shape: Ints, **how: Unpack[How]) -> Node:
     """Axis by axis: the places' gradients times the matrix of weights."""
     axes = taps_of(shape, g.type.shape[2:], **how)
     found = upcast(g)
@@ -151,7 +167,7 @@ def _backward(g: Node, shape: Ints, **how: Any) -> Node:
     return downcast(found, g)
 
 
-def _back_type(g: TensorType, shape: Ints, **how: Any) -> TensorType:
+def _back_type(g: TensorType, shape: Ints, **how: Unpack[How]) -> TensorType:
     return common((g,), FLOAT).with_shape((*g.shape[:2], *shape))
 
 
@@ -161,7 +177,7 @@ def _matrix(axis: Taps) -> ndarray:
     found = np.zeros((axis.out, axis.size))
     for o in range(axis.out):
         if axis.mode.startswith("nearest"):
-            at = np.float32(o + (0.5 if axis.mode == "nearest-exact" else 0)) * np.float32(axis.ratio)
+            at = float(np.float32(o + (0.5 if axis.mode == "nearest-exact" else 0)) * np.float32(axis.ratio))
             found[o, min(int(at), axis.size - 1)] = 1
             continue
         at = o * axis.ratio if axis.align_corners else (o + 0.5) * axis.ratio - 0.5
@@ -183,20 +199,20 @@ def _cubic_weight(x: float) -> float:
     return ((CUBIC * x - 5 * CUBIC) * x + 8 * CUBIC) * x - 4 * CUBIC
 
 
-def _value(x: ndarray, **how: Any) -> ndarray:
+def _value(x: ndarray, **how: Unpack[Resized]) -> ndarray:
     for number, axis in enumerate(taps_of(x.shape[2:], **how), 2):
         x = np.moveaxis(np.tensordot(x, _matrix(axis), (number, 1)), -1, number)
     return x
 
 
-def _back_value(g: ndarray, shape: Ints, **how: Any) -> ndarray:
+def _back_value(g: ndarray, shape: Ints, **how: Unpack[How]) -> ndarray:
     for number, axis in enumerate(taps_of(shape, g.shape[2:], **how), 2):
         g = np.moveaxis(np.tensordot(g, _matrix(axis), (number, 0)), -1, number)
     return g
 
 
 _HOW = ("mode", "align_corners", "scales")
-_CASES: tuple[tuple[Any, ...], ...] = (
+_CASES: tuple[tuple[Ints, Ints, tuple[float, ...]], ...] = (
     ((2, 3, 5), (8,), (0.0,)), ((1, 2, 7), (4,), (0.0,)), ((1, 2, 5), (1,), (0.0,)), ((1, 2, 4), (9,), (2.3,)),
     ((1, 2, 4, 5), (7, 3), (0.0, 0.0)), ((1, 1, 3, 4), (6, 9), (2.0, 2.3)), ((1, 2, 2, 3, 4), (3, 2, 6), (0.0,) * 3))
 
@@ -208,7 +224,7 @@ def _samples(back: bool) -> Samples:
                             ("cubic", False), ("cubic", True)):
             if mode == "cubic" and len(sizes) == 3:
                 continue
-            how = {"mode": mode, "align_corners": align, "scales": scales}
+            how: dict[str, Attr] = {"mode": mode, "align_corners": align, "scales": scales}
             found.append(case(reals().of(*x[:2], *sizes), shape=x[2:], **how) if back
                          else case(reals().of(*x), sizes=sizes, **how))
     return cases(*found, scale=2)

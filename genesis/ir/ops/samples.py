@@ -14,12 +14,17 @@ import importlib
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.ir.types import DType, bool_, int64
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy import ndarray
+    from numpy.random import Generator
+
+    from genesis.ir.node import Attr
 
 Shape = tuple[int, ...]
 Kinds = tuple[str, ...]
@@ -32,13 +37,16 @@ FLOAT: Final[Kinds] = ("float",)
 class _Numpy:
     """numpy's functions; numpy is imported when the first of them is called."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def function(*args: Any, **how: Any) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def function(*args: object, **how: object) -> object:
             return getattr(importlib.import_module("numpy"), name)(*args, **how)
         return function
 
 
-np: Any = _Numpy()
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = _Numpy()
 
 
 class Values(NamedTuple):
@@ -51,13 +59,13 @@ class Values(NamedTuple):
     high: float
     dtype: DType | None = None
     distinct: bool = False
-    way: Callable[[Values, Any, Shape, DType], Any] | None = None
+    way: Callable[[Values, Generator, Shape, DType], ndarray] | None = None
 
     def of(self, *shape: int) -> Operand:
         """An operand of this shape."""
         return Operand(self, shape)
 
-    def draw(self, random: Any, shape: Shape, dtype: DType) -> ndarray:
+    def draw(self, random: Generator, shape: Shape, dtype: DType) -> ndarray:
         """An array of the fixed dtype, or else of `dtype`."""
         dtype = self.dtype or dtype
         if self.way is not None:
@@ -104,7 +112,7 @@ class Case(NamedTuple):
     """One set of operands and attributes; `gradient` says whether the gradient test uses it."""
 
     operands: tuple[Operand | Array | Literal, ...]
-    attributes: dict[str, Any]
+    attributes: Mapping[str, Attr]
     gradient: bool = True
 
 
@@ -130,7 +138,7 @@ class Samples:
         """With more cases."""
         return Samples(lambda: self.cases + more, self.kinds, self.scale)
 
-    def under(self, *attributes: dict[str, Any]) -> Samples:
+    def under(self, *attributes: Mapping[str, Attr]) -> Samples:
         """Every case once with each of these sets of attributes."""
         return Samples(lambda: tuple(c._replace(attributes=a) for a in attributes for c in self.cases),
                        self.kinds, self.scale)
@@ -169,7 +177,7 @@ def permutations(axis: int) -> Values:
 
 def ascending(low: float, high: float, dtype: DType | None = None, run: int = 0) -> Values:
     """Values that do not decrease along the last axis (along each `run` of it)."""
-    def draw(values: Values, random: Any, shape: Shape, dtype: DType) -> ndarray:
+    def draw(values: Values, random: Generator, shape: Shape, dtype: DType) -> ndarray:
         found = values._replace(distinct=False, way=None).draw(random, shape, dtype)
         step = run or shape[-1] or 1
         parts = [np.sort(found[..., start:start + step], -1) for start in range(0, shape[-1], step)]
@@ -193,7 +201,7 @@ def number(value: float) -> Literal:
     return Literal(value, fixed=True)
 
 
-def case(*operands: Operand | Array | Literal, **attributes: Any) -> Case:
+def case(*operands: Operand | Array | Literal, **attributes: Attr) -> Case:
     """Operands in order, attributes by name."""
     return Case(operands, attributes)
 
@@ -240,17 +248,17 @@ def _special_cases(arity: int) -> list[Case]:
     return [Case((Array(left), Array(_SPECIAL * len(_SPECIAL))), {})] if arity == 2 else []
 
 
-def vectorized(function: Callable[[float], float]) -> Callable[[Any], Any]:
+def vectorized(function: Callable[[float], float]) -> Callable[[ndarray], ndarray]:
     """A function of one number as a function of an array."""
     return lambda x: np.vectorize(function, otypes=[float])(x)
 
 
-def precise(name: str, *first: float) -> Callable[[Any], Any]:
+def precise(name: str, *first: float) -> Callable[[ndarray], ndarray]:
     """mpmath's function of this name, of an array; `first` are its arguments before the element.
 
     mpmath comes with torch, and only tests call references.
     """
     def function(x: float) -> float:
-        mpmath: Any = importlib.import_module("mpmath")
+        mpmath = importlib.import_module("mpmath")
         return math.nan if x != x else float(getattr(mpmath, name)(*first, x))
     return vectorized(function)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.opaque import Opaque
@@ -35,8 +35,10 @@ from genesis.ir.types import TensorType, float32, int64
 if TYPE_CHECKING:
     from numpy import ndarray
 
-_SCAN: dict[str, Any] = {"attrs": ("axis", "reverse"), "defaults": {"reverse": False}}
-_CHUNKED: dict[str, Any] = {"attrs": ("axis", "reverse", "chunk"), "defaults": {"reverse": False, "chunk": 0}}
+    from genesis.ir.ops.entry import Attributes
+
+_SCAN: Attributes = {"attrs": ("axis", "reverse"), "defaults": {"reverse": False}}
+_CHUNKED: Attributes = {"attrs": ("axis", "reverse", "chunk"), "defaults": {"reverse": False, "chunk": 0}}
 
 
 def chunks_of(x: TensorType, axis: int, chunk: int) -> TensorType:
@@ -64,7 +66,7 @@ def shifted(x: Node, axis: int, by: int, value: float) -> Node:
     return pad(take_range(x, axis, 1, size), low=none, high=here, value=value)
 
 
-def _turned(function: Any, x: ndarray, axis: int, reverse: bool) -> ndarray:
+def _turned(function: Callable[[ndarray, int], ndarray], x: ndarray, axis: int, reverse: bool) -> ndarray:
     """A numpy scan, from the end if asked."""
     return np.flip(function(np.flip(x, axis), axis), axis) if reverse else function(x, axis)
 
@@ -166,7 +168,7 @@ def _extremes_vjp(g: tuple[Node | None, ...], x: Node, y: Node, axis: int) -> No
     return None if g[0] is None else scatter_add(zeros_like(x), item(y, index=1), g[0], axis=axis)
 
 
-def _extremes(better: Callable[[Any, Any], Any]) -> Callable[..., tuple[ndarray, ndarray]]:
+def _extremes(better: Callable[[ndarray, ndarray], ndarray]) -> Callable[..., tuple[ndarray, ndarray]]:
     """The last of equal ones counts, and the last NaN, as in torch."""
     def run(x: ndarray, axis: int) -> tuple[ndarray, ndarray]:
         lines = np.moveaxis(x, axis, 0)

@@ -6,7 +6,7 @@ last to stay is the largest; a product runs through elements that are sorted by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import item
@@ -20,7 +20,11 @@ from genesis.ir.ops.sorting import sort
 from genesis.ir.types import TensorType, bool_, float32, float64, int64
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy import ndarray
+
+    from genesis.ir.ops.samples import Samples
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -72,7 +76,7 @@ def _mean(flat: Node, values: Node, at: Node, touched: Node, include_self: bool)
     return cast(where_(touched, found, cast(flat, dtype=summed_in)), dtype=flat.type.dtype)
 
 
-def _extreme(largest: bool) -> Any:
+def _extreme(largest: bool) -> Callable[..., Node]:
     def found(flat: Node, values: Node, at: Node, touched: Node, include_self: bool) -> Node:
         turned = not largest and values.type.dtype.kind == "float"  # so that NaN, sorted last, stays
         ordered = sort(-values if turned else values, axis=0, descending=not largest and not turned)
@@ -168,17 +172,19 @@ _GRADIENTS = {"sum": _sum_gradient, "mean": _mean_gradient, "prod": _product_gra
 
 
 def _value(base: ndarray, index: ndarray, source: ndarray, axis: int, reduce: str, include_self: bool) -> ndarray:
-    met: dict[tuple[int, ...], list[Any]] = {}
+    reduces: dict[str, Callable[[list[float]], float]] = {
+        "sum": np.sum, "prod": np.prod, "mean": np.mean, "amax": np.max, "amin": np.min}
+    met: dict[tuple[int, ...], list[float]] = {}
     for at in np.ndindex(index.shape):
         place = (*at[:axis], int(index[at]), *at[axis + 1:])
-        met.setdefault(place, [base[place]] if include_self else []).append(source[at])
+        met.setdefault(place, [float(base[place])] if include_self else []).append(float(source[at]))
     found = base.astype("float64")
     for place, values in met.items():
-        found[place] = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "amax": np.max, "amin": np.min}[reduce](values)
+        found[place] = reduces[reduce](values)
     return np.floor(found) if base.dtype.kind == "i" else found
 
 
-def _samples() -> Any:
+def _samples() -> Samples:
     return cases(*(case(reals().of(*shape), integers(0, shape[axis]).of(*index), reals().of(*index), axis=axis,
                         reduce=reduce, include_self=include)
                    for shape, index, axis in (((4, 3), (6, 3), 0), ((2, 5), (2, 4), 1), ((3,), (0,), 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.indexing import gather, take
@@ -17,6 +17,8 @@ from genesis.ir.types import DType, TensorType, bool_, int32, int64, tensor_type
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from genesis.ir.ops.samples import Samples
+
 
 def _places_type(rows: TensorType, values: TensorType, right: bool, dtype: DType) -> TensorType:
     if rows.ndim != 1 and rows.shape[:-1] != values.shape[:-1]:
@@ -28,7 +30,7 @@ def _places_type(rows: TensorType, values: TensorType, right: bool, dtype: DType
 
 
 def _places(rows: ndarray, values: ndarray, right: bool, dtype: DType) -> ndarray:
-    side = "right" if right else "left"
+    side: Literal["right", "left"] = "right" if right else "left"
     if rows.ndim == 1:
         return np.searchsorted(rows, values, side)
     flat = [np.searchsorted(row, value, side) for row, value in zip(
@@ -41,7 +43,7 @@ def _by_halves(rows: Node, values: Node, right: bool, dtype: DType) -> Node:
 
     For a symbolic size the halves are not known: then the place is found bit by bit, the highest first.
     """
-    count: Any = rows.type.shape[-1]
+    count: int = rows.type.shape[-1]
     floating = rows.type.dtype.kind == "float"
     integer = int32 if count < 2**30 else int64
     place = full(values.type.shape, 0, integer, values.type.device)
@@ -78,7 +80,7 @@ def _bits(count: SymInt) -> int:
     return bits
 
 
-def _search_samples() -> Any:
+def _search_samples() -> Samples:
     nan = float("nan")
     shapes = (((9,), (4,)), ((9,), (2, 3)), ((2, 7), (2, 5)), ((1,), (3,)), ((0,), (3,)), ((8,), (0,)), ((16,), ()))
     return cases(*(case(ascending(-4, 4).of(*s), Values(-5, 5).of(*v), right=r)

@@ -11,7 +11,7 @@ Everything is in rows: base is (outer, rows, inner), source (outer, positions, i
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.config import config
 from genesis.ir.node import Node, Op
@@ -41,6 +41,8 @@ from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, TensorType, float32, float64, int32, int64
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy import ndarray
 
 FINE: Final = 8
@@ -120,14 +122,15 @@ def _put(base: Node, source: Node, ids: Node, order: Node) -> Node:
     return index_copy(base, ids, take(source, order, axis=1), axis=1)
 
 
-def _reference_add(base: Any, source: Any, ids: Any, order: Any, ends: Any, *parts: Any, chunk: int) -> Any:
+def _reference_add(base: ndarray, source: ndarray, ids: ndarray, order: Iterable[int], ends: ndarray | None,
+                   *parts: ndarray, chunk: int) -> ndarray:
     result = base.copy()
     for row, place in zip(ids, order, strict=True):
         result[:, row] += source[:, place]
     return result
 
 
-def _reference_put(base: Any, source: Any, ids: Any, order: Any) -> Any:
+def _reference_put(base: ndarray, source: ndarray, ids: ndarray, order: ndarray) -> ndarray:
     result = base.copy()
     for row, place in zip(ids, order, strict=True):
         result[:, row] = source[:, place]
@@ -163,7 +166,7 @@ def _unordered(base: Node, source: Node, ids: Node) -> Node:
     return index_add(base, ids, source, axis=1)
 
 
-def _reference_unordered(base: Any, source: Any, ids: Any) -> Any:
+def _reference_unordered(base: ndarray, source: ndarray, ids: ndarray) -> ndarray:
     return _reference_add(base, source, ids, range(len(ids)), None, chunk=0)
 
 
@@ -194,7 +197,7 @@ def _flat(x: Node, shape: tuple[int, ...]) -> Node:
     return full(shape, x["value"], x.type.dtype, x.type.device) if x.op.name == "const" else reshape(x, shape=shape)
 
 
-def _integer(count: int) -> Any:
+def _integer(count: int) -> DType:
     return int32 if count < 2**31 else int64
 
 

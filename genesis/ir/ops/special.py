@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir import numbers
 from genesis.ir.node import Node, Op, literal
@@ -32,14 +32,19 @@ from genesis.ir.ops.samples import FLOAT, Array, Literal, Samples, case, each, n
 from genesis.ir.types import TensorType, float64
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.ops.entry import Row
 
 
 def _floats(*types: TensorType) -> TensorType:
     return common(types, FLOAT)
 
 
-def _op(name: str, doc: str, samples: Samples, reference: Callable, vjp: Callable, **more: Any) -> Op:
+def _op(name: str, doc: str, samples: Samples, reference: Callable, vjp: Callable,
+        **more: Unpack[Row]) -> Op:
     return pointwise(name, _floats, doc=doc, samples=samples, reference=reference, vjp=vjp, **more)
 
 
@@ -87,7 +92,7 @@ def _logit_vjp(g: Node, x: Node, *rest: Node) -> tuple[Node, ...]:
     return (where_(outside, 0.0 if len(rest) > 1 else math.nan, g / (x * (1 - x))),)
 
 
-def _logit_value(x: ndarray, eps: Any = None) -> ndarray:
+def _logit_value(x: ndarray, eps: float | None = None) -> ndarray:
     if eps is not None:
         x = np.clip(x, eps, 1 - eps)
     return np.log(x / (1 - x))
@@ -153,11 +158,11 @@ def _polygamma_right(y: Node, n: int) -> Node:
     z = y + float(_SHIFT)
     inverse = reciprocal(z)
     square = inverse * inverse
-    tail: Any = 0.0
+    tail: Node | float = 0.0
     for j in range(len(_BERNOULLI), 0, -1):  # Horner, from the smallest term
         coefficient = _BERNOULLI[j - 1] * (math.factorial(2 * j + n - 1) / math.factorial(2 * j))
         tail = (tail + coefficient) * square
-    steps: Any = 0.0
+    steps: Node | float = 0.0
     for k in reversed(range(_SHIFT)):
         steps = steps + _power(reciprocal(y + float(k)), n + 1)
     if n == 0:
@@ -183,7 +188,7 @@ def _cotangent_slope(x: Node, n: int) -> Node:
         coefficients = [-(a + b) for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
     angle = (x - round(x)) * math.pi
     c = cos(angle) / sin(angle)
-    value: Any = c * coefficients[-1]
+    value = c * coefficients[-1]
     for a in coefficients[-2:0:-1]:
         value = (value + a) * c
     value = value + coefficients[0]
@@ -229,7 +234,7 @@ def _i1_vjp(g: Node, x: Node, y: Node) -> Node:
     return g * where_(at_zero, 0.5, i0(x) - y / where_(at_zero, 1.0, x))
 
 
-def _bessel(order: int) -> Callable[[Any], Any]:
+def _bessel(order: int) -> Callable[[ndarray], ndarray]:
     def value(x: ndarray) -> ndarray:
         inside = np.isfinite(x)
         found = precise("besseli", order)(np.where(inside, x, 1.0))

@@ -16,6 +16,8 @@ from genesis.ir.ops.samples import Samples, case, cases, np, reals
 from genesis.ir.types import DType, TensorType, bool_, float32, tensor_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy import ndarray
 
 IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
@@ -76,10 +78,11 @@ def _value(x: ndarray, how: str, axes: tuple[int, ...], splits: int, multiple: i
     kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
     flat = np.moveaxis(x, sorted(axes), range(len(axes))).reshape(-1, *kept)
     length = split_length(len(flat), splits, multiple)
-    function = {"sum": np.sum, "prod": np.prod, "any": np.any, "all": np.all, "max": np.max, "min": np.min}[how]
+    functions: dict[str, Callable[..., ndarray]] = {
+        "sum": np.sum, "prod": np.prod, "any": np.any, "all": np.all, "max": np.max, "min": np.min}
     parts = [flat[split * length:(split + 1) * length] for split in range(splits)]
     nothing = IDENTITY.get(how, float("-inf") if how == "max" else float("inf"))
-    return np.stack([function(part, 0) if len(part) else np.full(kept, nothing) for part in parts])
+    return np.stack([functions[how](part, 0) if len(part) else np.full(kept, nothing) for part in parts])
 
 
 def _samples() -> Samples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op, literal
 from genesis.ir.ops.movement import reshape
@@ -30,6 +30,9 @@ from genesis.ir.types import TensorType, int64
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from genesis.ir.node import Attr
+    from genesis.ir.ops.entry import Attributes
 
 Axes = tuple[int, ...]
 
@@ -78,7 +81,7 @@ def _variance_samples() -> Samples:
     return cases(*found, case(Array((1.0, math.nan, 2.0)), axes=(0,), keepdims=False, correction=1), scale=4)
 
 
-_VARIANCE: dict[str, Any] = {"attrs": ("axes", "keepdims", "correction"), "defaults": {"keepdims": False,
+_VARIANCE: Attributes = {"attrs": ("axes", "keepdims", "correction"), "defaults": {"keepdims": False,
                                                                                       "correction": 1}}
 
 var: Op = Op("var", "composite", _variance_type, **_VARIANCE, decompose=_var, vjp=_var_vjp, ulp=8,
@@ -104,7 +107,7 @@ def _norm_type(x: TensorType, axes: Axes, keepdims: bool, p: float) -> TensorTyp
 def _norm(x: Node, axes: Axes, keepdims: bool, p: float) -> Node:
     wider = upcast(x)
     size = abs(wider)
-    how: dict[str, Any] = {"axes": axes, "keepdims": keepdims}
+    how: dict[str, Attr] = {"axes": axes, "keepdims": keepdims}
     if math.isinf(p):
         return downcast((max if p > 0 else min)(size, **how), x)
     if p == 0:

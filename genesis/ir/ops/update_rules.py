@@ -9,7 +9,7 @@ gradient gets of the parameter, or, `decoupled`, what is kept of the parameter.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.pointwise import abs, gt, lt, maximum, minimum, sign, sqrt, where
@@ -18,10 +18,18 @@ from genesis.ir.ops.samples import Samples, Values, case, cases, np, number, pos
 from genesis.ir.types import TensorType
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     from numpy import ndarray
 
-Rule = Callable[..., tuple[Any, ...]]
-"""(numbers, parameter, gradient, *states, **attributes) → the new parameter and states, of nodes or of arrays."""
+    from genesis.ir.ops.samples import Case
+
+    Value = Callable[..., tuple[ndarray, ...]]
+    T = TypeVar("T", Node, ndarray)
+
+Rule = Callable[..., tuple[Node, ...]]
+"""(numbers, parameter, gradient, *states, **attributes) → the new parameter and states, of nodes; `Value` is
+the same of arrays."""
 
 
 def _families(tensors: tuple, count: int) -> list[tuple]:
@@ -29,26 +37,29 @@ def _families(tensors: tuple, count: int) -> list[tuple]:
     return [tensors[i:i + count] for i in range(0, len(tensors), count)]
 
 
-def _decayed(decay: Any, p: Any, g: Any, decoupled: bool) -> tuple[Any, Any]:
+def _decayed(decay: T, p: T, g: T, decoupled: bool) -> tuple[T, T]:
     return (p * decay, g) if decoupled else (p, g + p * decay)
 
 
-def update_op(name: str, numbers: str, rule: Rule, value: Rule, samples: Samples, doc: str,
+def update_op(name: str, numbers: str, rule: Rule, value: Value, samples: Samples, doc: str,
               attrs: tuple[str, ...] = ()) -> Op:
     """An op that applies `rule` to each parameter; `value` is the same with numpy, and `numbers` their names."""
     first = 1 + len(numbers.split())
 
-    def infer(*types: TensorType, count: int, decoupled: bool, **how: Any) -> tuple[TensorType, ...]:
+    def infer(*types: TensorType, count: int, decoupled: bool, **how: bool) -> tuple[TensorType, ...]:
         parameters, _, *states = _families(types[first:], count)
         return sum(states, parameters)
 
-    def apply(found: Rule, lift: Callable[[Any], Any], lower: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        def several(*operands: Any, count: int, decoupled: bool, **how: Any) -> tuple[Any, ...]:
-            updated = []
+    def apply(found: Callable[..., tuple[T, ...]], lift: Callable[[T], T],
+              lower: Callable[[T, T], T]) -> Callable[..., tuple[T, ...]]:
+        def several(*operands: T, count: int, decoupled: bool, **how: bool) -> tuple[T, ...]:
+            updated: list[list[T]] = []
+            mine: tuple[T, ...]
             for mine in zip(*_families(operands[first:], count), strict=True):
                 p, g, *states = map(lift, mine)
                 new = found(operands[1:first], *_decayed(operands[0], p, g, decoupled), *states, **how)
-                updated.append([lower(x, old) for x, old in zip(new, (mine[0], *mine[2:]), strict=True)])
+                before = [x for at, x in enumerate(mine) if at != 1]  # all but the gradient
+                updated.append([lower(x, old) for x, old in zip(new, before, strict=True)])
             return tuple(x for family in zip(*updated, strict=True) for x in family)
         return several
 
@@ -58,7 +69,7 @@ def update_op(name: str, numbers: str, rule: Rule, value: Rule, samples: Samples
                   "tensors of each kind of state; results: parameters, then states.")
 
 
-def _samples(numbers: tuple[float, ...], *states: Values, **how: Any) -> tuple[Any, ...]:
+def _samples(numbers: tuple[float, ...], *states: Values, **how: bool) -> tuple[Case, ...]:
     """Two parameters of different shapes, with weight decay of both kinds."""
     families = [x for values in (reals(), reals(), *states) for x in (values.of(3, 37), values.of(5))]
     return tuple(case(*map(number, (decay, *numbers)), *families, count=2, decoupled=decoupled, **how)
@@ -73,7 +84,7 @@ def _adagrad(numbers: tuple, p: Node, g: Node, total: Node) -> tuple[Node, ...]:
     return p - g / (sqrt(new) + eps) * lr, new
 
 
-def _adagrad_value(numbers: tuple, p: ndarray, g: ndarray, total: ndarray) -> tuple[Any, ...]:
+def _adagrad_value(numbers: tuple, p: ndarray, g: ndarray, total: ndarray) -> tuple[ndarray, ...]:
     lr, eps = numbers
     new = total + np.square(g)
     return p - lr * g / (np.sqrt(new) + eps), new
@@ -92,7 +103,7 @@ def _adadelta(numbers: tuple, p: Node, g: Node, squares: Node, steps: Node) -> t
     return p - delta * lr, squares, steps * rho + delta * delta * rest
 
 
-def _adadelta_value(numbers: tuple, p: ndarray, g: ndarray, squares: ndarray, steps: ndarray) -> tuple[Any, ...]:
+def _adadelta_value(numbers: tuple, p: ndarray, g: ndarray, squares: ndarray, steps: ndarray) -> tuple[ndarray, ...]:
     lr, rho, rest, eps = numbers
     squares = rho * squares + rest * np.square(g)
     delta = np.sqrt((steps + eps) / (squares + eps)) * g
@@ -122,7 +133,7 @@ def _rmsprop(numbers: tuple, p: Node, g: Node, squares: Node, *more: Node, momen
 
 
 def _rmsprop_value(numbers: tuple, p: ndarray, g: ndarray, squares: ndarray, *more: ndarray, momentum: bool,
-                   centered: bool) -> tuple[Any, ...]:
+                   centered: bool) -> tuple[ndarray, ...]:
     lr, alpha, rest, eps, rate = numbers
     squares = alpha * squares + rest * np.square(g)
     mean = alpha * more[-1] + rest * g if centered else 0.0
@@ -151,7 +162,7 @@ def _rprop(numbers: tuple, p: Node, g: Node, before: Node, size: Node) -> tuple[
     return p - sign(taken) * size, taken, size
 
 
-def _rprop_value(numbers: tuple, p: ndarray, g: ndarray, before: ndarray, size: ndarray) -> tuple[Any, ...]:
+def _rprop_value(numbers: tuple, p: ndarray, g: ndarray, before: ndarray, size: ndarray) -> tuple[ndarray, ...]:
     shorter, longer, least, most = numbers
     size = np.clip(size * np.choose(1 + np.sign(g * before).astype(int), (shorter, 1.0, longer)), least, most)
     taken = np.where(g * before < 0, 0.0, g)
@@ -172,7 +183,7 @@ def _adamax(numbers: tuple, p: Node, g: Node, mean: Node, largest: Node) -> tupl
     return p - mean / largest * lr, mean, largest
 
 
-def _adamax_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, largest: ndarray) -> tuple[Any, ...]:
+def _adamax_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, largest: ndarray) -> tuple[ndarray, ...]:
     lr, rest, second, eps = numbers
     mean, largest = (1 - rest) * mean + rest * g, np.maximum(second * largest, np.abs(g) + eps)
     return p - lr * mean / largest, mean, largest
@@ -190,7 +201,7 @@ def _nadam(numbers: tuple, p: Node, g: Node, mean: Node, squares: Node) -> tuple
     return p - (g * now + mean * then) / (sqrt(squares / correction) + eps), mean, squares
 
 
-def _nadam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[Any, ...]:
+def _nadam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[ndarray, ...]:
     rest, second, left, eps, correction, now, then = numbers
     mean, squares = (1 - rest) * mean + rest * g, second * squares + left * np.square(g)
     return p - (now * g + then * mean) / (np.sqrt(squares / correction) + eps), mean, squares
@@ -207,7 +218,7 @@ def _radam(numbers: tuple, p: Node, g: Node, mean: Node, squares: Node) -> tuple
     return p - mean * (1 / (sqrt(squares) + eps) * scaled + plain) * lr, mean, squares
 
 
-def _radam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[Any, ...]:
+def _radam_value(numbers: tuple, p: ndarray, g: ndarray, mean: ndarray, squares: ndarray) -> tuple[ndarray, ...]:
     lr, rest, second, left, eps, scaled, plain = numbers
     mean, squares = (1 - rest) * mean + rest * g, second * squares + left * np.square(g)
     return p - lr * mean * (scaled / (np.sqrt(squares) + eps) + plain), mean, squares
@@ -229,7 +240,7 @@ def _amsgrad(numbers: tuple, p: Node, g: Node, first: Node, second: Node, larges
 
 
 def _amsgrad_value(numbers: tuple, p: ndarray, g: ndarray, first: ndarray, second: ndarray,
-                   largest: ndarray) -> tuple[Any, ...]:
+                   largest: ndarray) -> tuple[ndarray, ...]:
     lr, beta1, rest1, beta2, rest2, root, eps = numbers
     first, second = beta1 * first + rest1 * g, beta2 * second + rest2 * np.square(g)
     largest = np.maximum(largest, second)

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.node import Node, broadcast, literal
 from genesis.ir.ops.indexing import take
@@ -21,7 +21,12 @@ from genesis.ir.sym_int import one_factor
 from genesis.ir.types import Device, TensorType, int64
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     from numpy import ndarray
+
+    Index = tuple[EllipsisType | slice | int, ...]
+    """Of an array: everything of the first dimensions, and these of the last."""
 
 Ints = tuple[int, ...]
 
@@ -220,7 +225,7 @@ def last_axes(x: Node, count: int) -> Ints:
     return tuple(range(x.type.ndim - count, x.type.ndim))
 
 
-def each_window(x: ndarray, axes: Axes, take: Callable[[Any, Any], Any]) -> ndarray:
+def each_window(x: ndarray, axes: Axes, take: Callable[[ndarray, ndarray], ndarray]) -> ndarray:
     """For references: take(values, flat positions) of what each window sees, both one-dimensional."""
     flat = np.arange(int(np.prod(x.shape[2:]))).reshape(x.shape[2:])
     found = np.empty((*x.shape[:2], *(a.out for a in axes)), object)

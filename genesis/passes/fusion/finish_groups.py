@@ -104,7 +104,7 @@ def _collective(nodes: tuple[Node, ...], inputs: tuple[Node, ...], values: Memor
     """The group of a collective: all of its results have memory, read or not; those of an operand's type may be written
     over it."""
     call = maker(next(node for node in nodes if node.op is control.item))
-    items = tuple(make(control.item, (call,), (at,), call.source) for at in range(len(call.type)))
+    items = tuple(make(control.item, (call,), (at,), call.source) for at in range(len(call.types)))
     outputs = tuple(values.name.get(item, item) for item in items)
     known = {stored_as(x): x for x in inputs}
     together = len(call.inputs) == len(items) and call.op is not collectives.all_to_all

@@ -24,7 +24,7 @@ def group_per_op(graph: Graph, is_view: IsView, place: str = "the CPU") -> Sched
             continue
         inputs = tuple(dict.fromkeys(x for x in inputs_read(node) if not _is_number(x)))
         outputs = (node,) if type(node.type) is not tuple else tuple(
-            make(control.item, (node,), (i,), node.source) for i in range(len(node.type)))
+            make(control.item, (node,), (i,), node.source) for i in range(len(node.types)))
         view = node.op.kind == "movement" and is_view(node)
         nodes = (node, *outputs) if outputs != (node,) else (node,)
         groups.append(Group("view" if view else "call", nodes, inputs, outputs,

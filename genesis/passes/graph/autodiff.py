@@ -87,7 +87,7 @@ def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
 
 
 def _add(received: dict[Node, list[Node | None]], node: Node, index: int, g: Node) -> None:
-    slots = received.setdefault(node, [None] * (len(node.type) if type(node.type) is tuple else 1))
+    slots = received.setdefault(node, [None] * len(node.types))
     before = slots[index]
     slots[index] = g if before is None else _side_by_side(before, g) or make(pointwise.add, (before, g))
 

@@ -124,7 +124,7 @@ def _flash_backward(node: Node) -> Results:
     operands = (g, q, k, v, lse, delta, *mask)
     dkv = flash_attention_dkv(*operands, **node.attributes)
     results = (flash_attention_dq(*operands, **node.attributes), item(dkv, index=0), item(dkv, index=1))
-    if len(node.type) == 3:
+    if len(node.types) == 3:
         return results
     return (*results, downcast(gradient_of_scores(*operands, **node.attributes)[1], mask[0]))
 

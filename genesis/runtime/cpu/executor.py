@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -76,8 +76,6 @@ def tensor_over(memory: CPUStorage, type: TensorType) -> torch.Tensor:
 def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A torch tensor over fresh memory for an output; its contents are undefined.
 
-    Outputs are allocated through this name, looked up in this module each time: a test makes the n-th one fail.
-
     Raises:
         MemoryError: the host has no such block.
     """
@@ -92,7 +90,7 @@ def as_memory_error(error: RuntimeError) -> Exception:
     return MemoryError(str(error)) if "can't allocate memory" in str(error) else error
 
 
-def owned(result: torch.Tensor, type: TensorType, operands: Sequence[Any]) -> torch.Tensor:
+def owned(result: torch.Tensor, type: TensorType, operands: Sequence[object]) -> torch.Tensor:
     """A call's result as an output: the result itself if it is row-major and alone in its memory, else a copy."""
     memory = result.untyped_storage()
     at = memory.data_ptr()
@@ -108,7 +106,10 @@ def torch_dtype(type: TensorType) -> torch.dtype:
     return getattr(torch, type.dtype.name)
 
 
-PreparedCall = tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], dict[str, Any], str, tuple[int, ...]]
+Value: TypeAlias = "torch.Tensor | bool | int | float | None"
+"""What a register holds while a plan runs."""
+
+PreparedCall = tuple[Callable, tuple[int, ...], tuple[int, ...], dict[str, object], str, tuple[int, ...]]
 """(function, registers of its operands, of its results, attributes, kind, registers that no later call reads)."""
 
 
@@ -122,7 +123,7 @@ class Started(NamedTuple):
     """
 
     outputs: list[CPUStorage]
-    writes: list[Callable[[], Any]]
+    writes: list[Callable[[], object]]
 
 
 class CPUExecutor:
@@ -185,11 +186,11 @@ class CPUExecutor:
         self._free.append(bound)
         return Started(outputs, writes)
 
-    def _call_all(self, bound: _Bound, registers: list[Any]) -> list[Callable[[], Any]]:
+    def _call_all(self, bound: _Bound, registers: list[Value]) -> list[Callable[[], object]]:
         """Make the calls; returns what the last ones have made ready to be called."""
         args: tuple[int, ...] = ()
         outs: tuple[int, ...] = ()
-        writes: list[Callable[[], Any]] = []
+        writes: list[Callable[[], object]] = []
         try:
             for function, args, outs, attributes, kind, frees in bound.steps:
                 operands = [registers[i] for i in args]
@@ -237,10 +238,10 @@ class _Bound:
 
     def __init__(self, executor: CPUExecutor):
         self.executor = executor
-        self.registers: list[Any] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
+        self.registers: list[Value] = [None if isinstance(x, Place) else x for x in executor.plan.registers]
         self.steps: list[PreparedCall] = []
         self.arena_version = -1
-        self._inputs: list[Callable[[], Any]] = [lambda: None] * len(self.registers)
+        self._inputs: list[Callable[[], object]] = [lambda: None] * len(self.registers)
         self._rebinds: list[tuple[frozenset[int], Call]] = []
         self._views: dict[int, list[int]] = {}
 
@@ -263,11 +264,11 @@ class _Bound:
             if not depends.isdisjoint(changed):
                 self.registers[call.outs[0]] = call.function(self.registers[call.args[0]], **call.attributes)
 
-    def _forgets(self, index: int) -> Callable[[Any], None]:
+    def _forgets(self, index: int) -> Callable[[object], None]:
         """The callback for when an input's memory is dropped: its register and those of its views let go of it."""
         registers, views = self.registers, self._views
 
-        def forget(_: Any) -> None:
+        def forget(_: object) -> None:
             registers[index] = None
             for view in views.get(index, ()):
                 registers[view] = None
@@ -314,5 +315,6 @@ class _Bound:
     def _copies(self, call: Call) -> bool:
         """True for a reshape whose operand's strides allow no view: it must run every time."""
         operand = self.registers[call.args[0]]
+        assert isinstance(operand, torch.Tensor)
         result = call.function(operand, **call.attributes)
         return bool(result.untyped_storage().data_ptr() != operand.untyped_storage().data_ptr())

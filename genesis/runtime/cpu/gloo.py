@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from genesis.runtime.collectives import DistBackendError
+
+if TYPE_CHECKING:
+    from genesis.runtime.collectives import KeyStore
 
 _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT,
                "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
@@ -19,7 +22,7 @@ _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": di
 class _Store(dist.Store):
     """Our store as torch's classes take one."""
 
-    def __init__(self, store: Any):
+    def __init__(self, store: KeyStore):
         super().__init__()
         self._store = store
 
@@ -27,19 +30,19 @@ class _Store(dist.Store):
         self._store.set(key, value)
 
     def get(self, key: str) -> bytes:
-        return self._store.get(key)  # type: ignore[no-any-return]
+        return self._store.get(key)
 
     def add(self, key: str, amount: int) -> int:
-        return self._store.add(key, amount)  # type: ignore[no-any-return]
+        return self._store.add(key, amount)
 
     def check(self, keys: Sequence[str]) -> bool:
-        return self._store.check(keys)  # type: ignore[no-any-return]
+        return self._store.check(keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         self._store.wait(keys, timeout)
 
     def delete_key(self, key: str) -> bool:
-        return self._store.delete_key(key)  # type: ignore[no-any-return]
+        return self._store.delete_key(key)
 
 
 class GlooTransport:
@@ -51,19 +54,19 @@ class GlooTransport:
         timeout: how long a collective may take.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
+    def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta):
         self.rank, self.size = rank, size
         self._store = _Store(store)  # the group refers to it, and does not keep it
         self._group = dist.ProcessGroupGloo(self._store, rank, size, timeout)
 
-    def _done(self, start: Callable[[], Any]) -> None:
+    def _done(self, start: Callable[[], dist.Work]) -> None:
         """Wait for what `start` starts."""
         try:
             start().wait()
         except RuntimeError as error:
             raise DistBackendError(str(error).split("\n")[0]) from None
 
-    def all_reduce(self, tensors: Sequence[Any], reduce: str) -> None:
+    def all_reduce(self, tensors: Sequence[torch.Tensor], reduce: str) -> None:
         """Tensors of one dtype go as one."""
         for alike in _alike(tensors):
             flat = alike[0].view(-1) if len(alike) == 1 else torch.cat([x.view(-1) for x in alike])
@@ -72,7 +75,7 @@ class GlooTransport:
                 for x, part in zip(alike, flat.split([x.numel() for x in alike]), strict=True):
                     x.view(-1).copy_(part)
 
-    def _reduced(self, tensors: Sequence[Any], reduce: str) -> None:
+    def _reduced(self, tensors: Sequence[torch.Tensor], reduce: str) -> None:
         options = dist.AllreduceOptions()
         options.reduceOp = _REDUCTIONS[reduce]
         for x in tensors:
@@ -84,7 +87,7 @@ class GlooTransport:
             if reduce == "avg":
                 x.div_(self.size)
 
-    def reduce_to(self, tensors: Sequence[Any], reduce: str, peer: int) -> None:
+    def reduce_to(self, tensors: Sequence[torch.Tensor], reduce: str, peer: int) -> None:
         """Reduce to one process."""
         for x in tensors:
             options = dist.ReduceOptions()
@@ -95,7 +98,7 @@ class GlooTransport:
             if reduce == "avg" and self.rank == peer:
                 x.div_(self.size)
 
-    def broadcast(self, tensors: Sequence[Any], peer: int) -> None:
+    def broadcast(self, tensors: Sequence[torch.Tensor], peer: int) -> None:
         """As many calls as tensors."""
         for x in tensors:
             options = dist.BroadcastOptions()
@@ -103,19 +106,20 @@ class GlooTransport:
             y = _as_bytes(x)
             self._done(lambda y=y, options=options: self._group.broadcast([y], options))  # type: ignore[misc]
 
-    def all_gather(self, output: Any, input: Any) -> None:
+    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
         """gloo wants a list of tensors: parts of the output."""
         if input.numel():
             parts = list(_as_bytes(output).chunk(self.size))
             self._done(lambda: self._group.allgather([parts], [_as_bytes(input)]))
 
-    def reduce_scatter(self, output: Any, input: Any, reduce: str) -> None:
+    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, reduce: str) -> None:
         """All of it is reduced, and a part is kept: gloo has nothing better."""
         whole = input.clone().view(-1)
         self._reduced([whole], reduce)
         output.view(-1).copy_(whole.view(self.size, -1)[self.rank])
 
-    def all_to_all(self, output: Any, input: Any, received: Sequence[int], sent: Sequence[int]) -> None:
+    def all_to_all(self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int],
+                   sent: Sequence[int]) -> None:
         """Row by row, in bytes: gloo counts rows of the first dimension."""
         row = input[:1].numel() if input.shape[0] else output[:1].numel()
         width = row * input.element_size()
@@ -125,11 +129,11 @@ class GlooTransport:
         options = dist.AllToAllOptions()
         self._done(lambda: self._group.alltoall_base(out, given, list(received), list(sent), options))
 
-    def send(self, tensor: Any, peer: int) -> None:
+    def send(self, tensor: torch.Tensor, peer: int) -> None:
         """Has returned when the data is on its way."""
         self._done(lambda: self._group.send([_as_bytes(tensor)], peer, 0))
 
-    def recv(self, tensor: Any, peer: int) -> None:
+    def recv(self, tensor: torch.Tensor, peer: int) -> None:
         """Receive from one process."""
         self._done(lambda: self._group.recv([_as_bytes(tensor)], peer, 0))
 
@@ -142,24 +146,24 @@ class GlooTransport:
         self._group.shutdown()
 
 
-def _alike(tensors: Sequence[Any]) -> list[list[Any]]:
+def _alike(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
     """The tensors, those of a dtype together."""
-    found: dict[Any, list[Any]] = {}
+    found: dict[torch.dtype, list[torch.Tensor]] = {}
     for x in tensors:
         found.setdefault(x.dtype, []).append(x)
     return list(found.values())
 
 
-def _as_bytes(x: Any) -> Any:
+def _as_bytes(x: torch.Tensor) -> torch.Tensor:
     """The same memory as bytes, in one dimension: gloo knows fewer dtypes than there are."""
     return x.view(-1).view(torch.uint8)
 
 
-def _reducible(x: Any) -> Any:
+def _reducible(x: torch.Tensor) -> torch.Tensor:
     """The tensor in a dtype that gloo reduces."""
     return x.to(torch.uint8) if x.dtype is torch.bool else x.to(torch.int32) if x.dtype is torch.int16 else x
 
 
-def _write_back(x: Any, y: Any) -> None:
+def _write_back(x: torch.Tensor, y: torch.Tensor) -> None:
     if x is not y:
         x.copy_(y)

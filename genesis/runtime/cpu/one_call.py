@@ -62,13 +62,13 @@ class OneCall:
         return [_kept(x, type, dtype, operands) for x, (type, dtype) in zip(made, self._results, strict=True)]
 
 
-def _kept(made: torch.Tensor, type: TensorType, dtype: torch.dtype, operands: Sequence[Any]) -> CPUStorage:
+def _kept(made: torch.Tensor, type: TensorType, dtype: torch.dtype, operands: Sequence[object]) -> CPUStorage:
     """A storage over the memory of a result."""
     usual = made.dtype is dtype and made.is_contiguous()
     return CPUStorage.holding(made if usual else owned(made, type, operands), type)
 
 
-def _operand(start: Register) -> tuple[Any, Any, bool]:
+def _operand(start: Register) -> tuple[Any, TensorType | None, bool]:
     """How to look an operand up: (input, its type, False), (number, None, True) or (a literal, None, False)."""
     if not isinstance(start, Place):
         return start, None, False

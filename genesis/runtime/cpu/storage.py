@@ -6,26 +6,27 @@ A plan's results lie in memory that torch allocated; numpy looks at those bytes 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from genesis.ir.types import Device, TensorType, cpu
-from genesis.runtime.host_bytes import address_of, as_bytes
+from genesis.runtime.host_bytes import address_of, as_bytes, byte_of
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Buffer
 
 ALIGNMENT: Final = 64
 """Bytes that every address is a multiple of: a cache line, and the widest vector register."""
 
 _uint8 = np.dtype(np.uint8)
-_byte_of: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
 
 
 def allocate(nbytes: int) -> tuple[np.ndarray, int]:
     """Allocate memory: its bytes, whose contents are undefined, and its address, a multiple of `ALIGNMENT`.
 
-    Every allocation of a `CPUStorage` but a plan's outputs goes through this name, looked up in this module each time:
-    a test replaces it to make the n-th allocation fail.
+    Every allocation of a `CPUStorage` but a plan's outputs comes from here.
 
     Raises:
         MemoryError: the host has no such block.
@@ -33,7 +34,7 @@ def allocate(nbytes: int) -> tuple[np.ndarray, int]:
     if nbytes == 0:
         return np.empty(0, _uint8), 0
     block = np.empty(nbytes + ALIGNMENT - 1, _uint8)
-    address = ctypes.addressof(_byte_of(block))
+    address = ctypes.addressof(byte_of(block))
     skip = -address % ALIGNMENT
     return block[skip:skip + nbytes], address + skip
 
@@ -64,7 +65,7 @@ class CPUStorage:
         self._ptr: int
         self._bytes, self._ptr = allocate(nbytes)
         self.nbytes = nbytes
-        self.tensor: Any = None
+        self.tensor: torch.Tensor | None = None
         self.shown: TensorType | None = None
 
     @classmethod
@@ -82,7 +83,7 @@ class CPUStorage:
         return self
 
     @classmethod
-    def holding(cls, tensor: Any, type: TensorType) -> CPUStorage:
+    def holding(cls, tensor: torch.Tensor, type: TensorType) -> CPUStorage:
         """A storage over the memory of a contiguous torch tensor of this type that shares it with no other."""
         self = object.__new__(cls)
         self._bytes, self._ptr = None, 0
@@ -94,6 +95,7 @@ class CPUStorage:
         """The memory as an array uint8[nbytes]."""
         if self._bytes is None:
             import torch
+            assert self.tensor is not None
             shown = self.tensor.view(-1).view(torch.uint8).numpy()
             self._ptr = address_of(shown)  # first: who finds bytes takes the address for known
             self._bytes = shown
@@ -127,18 +129,19 @@ class CPUStorage:
             raise ValueError(f"{type} needs {needed} bytes, the storage has {self.nbytes}")
         return self.bytes[:needed].view(type.dtype.numpy).reshape(type.shape)
 
-    def number(self, type: TensorType, at: int) -> Any:
+    def number(self, type: TensorType, at: int) -> bool | int | float:
         """The element at a place in row-major order, as a Python number; `type` is that of the whole memory."""
         if self.shown is type:
+            assert self.tensor is not None
             return (self.tensor if type.numel == 1 else self.tensor.view(-1)[at]).item()
         size = type.dtype.itemsize
         return self.bytes[at * size:(at + 1) * size].view(type.dtype.numpy).item()
 
-    def copy_from_host(self, buffer: Any) -> None:
+    def copy_from_host(self, buffer: np.ndarray | Buffer) -> None:
         """Overwrite all of the memory with a buffer of the same size in bytes."""
         self.bytes[:] = as_bytes(buffer, self.nbytes)
 
-    def copy_to_host(self, buffer: Any) -> None:
+    def copy_to_host(self, buffer: np.ndarray | Buffer) -> None:
         """Write all of the memory into a writable buffer of the same size in bytes."""
         as_bytes(buffer, self.nbytes, writable=True)[:] = self.bytes
 

@@ -11,7 +11,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
 from weakref import WeakSet
 
 from genesis.ir.place import MemoryRef, Place
@@ -149,7 +148,7 @@ class BoundPlan:
         """
         self._launch_some(range(len(self._works)), stream, blocking)
 
-    def launched_last(self, stream: StreamHandle) -> list[Callable[[], Any]]:
+    def launched_last(self, stream: StreamHandle) -> list[Callable[[], object]]:
         """Start the steps before the first that overwrites an input. Returns the starts of the others, which are calls
         of the driver: who makes them may ask `explained` for the step that failed.
 
@@ -160,7 +159,7 @@ class BoundPlan:
         self._launch_some(range(first), stream, False)
         started: list[int] = []
         self._started = started
-        found: list[Callable[[], Any]] = []
+        found: list[Callable[[], object]] = []
         for number in range(first, len(self._works)):
             work = self._work(number)
             found.append(partial(started.append, number))
@@ -182,7 +181,7 @@ class BoundPlan:
             except DriverError as error:
                 raise self._of_step(number, error) from error
 
-    def _start(self, work: Work) -> Callable[[StreamHandle], Any]:
+    def _start(self, work: Work) -> Callable[[StreamHandle], object]:
         """The function that starts a step on a stream."""
         if isinstance(work, CollectiveWork):
             return work.start
@@ -204,12 +203,12 @@ class BoundPlan:
             work = self._works[number] = self._bind(number)
         return work
 
-    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """Each step's label, and a function that starts it alone on a stream."""
         starts = [self._start(work) for work in self._bound()]
         return list(zip(self._steps.labels, starts, strict=True))
 
-    def graph_launch(self, stream: StreamHandle) -> list[Callable[[], Any]]:
+    def graph_launch(self, stream: StreamHandle) -> list[Callable[[], object]]:
         """The start of the steps as one graph, built the first time: those that do not need each other may overlap."""
         self._started = []
         if self.graph is None:

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar, cast
 from uuid import UUID
 
 from genesis.runtime.cuda.driver import (
@@ -27,6 +27,9 @@ from genesis.runtime.cuda.driver import (
     require_capability,
 )
 from genesis.runtime.plan import KernelImage
+
+if TYPE_CHECKING:
+    from cuda.bindings import driver as bindings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +73,7 @@ class PackedLaunch(NamedTuple):
     Handing over a tuple makes the bindings build that memory each time: 6.9 µs a launch instead of 3.6.
     """
 
-    function: Any
+    function: bindings.CUfunction
     grid: tuple[int, int, int]
     threads: int
     shared_bytes: int
@@ -83,10 +86,10 @@ class CudaGraph(NamedTuple):
     """An executable graph, the graph that it was made from, the nodes of that, by which it is updated, and the graphs
     of other libraries' work that are part of it."""
 
-    executable: Any
-    template: Any
-    nodes: list[Any]
-    captured: list[Any]
+    executable: bindings.CUgraphExec
+    template: bindings.CUgraph
+    nodes: list[bindings.CUgraphNode]
+    captured: list[bindings.CUgraph]
 
 
 class CudaDriver:
@@ -113,7 +116,7 @@ class CudaDriver:
         self._count = self._check("cuDeviceGetCount", cuda.cuDeviceGetCount())
         if not self._count:
             raise RuntimeError(f"CUDA is not available: no GPU is visible (is CUDA_VISIBLE_DEVICES set?); {CHECK}")
-        self._contexts: dict[int, Any] = {}
+        self._contexts: dict[int, bindings.CUcontext] = {}
         self._properties: dict[int, DeviceProperties] = {}
         self._thread = threading.local()
 
@@ -306,7 +309,7 @@ class CudaDriver:
         if status:
             self._fail("cuLaunchKernelEx", status)
 
-    def _launch_config(self) -> Any:
+    def _launch_config(self) -> bindings.CUlaunchConfig:
         """The thread's launch configuration, used for every launch. Its one attribute makes a launch early
         (programmatic dependent launch)."""
         try:
@@ -324,8 +327,8 @@ class CudaDriver:
     def build_graph(self, nodes: Sequence[GraphNode]) -> CudaGraph:
         """An executable graph of these nodes, with their launches' arguments as they are now."""
         graph = self._check("cuGraphCreate", self._cuda.cuGraphCreate(0))
-        handles: list[Any] = []
-        captured: list[Any] = []
+        handles: list[bindings.CUgraphNode] = []
+        captured: list[bindings.CUgraph] = []
         try:
             for work, after, early in nodes:
                 before = [handles[number] for number in after]
@@ -341,8 +344,8 @@ class CudaDriver:
             raise
         return CudaGraph(executable, graph, handles, captured)
 
-    def _add_node(self, graph: Any, work: PackedLaunch | DeviceCopy | CapturedWork, before: list[Any],
-                  captured: list[Any]) -> Any:
+    def _add_node(self, graph: bindings.CUgraph, work: PackedLaunch | DeviceCopy | CapturedWork,
+                  before: list[bindings.CUgraphNode], captured: list[bindings.CUgraph]) -> bindings.CUgraphNode:
         if isinstance(work, CapturedWork):
             inner = self._captured(work)
             captured.append(inner)
@@ -354,7 +357,7 @@ class CudaDriver:
         return self._check("cuGraphAddKernelNode", self._cuda.cuGraphAddKernelNode(
             graph, before, len(before), self._launch_parameters(work)))
 
-    def _captured(self, work: CapturedWork) -> Any:
+    def _captured(self, work: CapturedWork) -> bindings.CUgraph:
         """A graph of what another library gives a stream."""
         cuda = self._cuda
         stream = self.create_stream()
@@ -380,14 +383,14 @@ class CudaDriver:
             self._check("cuGraphExecKernelNodeSetParams", self._cuda.cuGraphExecKernelNodeSetParams(
                 graph.executable, node, self._launch_parameters(work)))
 
-    def _launch_parameters(self, launch: PackedLaunch) -> Any:
+    def _launch_parameters(self, launch: PackedLaunch) -> bindings.CUDA_KERNEL_NODE_PARAMS:
         found = self._cuda.CUDA_KERNEL_NODE_PARAMS()
         found.func, found.sharedMemBytes, found.kernelParams = launch.function, launch.shared_bytes, launch.addresses
         found.gridDimX, found.gridDimY, found.gridDimZ = launch.grid
         found.blockDimX, found.blockDimY, found.blockDimZ = launch.threads, 1, 1
         return found
 
-    def _copy_parameters(self, copy: DeviceCopy) -> Any:
+    def _copy_parameters(self, copy: DeviceCopy) -> bindings.CUDA_MEMCPY3D:
         found = self._cuda.CUDA_MEMCPY3D()
         found.srcMemoryType = found.dstMemoryType = self._cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
         found.dstDevice, found.srcDevice, found.WidthInBytes = copy
@@ -395,14 +398,14 @@ class CudaDriver:
         return found
 
     @functools.cached_property
-    def _early_edge(self) -> Any:
+    def _early_edge(self) -> bindings.CUgraphEdgeData:
         """An edge from a kernel to one that waits for it itself (programmatic dependent launch)."""
         edge = self._cuda.CUgraphEdgeData()
         edge.type = self._cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
         edge.from_port = self._cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
         return edge
 
-    def _context(self) -> Any:
+    def _context(self) -> bindings.CUcontext:
         return self._contexts[self._thread.device]
 
     def launch_graph(self, graph: CudaGraph, stream: StreamHandle) -> None:
@@ -417,7 +420,7 @@ class CudaDriver:
         for each in (graph.template, *graph.captured):
             self._check("cuGraphDestroy", self._cuda.cuGraphDestroy(each))
 
-    def _device(self, device: int) -> Any:
+    def _device(self, device: int) -> bindings.CUdevice:
         if not 0 <= device < self._count:
             raise RuntimeError(f"there is no cuda:{device}: this process sees {self._count} GPU(s)")
         return self._check("cuDeviceGet", self._cuda.cuDeviceGet(device))
@@ -436,7 +439,7 @@ class CudaDriver:
         self._check(call, answer)
         return True
 
-    def _fail(self, call: str, status: Any) -> NoReturn:
+    def _fail(self, call: str, status: bindings.CUresult) -> NoReturn:
         _, text = self._cuda.cuGetErrorString(status)
         description = text.decode() if text else "no description"
         if status == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:

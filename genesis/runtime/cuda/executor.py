@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.place import MemoryRef
 from genesis.ir.types import TensorType
@@ -97,7 +97,7 @@ class CudaExecutor:
         return error if found is None or not isinstance(error, DriverError) else found.explained(error)
 
     def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
-            list[CUDAStorage], list[Callable[[], Any]]]:
+            list[CUDAStorage], list[Callable[[], object]]]:
         """Do all of a run but the launches from the first on that overwrites an input, which are returned as calls.
 
         A graph is one launch. Where several streams' work on memory is noted, all of the run is done here.
@@ -114,7 +114,7 @@ class CudaExecutor:
             shadow_weights.overwritten([inputs[at] for at in self.plan.updates])
         return found.start(inputs, packed)
 
-    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """Each step's label, and a function that starts it on a stream over the last run's memory; for profilers."""
         return self._on[current_stream(self.plan.device.index).handle].launches()
 
@@ -152,7 +152,8 @@ class _PlanOnStream:
         self._read = sorted(set(range(len(plan.inputs))).difference(plan.updates))
         pool_of(plan.device.index).keepers.add(self)
 
-    def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> tuple[list[CUDAStorage], list[Callable[[], Any]]]:
+    def start(self, inputs: Sequence[CUDAStorage], packed: bytes) -> tuple[
+            list[CUDAStorage], list[Callable[[], object]]]:
         """See `CudaExecutor.start`; `packed` are the numbers."""
         with self._arena.lock:
             self._gpu.use(self._device.index)
@@ -169,7 +170,7 @@ class _PlanOnStream:
                 return self._outputs.copy(), []
             return self._outputs.copy(), self._launches(packed)
 
-    def _launches(self, packed: bytes) -> list[Callable[[], Any]]:
+    def _launches(self, packed: bytes) -> list[Callable[[], object]]:
         """Give the stream what overwrites no input; returns the launches that are left."""
         gpu, stream, bound = self._gpu, self._handle, self._bound
         assert bound is not None
@@ -190,7 +191,7 @@ class _PlanOnStream:
         """See `CudaExecutor.explained`."""
         return error if self._bound is None else self._bound.explained(error)
 
-    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """See `CudaExecutor.launches`."""
         assert self._bound is not None, "there was no run"
         return self._bound.launches()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from genesis.runtime.disk_store import DiskStore, default_directory, name_of
+from genesis.runtime.disk_store import DiskStore, Facts, default_directory, name_of
 from genesis.runtime.plan import KernelImage
 
 FORMAT: Final = 1
@@ -21,7 +21,7 @@ class CachedKernel:
     """A compiled kernel on disk: the binary, and the compiler's facts about it (names, warps, shared bytes)."""
 
     cubin: bytes
-    meta: dict[str, Any]
+    meta: Facts
 
     def image(self, entry: str, source: str | None = None) -> KernelImage | None:
         """The image that the driver loads; None if the entry lacks a fact, as only another version can have written it.
@@ -80,7 +80,7 @@ class KernelCache:
         found = self.store.read(name)
         return None if found is None else CachedKernel(found.content, found.meta)
 
-    def put(self, key: str, cubin: bytes, meta: dict[str, Any]) -> bool:
+    def put(self, key: str, cubin: bytes, meta: Facts) -> bool:
         """Write an entry over the one that is there; returns whether that worked. See `DiskStore.write`."""
         return self.store.write(key, meta, cubin)
 

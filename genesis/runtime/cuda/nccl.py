@@ -14,13 +14,14 @@ from ctypes import c_char_p, c_int, c_size_t, c_void_p
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.runtime.collectives import DistBackendError
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.stream import current_device
 
 if TYPE_CHECKING:
+    from genesis.runtime.collectives import KeyStore
     from genesis.runtime.cuda.collective_work import Buffer, CollectiveWork
     from genesis.runtime.cuda.driver import StreamHandle
 
@@ -45,7 +46,7 @@ class _UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
-_FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
+_FUNCTIONS: Final[dict[str, tuple[type, ...]]] = {
     "ncclGetVersion": (ctypes.POINTER(c_int),),
     "ncclGetUniqueId": (ctypes.POINTER(_UniqueId),),
     "ncclCommInitRank": (ctypes.POINTER(c_void_p), c_int, _UniqueId, c_int),
@@ -93,7 +94,7 @@ class Nccl:
         self.call("ncclGetVersion", ctypes.byref(found))
         return found.value
 
-    def call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: object) -> None:
         """Call a function.
 
         Raises:
@@ -133,7 +134,7 @@ class NcclTransport:
         timeout: how long the others are waited for.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta):
+    def __init__(self, store: KeyStore, rank: int, size: int, timeout: timedelta):
         self.rank, self.size = rank, size
         self.capturable = os.environ.get(GRAPHS) != "0"
         self._nccl, self._device = nccl(), current_device()
@@ -177,7 +178,7 @@ class _Calls:
     def __init__(self, library: Nccl, communicator: c_void_p, stream: c_void_p):
         self._library, self._end = library, (communicator, stream)
 
-    def __call__(self, name: str, *arguments: Any) -> None:
+    def __call__(self, name: str, *arguments: object) -> None:
         self._library.call(name, *arguments, *self._end)
 
     def grouped(self, calls: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from genesis.ir.types import TensorType
 from genesis.runtime import shadow_weights
@@ -41,7 +41,7 @@ class _BoundInputs(NamedTuple):
     version: int
     copies: tuple[ShadowWeight, ...]
     others: tuple[ShadowWeight, ...]
-    memories: Memories
+    memories: Memories[CUDAStorage]
 
 
 class ShadowWeightsExecutor:
@@ -78,7 +78,7 @@ class ShadowWeightsExecutor:
         return self._body.explained(error)
 
     def start(self, inputs: Sequence[CUDAStorage], numbers: Sequence[bool | int | float] = ()) -> tuple[
-            list[CUDAStorage], list[Callable[[], Any]]]:
+            list[CUDAStorage], list[Callable[[], object]]]:
         """See `CudaExecutor.start`. The copies are invalid until the last of the calls that are returned."""
         bound = self._bind(inputs)
         for copy in bound.others:
@@ -94,7 +94,7 @@ class ShadowWeightsExecutor:
             writes.append(partial(setattr, copy, "valid", not inputs[at].pinned))  # others may write where they know it
         return outputs, writes
 
-    def launches(self) -> list[tuple[str, Callable[[StreamHandle], None]]]:
+    def launches(self) -> list[tuple[str, Callable[[StreamHandle], object]]]:
         """See `CudaExecutor.launches`."""
         return self._body.launches()
 
@@ -106,7 +106,8 @@ class ShadowWeightsExecutor:
     def _bind(self, inputs: Sequence[CUDAStorage]) -> _BoundInputs:
         """The inputs with their shadow weights: those of the last run with this list, while they are still right."""
         known = inputs.extended if isinstance(inputs, Memories) else None
-        if (known is not None and known.executor is self and known.stamp is inputs.stamp  # type: ignore[attr-defined]
+        if (isinstance(known, _BoundInputs) and known.executor is self
+                and known.stamp is inputs.stamp  # type: ignore[attr-defined]
                 and known.version == shadow_weights.version[0]):
             return known
         copies = tuple([self._copy_of(inputs[at], kind) for at, kind in self._kept])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,7 +37,7 @@ class StagedTransport:
         if stream is not None:
             driver().synchronize_stream(stream)
 
-    def _run(self, work: CollectiveWork, given: list[Any]) -> list[Any]:
+    def _run(self, work: CollectiveWork, given: list[torch.Tensor]) -> list[torch.Tensor]:
         host, step = self._host, work.step
         if step.op in ("all_reduce", "reduce_to", "broadcast"):
             rest = {"all_reduce": (step.reduce,), "reduce_to": (step.reduce, step.peer), "broadcast": (step.peer,)}
@@ -66,15 +66,15 @@ class StagedTransport:
         self._host.close()
 
 
-def _rows(x: Any, count: int) -> Any:
+def _rows(x: torch.Tensor, count: int) -> torch.Tensor:
     return x.view(count, -1) if count else x.view(0, 1)
 
 
-def _empty(buffer: Buffer) -> Any:
+def _empty(buffer: Buffer) -> torch.Tensor:
     return torch.empty(buffer.count, dtype=getattr(torch, buffer.dtype))
 
 
-def _fetched(buffer: Buffer, stream: StreamHandle) -> Any:
+def _fetched(buffer: Buffer, stream: StreamHandle) -> torch.Tensor:
     found = _empty(buffer)
     if buffer.count:
         driver().copy_to_host(found.data_ptr(), buffer.address, buffer.count * buffer.itemsize, stream)

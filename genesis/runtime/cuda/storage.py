@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from genesis.runtime.cuda.memory_pool import pool_of
 from genesis.runtime.cuda.stream import Stream, current_stream, when_switching
 from genesis.runtime.cuda.stream_order import ordered
 from genesis.runtime.host_bytes import address_of, as_bytes
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _lanes: Final[dict[Device, Lane]] = {}
 """The lane of each GPU's current stream; it is looked up anew after the stream has changed."""
@@ -130,7 +133,7 @@ class CUDAStorage:
         if self._block is not None:
             self._block.pool.used_on(self._block, stream)
 
-    def copy_from_host(self, buffer: Any) -> None:
+    def copy_from_host(self, buffer: np.ndarray | Buffer) -> None:
         """Overwrite all of the memory with a buffer of the same size in bytes.
 
         The buffer may be changed as soon as this returns; the GPU may get there later.
@@ -146,7 +149,7 @@ class CUDAStorage:
             with ordered(current_stream(index), writes=[self]) as stream:
                 gpu.copy_to_device(self.ptr, address_of(source), self.nbytes, stream)
 
-    def copy_to_host(self, buffer: Any) -> None:
+    def copy_to_host(self, buffer: np.ndarray | Buffer) -> None:
         """Wait for the GPU, and write all of the memory into a writable buffer of the same size in bytes.
 
         Raises:

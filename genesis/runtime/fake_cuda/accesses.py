@@ -11,9 +11,12 @@ What is read as volatile is left out: programs share it on purpose. Atomic addit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 AddressRange = tuple[int, int]
 """A range of addresses: from the first up to, and without, the second."""
@@ -58,7 +61,7 @@ class Accesses:
         self._readers = np.zeros(sizes.sum() if programs > 1 else 0, np.int32)
         self._writers = np.zeros(sizes.sum(), np.int32)
 
-    def load(self, program: int, addresses: Any, mask: Any, nbytes: int, volatile: bool = False) -> None:
+    def load(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int, volatile: bool = False) -> None:
         """Note that a program reads elements of `nbytes` where the mask holds.
 
         Raises:
@@ -75,7 +78,7 @@ class Accesses:
             readers = self._readers[places]
             self._readers[places] = np.where((readers == 0) | (readers == program + 1), program + 1, SEVERAL)
 
-    def store(self, program: int, addresses: Any, mask: Any, nbytes: int) -> None:
+    def store(self, program: int, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> None:
         """Note that a program writes elements of `nbytes` where the mask holds.
 
         Raises:
@@ -96,7 +99,7 @@ class Accesses:
                          f"program {program} writes what others read", readers)
         self._writers[places] = program + 1
 
-    def _touched(self, addresses: Any, mask: Any, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    def _touched(self, addresses: np.ndarray, mask: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         """The addresses where the mask holds, and their places among all bytes of the spans."""
         touched = addresses[np.broadcast_to(mask, addresses.shape)].astype(np.int64)
         if not touched.size:
@@ -133,24 +136,26 @@ def watch(accesses: Accesses) -> None:
 
     # Between the operands and `is_volatile` Triton 3.6 to 3.8 pass a cache modifier and an eviction policy, 3.9 passes
     # both as one: neither means anything on the host.
-    def watched_load(builder: Any, pointers: Any, mask: Any, *more: Any, **named: Any) -> Any:
+    def watched_load(builder: InterpreterBuilder, pointers: TensorHandle, mask: TensorHandle, *more: object,
+                     **named: object) -> TensorHandle:
         volatile = named["is_volatile"] if "is_volatile" in named else more[-1]
         accesses.load(_program(builder), pointers.data, mask.data, _size(pointers), bool(volatile))
         return load(builder, pointers, mask, *more, **named)
 
-    def watched_store(builder: Any, pointers: Any, value: Any, mask: Any, *more: Any, **named: Any) -> Any:
+    def watched_store(builder: InterpreterBuilder, pointers: TensorHandle, value: TensorHandle, mask: TensorHandle,
+                      *more: object, **named: object) -> None:
         accesses.store(_program(builder), pointers.data, mask.data, _size(pointers))
         return store(builder, pointers, value, mask, *more, **named)
     InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store = watched_load, watched_store
 
 
-def _program(builder: Any) -> int:
+def _program(builder: InterpreterBuilder) -> int:
     """The number of the program that the interpreter runs now."""
     x, y, z = builder.grid_idx
     _, ny, nz = builder.grid_dim
     return (x * ny + y) * nz + z
 
 
-def _size(pointers: Any) -> int:
+def _size(pointers: TensorHandle) -> int:
     """Bytes of an element that the pointers point to."""
     return pointers.get_element_ty().primitive_bitwidth // 8 or 1

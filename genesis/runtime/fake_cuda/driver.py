@@ -16,7 +16,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from mmap import mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,6 +34,11 @@ from genesis.runtime.cuda.driver import (
 from genesis.runtime.fake_cuda import interpreter
 from genesis.runtime.fake_cuda.streams import HostEvent, HostStream
 from genesis.runtime.plan import KernelImage
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from triton.runtime.interpreter import InterpretedFunction
 
 ALIGNMENT = 512
 """Bytes that every address is a multiple of, as cuMemAlloc's are."""
@@ -69,10 +74,10 @@ class HostDriver:
         self._capability = capability
         self._streams: list[HostStream] = []
         self._numbered: dict[int, HostStream] = {}  # streams of other libraries, and ours that they were told of
-        self._blocks: dict[int, tuple[Any, int, int]] = {}  # address → (the buffer, size, device)
+        self._blocks: dict[int, tuple[object, int, int]] = {}  # address → (the buffer, size, device)
         self._ranges: dict[int, mmap] = {}  # address of a reserved range → the mapping that reserves it
-        self._pinned: list[Any] = []
-        self._modules: dict[str, Any] = {}
+        self._pinned: list[ctypes.Array[ctypes.c_char]] = []
+        self._modules: dict[str, ModuleType] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="genesis_kernels_")
 
     def device_count(self) -> int:
@@ -155,26 +160,26 @@ class HostDriver:
         """Free and total bytes."""
         return self._total - self._used(), self._total
 
-    def copy_to_device(self, address: int, host: int, nbytes: int, stream: Any) -> None:
+    def copy_to_device(self, address: int, host: int, nbytes: int, stream: HostStream | None) -> None:
         """Copy host to device. The source is read at once, as CUDA stages memory that is not pinned."""
         self.calls["copy_to_device"] += 1
         self._inside("cuMemcpyHtoDAsync", address, nbytes)
         staged = ctypes.string_at(host, nbytes)
         self._do(stream, partial(ctypes.memmove, address, staged, nbytes))
 
-    def copy_to_host(self, host: int, address: int, nbytes: int, stream: Any) -> None:
+    def copy_to_host(self, host: int, address: int, nbytes: int, stream: HostStream | None) -> None:
         """Copy device to host."""
         self._inside("cuMemcpyDtoHAsync", address, nbytes)
         self._do(stream, partial(ctypes.memmove, host, address, nbytes))
 
-    def copy(self, destination: int, source: int, nbytes: int, stream: Any) -> None:
+    def copy(self, destination: int, source: int, nbytes: int, stream: HostStream | None) -> None:
         """Copy device to device."""
         self.calls["copy"] += 1
         self._inside("cuMemcpyDtoDAsync", destination, nbytes)
         self._inside("cuMemcpyDtoDAsync", source, nbytes)
         self._do(stream, partial(ctypes.memmove, destination, source, nbytes))
 
-    def fill(self, address: int, byte: int, nbytes: int, stream: Any) -> None:
+    def fill(self, address: int, byte: int, nbytes: int, stream: HostStream | None) -> None:
         """Set every byte of a range of memory."""
         self._inside("cuMemsetD8Async", address, nbytes)
         self._do(stream, partial(ctypes.memset, address, byte, nbytes))
@@ -238,7 +243,7 @@ class HostDriver:
         """Milliseconds between two records."""
         return start.elapsed_ms(end)
 
-    def load_kernel(self, image: KernelImage) -> Any:
+    def load_kernel(self, image: KernelImage) -> HostKernel:
         """The Triton function of that name in the image's source, and the module that it is in."""
         self.calls["load"] += 1
         module = self._modules.get(image.source)
@@ -249,12 +254,12 @@ class HostDriver:
             raise DriverError("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND", f"no kernel {image.name!r} in the source")
         return getattr(module, image.name), module
 
-    def allow_shared_memory(self, kernel: Any, nbytes: int) -> None:
+    def allow_shared_memory(self, kernel: HostKernel, nbytes: int) -> None:
         """Check a GPU's limit of shared memory; the interpreter itself has none."""
         if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
-    def prepare_launch(self, kernel: Any, image: KernelImage, grid: tuple[int, int, int],
+    def prepare_launch(self, kernel: HostKernel, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> HostLaunch:
         """Bind the arguments to the kernel's parameters in order, passing over `tl.constexpr` ones.
 
@@ -279,12 +284,12 @@ class HostDriver:
                 raise DriverError("cuGraphAddNode", "CUDA_ERROR_INVALID_VALUE", f"node {number} after {node.after}")
         return HostGraph([self._node_work(node.work) for node in nodes], [node.after for node in nodes])
 
-    def update_node(self, graph: HostGraph, number: int, work: Any) -> None:
+    def update_node(self, graph: HostGraph, number: int, work: HostLaunch | DeviceCopy | CapturedWork) -> None:
         """Replace a node's work in later launches of the graph."""
         self.calls["update_node"] += 1
         graph.works[number] = self._node_work(work)
 
-    def launch_graph(self, graph: HostGraph, stream: Any) -> None:
+    def launch_graph(self, graph: HostGraph, stream: HostStream | None) -> None:
         """Do the nodes in the order least like the one that they were given in, so that a missing edge shows."""
         self.calls["launch_graph"] += 1
         works = graph.works.copy()
@@ -294,7 +299,7 @@ class HostDriver:
         """Destroy a graph, of which nothing must be given back."""
         graph.works.clear()
 
-    def _node_work(self, work: HostLaunch | DeviceCopy | CapturedWork) -> Callable[[], Any]:
+    def _node_work(self, work: HostLaunch | DeviceCopy | CapturedWork) -> Callable[[], object]:
         if isinstance(work, CapturedWork):
             return partial(work.capture, None)
         if isinstance(work, HostLaunch):
@@ -303,7 +308,7 @@ class HostDriver:
         self._inside("cuGraphAddMemcpyNode", work.source, work.nbytes)
         return partial(ctypes.memmove, *work)
 
-    def _do(self, stream: HostStream | None, work: Callable[[], Any]) -> None:
+    def _do(self, stream: HostStream | None, work: Callable[[], object]) -> None:
         if stream is None:
             work()
         else:
@@ -329,15 +334,19 @@ class HostDriver:
                                   f"{nbytes} bytes at {address:#x} are not device memory")
 
 
+HostKernel = tuple["InterpretedFunction", "ModuleType"]
+"""A kernel, and the module that it is in."""
+
+
 @dataclass
 class HostLaunch:
     """A kernel and its arguments, which may change between launches."""
 
     name: str
-    function: Any
+    function: InterpretedFunction
     grid: tuple[int, int, int]
     arguments: LaunchArguments
-    constexprs: dict[str, Any]
+    constexprs: dict[str, object]
 
     def bound(self) -> Callable[[], None]:
         """A function that runs the kernel with the arguments as they are now."""
@@ -351,7 +360,7 @@ class HostLaunch:
 class HostGraph:
     """Work with edges, and the order in which launches do it: of the pieces that may come next always the last."""
 
-    def __init__(self, works: list[Callable[[], Any]], after: Sequence[tuple[int, ...]]):
+    def __init__(self, works: list[Callable[[], object]], after: Sequence[tuple[int, ...]]):
         self.works = works
         self.order: list[int] = []
         waiting = [len(before) for before in after]

@@ -28,13 +28,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from genesis.runtime.cuda.driver import Pointer
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from triton import language
+    from triton.runtime import jit
+    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
 
 
 class HostPointer:
@@ -59,11 +66,11 @@ class HostPointer:
         """The tensor on the host: itself."""
         return self
 
-    def new_empty(self, *_: Any, **__: Any) -> HostPointer:
+    def new_empty(self, *_: object, **__: object) -> HostPointer:
         """The tensor that the interpreter then calls `set_` on: itself."""
         return HostPointer(Pointer(self._address, self.dtype))
 
-    def set_(self, *_: Any) -> None:
+    def set_(self, *_: object) -> None:
         """Do nothing: the tensor shows its memory already."""
 
     def copy_(self, _: HostPointer) -> None:
@@ -82,7 +89,7 @@ class HostPointer:
         return ()
 
 
-def load_source(source: str, file: Path) -> Any:
+def load_source(source: str, file: Path) -> ModuleType:
     """The module of this text, with interpreted kernels. It is written to `file`, where Triton reads it again."""
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -93,8 +100,8 @@ def load_source(source: str, file: Path) -> Any:
     return module
 
 
-def bind(kernel: Any, grid: tuple[int, int, int], arguments: Sequence[Pointer | int],
-         constexprs: dict[str, Any]) -> Callable[[], None]:
+def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Sequence[Pointer | int],
+         constexprs: dict[str, object]) -> Callable[[], None]:
     """A function that runs the kernel with these arguments for its parameters that are not `tl.constexpr`, in order.
 
     Raises:
@@ -161,7 +168,7 @@ def interpreting() -> Iterator[None]:
 
 
 @functools.cache
-def _library_twins() -> tuple[tuple[Any, Any], ...]:
+def _library_twins() -> tuple[tuple[jit.JITFunction, InterpretedFunction], ...]:
     """Functions of Triton's library that were made for the compiler, and their interpreted twins."""
     import triton.language as tl
     from triton.runtime.interpreter import InterpretedFunction
@@ -170,11 +177,11 @@ def _library_twins() -> tuple[tuple[Any, Any], ...]:
                  if isinstance(value, JITFunction))
 
 
-def _elementwise(function: Callable[[float], float]) -> Callable[..., Any]:
+def _elementwise(function: Callable[[float], float]) -> Callable[..., np.ndarray]:
     return np.vectorize(function, otypes=[np.float64])
 
 
-_LIBDEVICE: dict[str, Callable[..., Any]] = {
+_LIBDEVICE: dict[str, Callable[..., np.ndarray]] = {
     **{name: getattr(np, name) for name in (
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sqrt",
         "floor", "ceil", "trunc", "rint", "fmod")},
@@ -188,12 +195,12 @@ _LIBDEVICE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+def _stand_in(function: Callable[..., np.ndarray]) -> Callable[..., language.tensor]:
     """A numpy function as the interpreter's version of libdevice's; its result has the first tensor's dtype."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    def call(*operands: Any, **_: Any) -> Any:
+    def call(*operands: language.tensor | float, **_: object) -> language.tensor:
         tensors = [operand for operand in operands if isinstance(operand, tl.tensor)]
         values = [operand.handle.data if isinstance(operand, tl.tensor) else operand for operand in operands]
         result = np.asarray(function(*(np.asarray(value, np.float64) for value in values)))
@@ -204,7 +211,8 @@ def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
+def _dot(builder: InterpreterBuilder, a: TensorHandle, b: TensorHandle, total: TensorHandle,
+         *_: object) -> TensorHandle:
     """total + a·b in the dtype of the total."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
@@ -214,7 +222,7 @@ def _dot(builder: Any, a: Any, b: Any, total: Any, *_: Any) -> Any:
     return TensorHandle(product + total.data, total.dtype.scalar)
 
 
-def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+def _fma(builder: InterpreterBuilder, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:
     """x·y + z, in float32 rounded once (but for a sum that float64 rounds to a tie of float32's)."""
     from triton.runtime.interpreter import TensorHandle
     a, b, c = (operand.data.astype(np.float64) for operand in (x, y, z))
@@ -224,15 +232,15 @@ def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
 class _Assembled:
     """The result of an assembly line, as the interpreter asks for it."""
 
-    def __init__(self, result: Any):
+    def __init__(self, result: TensorHandle):
         self.result = result
 
-    def get_result(self, index: int) -> Any:
+    def get_result(self, index: int) -> TensorHandle:
         """The only result."""
         return self.result
 
 
-_ASSEMBLY: dict[str, Callable[[Any], Any]] = {
+_ASSEMBLY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cp.async.bulk.prefetch.L2": np.zeros_like,  # a prefetch does nothing: the host has one memory
     "mov.b32": lambda x: x,
     "ex2.approx.ftz.f32": lambda x: _flushed(np.exp2(x)),
@@ -241,12 +249,13 @@ _ASSEMBLY: dict[str, Callable[[Any], Any]] = {
 """Instruction in the assembly of a generated kernel → the function of its last operand that does the same in numpy."""
 
 
-def _flushed(x: Any) -> Any:
+def _flushed(x: np.ndarray) -> np.ndarray:
     """float32 numbers with 0 in place of subnormal ones."""
     return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x).astype(np.float32)
 
 
-def _assembly(builder: Any, text: str, constraints: str, values: Sequence[Any], *_: Any) -> _Assembled:
+def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: Sequence[TensorHandle],
+              *_: object) -> _Assembled:
     """The result of an assembly line for the operands of one call."""
     from triton.runtime.interpreter import TensorHandle
     for instruction, function in _ASSEMBLY.items():
@@ -255,12 +264,12 @@ def _assembly(builder: Any, text: str, constraints: str, values: Sequence[Any], 
     raise NotImplementedError(f"the interpreter cannot run {text!r}")
 
 
-_REDUCES_AS: dict[str, Callable[..., Any]] = {"g_max": np.max, "g_min": np.min, "g_product": np.prod}
+_REDUCES_AS: dict[str, Callable[..., np.ndarray]] = {"g_max": np.max, "g_min": np.min, "g_product": np.prod}
 
 
-def _reducing(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _reducing(apply: Callable[..., object]) -> Callable[..., object]:
     """The interpreter's reductions, by numpy where the function is one of the prelude's."""
-    def call(reduction: Any, operands: Any) -> Any:
+    def call(reduction: ReduceOps, operands: Sequence[language.tensor]) -> object:
         function = _REDUCES_AS.get(getattr(reduction.combine_fn, "__name__", ""))
         if function is None:
             return apply(reduction, operands)
@@ -268,20 +277,20 @@ def _reducing(apply: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _splat(builder: Any, kind: Any, x: Any) -> Any:
+def _splat(builder: InterpreterBuilder, kind: language.block_type, x: TensorHandle) -> TensorHandle:
     """A scalar repeated over a block. It keeps its numpy dtype: a comparison's IR type is that of what it compared."""
     from triton.runtime.interpreter import TensorHandle
     value = x.data if np.ndim(x.data) == 0 else np.ravel(x.data)[0]
     return TensorHandle(np.full(kind.shape, value, np.asarray(x.data).dtype), x.dtype.scalar)
 
 
-def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
+def _rounding(convert: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
     """The interpreter's conversion, but float32 becomes the nearest bfloat16, and a bfloat16 the same float32."""
     import ml_dtypes
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
-    def call(builder: Any, source: Any, target: Any) -> Any:
+    def call(builder: InterpreterBuilder, source: TensorHandle, target: language.dtype) -> TensorHandle:
         if source.dtype.scalar == tl.float32 and target.scalar == tl.bfloat16:
             bits = source.data.astype(ml_dtypes.bfloat16).view(np.uint16)
             return TensorHandle(bits, tl.bfloat16)
@@ -292,6 +301,6 @@ def _rounding(convert: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_constexpr(annotation: Any) -> bool:
+def _is_constexpr(annotation: object) -> bool:
     """Whether an annotation is `tl.constexpr`: an object, or text under `from __future__ import annotations`."""
     return "constexpr" in str(annotation)

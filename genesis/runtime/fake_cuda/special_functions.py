@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 
-def lgamma(x: Any) -> Any:
+def lgamma(x: np.ndarray) -> np.ndarray:
     """log|Γ(x)|; +∞ at 0, at negative integers and at ±∞.
 
     >>> round(float(lgamma(np.array(5.0))), 12) == round(math.log(24), 12)
@@ -18,7 +17,7 @@ def lgamma(x: Any) -> Any:
     return np.where(pole, np.inf, np.vectorize(math.lgamma, otypes=[np.float64])(np.where(pole, 1.0, x)))
 
 
-def erfinv(x: Any) -> Any:
+def erfinv(x: np.ndarray) -> np.ndarray:
     """The inverse of erf: Winitzki's approximation, then three of Halley's steps on erf or, near ±1, erfc.
 
     >>> round(float(erfinv(np.array(math.erf(0.75)))), 12)
@@ -37,7 +36,7 @@ def erfinv(x: Any) -> Any:
     return np.where(inside, np.copysign(y, x), np.where(np.abs(x) == 1, np.copysign(np.inf, x), np.nan))
 
 
-def bessel(order: int, x: Any) -> Any:
+def bessel(order: int, x: np.ndarray) -> np.ndarray:
     """The modified Bessel function of the first kind of order 0 or 1, by its series, whose terms have one sign.
 
     >>> round(float(bessel(0, np.array(1.0))), 12), round(float(bessel(1, np.array(-1.0))), 12)
