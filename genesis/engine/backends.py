@@ -64,7 +64,8 @@ class CPUBackend(Backend):
     """torch calls over planned memory, one op or composite a group."""
 
     name = "cpu"
-    passes = frozenset({"make_contiguous", "writes_last"})
+    passes = frozenset({"make_contiguous", "save_recurrent", "writes_last"})
+    recurrent = True
     interruptible = True
 
     @cached_property

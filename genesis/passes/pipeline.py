@@ -23,6 +23,7 @@ from genesis.passes.graph.matrix_vector import matrix_vector
 from genesis.passes.graph.patterns import apply_patterns
 from genesis.passes.graph.place_collectives import place_collectives
 from genesis.passes.graph.reroll import reroll
+from genesis.passes.graph.save_recurrent import save_recurrent
 from genesis.passes.graph.snapshots import copy_while_updating
 from genesis.passes.graph.split_argmax import split_argmax
 from genesis.passes.graph.split_attention import split_attention
@@ -149,6 +150,10 @@ def _patterns(work: Work, target: Target) -> Work:
     return replace(work, graph=graph, notes=refusals)
 
 
+def _save_recurrent(work: Work, target: Target) -> Work:
+    return replace(work, graph=save_recurrent(work.graph, target.supports))
+
+
 def _legalize(work: Work, target: Target) -> Work:
     return replace(work, graph=legalize(work.graph, target.supports))
 
@@ -198,6 +203,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
+    Pass("save_recurrent", "saved", "with recurrent layers that keep what their backward needs", _save_recurrent,
+         optional=True),
     Pass("legalize", "decomposed", "what the backend has no lowering for, written out", _legalize),
     Pass("canonicalize_again", "legal", "in ops that the backend can run", on_graph(canonicalize)),
     Pass("make_contiguous", "contiguous", "with copies of what lies turned in memory", on_graph(make_contiguous),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn as tnn
@@ -90,3 +91,78 @@ def test_what_torch_refuses_is_refused(call: Any) -> None:
     for lib in (genesis, torch):
         with pytest.raises((RuntimeError, ValueError)):
             call(lib)
+
+
+def test_a_layer_on_the_cpu_is_one_call_whose_backward_reads_what_it_kept() -> None:
+    layer = nn.LSTM(3, 4)
+    results, _ = layer(genesis.ones(5, 2, 3))
+    results.sum().backward()
+    genesis.eval(*[p.grad for p in layer.parameters()])
+    plan = genesis.engine.last_plan()
+    assert plan is not None
+    called = [call.label.split()[0] for call in plan.plan.steps]
+    assert called.count("recurrent_saving") == called.count("recurrent_from_saved") == 1
+    assert not {"linear", "matmul", "tanh", "sigmoid"} & set(called)
+
+
+def test_a_layer_without_gradients_keeps_nothing() -> None:
+    layer = nn.GRU(3, 4)
+    with genesis.no_grad():
+        layer(genesis.ones(5, 2, 3))[0].numpy()
+    plan = genesis.engine.last_plan()
+    assert plan is not None and [call.label.split()[0] for call in plan.plan.steps].count("recurrent") == 1
+
+
+def test_a_read_before_the_backward_changes_no_gradient() -> None:
+    x, layer = numbers(5, 2, 3), nn.LSTM(3, 4)
+    found = []
+    for reads in (False, True):
+        layer.zero_grad()
+        loss = layer(genesis.tensor(x))[0].square().sum()
+        if reads:
+            loss.item()
+        loss.backward()
+        found.append([p.grad.numpy().copy() for p in layer.parameters() if p.grad is not None])
+    assert len(found[0]) == 4
+    for a, b in zip(*found, strict=True):
+        assert (a == b).all()
+
+
+@pytest.mark.parametrize("kind, how", [("LSTM", {}), ("LSTM", {"proj_size": 2}), ("GRU", {}), ("RNN", {})])
+def test_sequences_of_several_lengths_and_a_second_derivative(kind: str, how: dict[str, Any]) -> None:
+    """Packed, both ways; float64, where torch's derivative of its derivative is exact to rounding."""
+    ours, theirs = (getattr(lib, kind)(3, 4, bidirectional=True, **how) for lib in (nn, tnn))
+    ours, theirs = ours.double(), theirs.double()
+    copy_weights(ours, theirs)
+    found = []
+    for lib, layer in ((genesis, ours), (torch, theirs)):
+        x = lib.tensor(numbers(5, 3, 3).astype("float64"), requires_grad=True)
+        packed = lib.nn.utils.rnn.pack_padded_sequence(x, [3, 5, 1], enforce_sorted=False)
+        results, last = layer(packed)
+        results, _ = lib.nn.utils.rnn.pad_packed_sequence(results)
+        ends = last if isinstance(last, tuple) else (last,)
+        loss = results.pow(2).sum() + sum(h.pow(3).sum() for h in ends)
+        slope, = lib.autograd.grad(loss, [x], create_graph=True)
+        slope.pow(2).sum().backward()
+        found.append([results, *ends, slope, x.grad, *[p.grad for p in layer.parameters()]])
+    for y, ty in zip(*found, strict=True):
+        np.testing.assert_allclose(y.detach().numpy(), ty.detach().numpy(), rtol=1e-9, atol=1e-11)
+
+
+def test_a_batch_of_layers_by_vmap() -> None:
+    layer = nn.GRU(3, 4)
+    x = genesis.tensor(numbers(2, 5, 1, 3))
+    genesis.eval(*layer.parameters())
+    found = genesis.func.vmap(lambda one: layer(one)[0])(x)
+    for one, result in zip(x, found, strict=True):
+        assert genesis.allclose(layer(one)[0], result, atol=1e-6)
+
+
+def test_a_layer_in_bfloat16_is_written_out() -> None:
+    layer = nn.LSTM(3, 4).to(genesis.bfloat16)
+    y = layer(genesis.ones(5, 2, 3, dtype=genesis.bfloat16))[0]
+    y.sum().backward()
+    assert y.dtype is genesis.bfloat16 and layer.weight_hh_l0.grad.dtype is genesis.bfloat16
+    wide = nn.LSTM(3, 4)
+    wide.load_state_dict({name: p.float() for name, p in layer.state_dict().items()})
+    assert genesis.allclose(y.float(), wide(genesis.ones(5, 2, 3))[0], atol=0.05)  # 8 bits, over 5 steps

@@ -31,6 +31,7 @@ from genesis.ir.ops import (
     ranges,
     ranks,
     recompute,
+    recurrent,
     reduction,
     regression,
     resample,

@@ -7,43 +7,16 @@ from typing import Any
 
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.ops.recurrent import GATES
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn import init
 from genesis.nn.modules.module import Module
+from genesis.nn.modules.over_time import State, step
 from genesis.nn.parameter import Parameter
-from genesis.ops.activation import relu
 from genesis.ops.creation import empty
-from genesis.ops.special import sigmoid
-from genesis.ops.trigonometry import tanh
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "RNNCellBase"]
-
-GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
-"""Rows of the weights for each hidden element."""
-
-State = tuple[Tensor, ...]
-
-
-def step(mode: str, from_input: Tensor, from_hidden: Tensor, state: State) -> State:
-    """The next state of a cell: (hidden,), of an LSTM (hidden, cell).
-
-    Args:
-        mode: one of `GATES`.
-        from_input, from_hidden: (batch, gates · hidden), weights and biases of torch's order of gates applied.
-        state: before.
-    """
-    if mode == "LSTM":
-        i, f, g, o = (from_input + from_hidden).chunk(4, -1)
-        cell = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
-        return sigmoid(o) * tanh(cell), cell
-    if mode == "GRU":
-        (r, z, n), (hr, hz, hn) = from_input.chunk(3, -1), from_hidden.chunk(3, -1)
-        new, kept = tanh(n + sigmoid(r + hr) * hn), sigmoid(z + hz)
-        return (new + kept * (state[0] - new),)
-    activation = tanh if mode == "RNN_TANH" else relu
-    return (activation(from_input + from_hidden),)
-
 
 def initialize(module: Module, hidden_size: int) -> None:
     """Uniform within 1/√hidden_size, as torch's."""

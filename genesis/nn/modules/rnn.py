@@ -1,4 +1,4 @@
-"""Recurrent layers over whole sequences. Steps are recorded one by one, so a program grows with the sequence."""
+"""Recurrent layers over whole sequences."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Any
 
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.ops.recurrent import GATES
 from genesis.ir.types import DType
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
-from genesis.nn.modules.recurrent import GATES, State, initialize, step
+from genesis.nn.modules.over_time import State, Weights, over_time
+from genesis.nn.modules.recurrent import initialize
 from genesis.nn.parameter import Parameter
 from genesis.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-from genesis.ops.comparison import where
 from genesis.ops.creation import empty
 from genesis.ops.ranges import arange
 from genesis.ops.shape import cat, stack
@@ -133,23 +134,12 @@ class RNNBase(Module):
         return x.transpose(0, 1) if self.batch_first else x, ends
 
     def _direction(self, x: Tensor, suffix: str, state: State, within: Tensor | None) -> tuple[Tensor, State]:
-        """One layer in one direction: all products with the input at once, then step by step."""
-        weight, bias, projection = (getattr(self, name + suffix, None)
-                                    for name in ("weight_hh", "bias_hh", "weight_hr"))
-        inputs = F.linear(x, getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None)).unbind(0)
-        backwards = suffix.endswith("reverse")
-        results = []
-        order = range(len(inputs) - 1, -1, -1) if backwards else range(len(inputs))
-        for t in order:
-            assert weight is not None
-            before, from_input = state, inputs[t]
-            state = step(self.mode, from_input, F.linear(state[0], weight, bias), state)
-            if projection is not None:
-                state = (F.linear(state[0], projection), *state[1:])
-            if within is not None:
-                state = tuple(where(within[t], new, old) for new, old in zip(state, before, strict=True))
-            results.append(state[0])
-        return stack(results[::-1] if backwards else results), state
+        """One layer in one direction."""
+        bias_ih, bias_hh, projection = (getattr(self, name + suffix, None)
+                                        for name in ("bias_ih", "bias_hh", "weight_hr"))
+        weights = Weights(getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix), bias_ih, bias_hh,
+                          projection)
+        return over_time(self.mode, suffix.endswith("reverse"), x, state, weights, within)
 
     def extra_repr(self) -> str:
         """The sizes, and what is not as usual."""

@@ -23,6 +23,7 @@ from genesis.codegen.cpu.lowerings.optimizer import OPTIMIZER
 from genesis.codegen.cpu.lowerings.pointwise import POINTWISE
 from genesis.codegen.cpu.lowerings.pooling import POOLING
 from genesis.codegen.cpu.lowerings.random import RANDOM
+from genesis.codegen.cpu.lowerings.recurrent import RECURRENT
 from genesis.codegen.cpu.lowerings.reduction import REDUCTION
 from genesis.codegen.cpu.lowerings.resample import RESAMPLE
 from genesis.codegen.cpu.lowerings.scan import SCAN
@@ -36,6 +37,7 @@ LOWERINGS: Final[dict[str, Lowering]] = {
     **POINTWISE,
     **REDUCTION,
     **INDEXING,
+    **RECURRENT,
     **SCAN,
     **SORTING,
     **CONTRACTION,
