@@ -254,7 +254,7 @@ def _over_all_steps(operands: Operands, made: list[_Step], pulled: dict[int, _Pu
 def _vjp(g: tuple[Node | None, ...], *operands_and_y: Node, **how: Any) -> tuple[Node | None, ...]:
     received = tuple(x is not None for x in g)
     found = recurrent_backward(*[x for x in g if x is not None], *operands_and_y[:-1], received=received, **how)
-    return tuple(item(found, index=i) for i in range(len(found.type)))
+    return tuple(item(found, index=i) for i in range(len(found.types)))
 
 
 # What a backend keeps between the two

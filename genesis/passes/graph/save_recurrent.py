@@ -50,7 +50,7 @@ def _from_saved(inputs: tuple[Node, ...], attrs: tuple, wanted: set[int]) -> Nod
     received, *rest = attrs
     operands, _ = _layer_of(inputs, attrs)
     layer = make(recurrent_saving, operands, tuple(rest))
-    results = [item(layer, index=i) for i in range(len(layer.type))]
+    results = [item(layer, index=i) for i in range(len(layer.types))]
     gradients = inputs[:received.count(True)]
     asked = tuple(i in wanted for i in range(len(operands) - rest[-1]))
     return make(recurrent_from_saved, (results[-1], *gradients, *results[:-1], *operands), (received, asked, *rest))
