@@ -21,17 +21,53 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import collectives as ops
 from genesis.ir.ops import movement
+from genesis.ir.types import int32
 from genesis.ops.creation import empty, zeros
 
 
 class ReduceOp:
-    """How elements of several processes become one: sum, mean, product, least, largest."""
+    """How elements of several processes become one: sum, mean, product, least, largest; and, or, exclusive or of the
+    bits of integers."""
 
     SUM: Final = "sum"
     AVG: Final = "avg"
     PRODUCT: Final = "product"
     MIN: Final = "min"
     MAX: Final = "max"
+    BAND: Final = "band"
+    BOR: Final = "bor"
+    BXOR: Final = "bxor"
+
+
+class Future:
+    """A value that is there, or will be when it is read: tensors wait for themselves.
+
+    >>> Future(3).then(lambda done: done.value() + 1).wait()
+    4
+    """
+
+    def __init__(self, value: Any = None):
+        self._value = value
+
+    def wait(self) -> Any:
+        """The value."""
+        return self._value
+
+    def value(self) -> Any:
+        """The value."""
+        return self._value
+
+    def set_result(self, value: Any) -> None:
+        """Give it a value."""
+        self._value = value
+
+    def done(self) -> bool:
+        """True."""
+        return True
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """A future of what the callback makes of this one."""
+        return Future(callback(self))
 
 
 class Work:
@@ -56,6 +92,10 @@ class Work:
     def synchronize(self) -> None:
         """`wait`."""
 
+    def get_future(self) -> Future:
+        """A future of the tensors that it wrote to."""
+        return Future(self._results)
+
     def result(self) -> list[Tensor]:
         """The tensors that it wrote to."""
         return self._results
@@ -74,7 +114,7 @@ def _root(name: str, group: ProcessGroup, rank: int | None, number: int | None) 
 
 def _reduction(name: str, op: Any) -> str:
     if op not in ops.REDUCTIONS:
-        raise failure(name, f"unknown ReduceOp {op!r}", hint="ReduceOp.SUM, AVG, PRODUCT, MIN or MAX",
+        raise failure(name, f"unknown ReduceOp {op!r}", hint="ReduceOp.SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR or BXOR",
                       error=ValueError)
     return str(op)
 
@@ -346,44 +386,65 @@ def send(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0
 
 def isend(tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
           group_dst: int | None = None) -> Work | None:
-    """Send a tensor to one process, now. A tag other than 0 is refused."""
+    """Send a tensor to one process, now. A tag other than 0 goes through gloo only."""
     require_tensors(tensor)
     found = group_of(group)
     if found is None:
         return None
-    to = _other("send", found, dst, group_dst, tag)
-    found.record(ops.send, [tensor], [], peer=to)
+    to = _other("send", found, dst, group_dst)
+    found.record(ops.send, [tensor], [], peer=to, tag=_tag("send", found, tensor, tag))
     found.run_pending()
     return Work(found, [tensor])
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None) -> int:
-    """Receive a tensor from one process; returns its rank. Which one has to be said."""
+    """Receive a tensor with a tag from one process, or on the CPU from any; returns its rank."""
     found = group_of(group)
     if found is None:
         return -1
+    if src is None and group_src is None:
+        require_tensors(tensor)
+        return found.ranks[int(_from_any(tensor, found, tag).item())]
     irecv(tensor, src, group, tag, group_src)
     found.run_pending()
-    return found.ranks[_other("recv", found, src, group_src, tag)]
+    return found.ranks[_other("recv", found, src, group_src)]
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
           group_src: int | None = None) -> Work | None:
-    """Receive a tensor from one process, when it is read."""
+    """Receive a tensor with a tag from one process, or on the CPU from any, when it is read."""
     require_tensors(tensor)
     found = group_of(group)
     if found is None:
         return None
-    peer = _other("recv", found, src, group_src, tag)
-    kind = tensor.spec
-    found.record(ops.recv, [], [tensor], device=kind.device, shape=kind.shape, dtype=kind.dtype, peer=peer)
+    if src is None and group_src is None:
+        _from_any(tensor, found, tag)
+        return Work(found, [tensor])
+    peer, kind = _other("recv", found, src, group_src), tensor.spec
+    found.record(ops.recv, [], [tensor], device=kind.device, shape=kind.shape, dtype=kind.dtype, peer=peer,
+                 tag=_tag("recv", found, tensor, tag))
     return Work(found, [tensor])
 
 
-def _other(name: str, group: ProcessGroup, rank: int | None, number: int | None, tag: int) -> int:
-    if tag:
-        raise failure(name, "tags are not supported: messages between two ranks come in the order in which they are "
-                      "sent", error=ValueError)
+def _from_any(tensor: Tensor, group: ProcessGroup, tag: int) -> Tensor:
+    """Receive from any process: its number in the group."""
+    kind = tensor.spec
+    if kind.device.type != "cpu":
+        raise failure("recv", "a source has to be given on a GPU", [("tensor", tensor)], error=ValueError,
+                      hint="recv(tensor, src), or a tensor on the CPU")
+    source = zeros(1, dtype=int32)
+    group.record(ops.recv_any, [], [tensor, source], device=kind.device, shape=kind.shape, dtype=kind.dtype, tag=tag)
+    return source
+
+
+def _tag(name: str, group: ProcessGroup, tensor: Tensor, tag: int) -> int:
+    if tag and tensor.device.type != "cpu":
+        raise failure(name, "tags are not supported on a GPU: messages between two ranks come in the order in which "
+                      "they are sent", [("tensor", tensor)], error=ValueError)
+    return tag
+
+
+def _other(name: str, group: ProcessGroup, rank: int | None, number: int | None) -> int:
     found = _root(name, group, rank, number)
     if found == group.rank():
         raise failure(name, "Invalid destination rank: should not be the same as the rank of the current process.",

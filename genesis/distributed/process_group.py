@@ -15,6 +15,7 @@ from genesis.frontend.session import own_storages
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, Op
+from genesis.ir.ops.collectives import BITWISE
 from genesis.ir.ops.control import results_of
 from genesis.ir.types import Device, int32
 from genesis.ops.creation import tensor
@@ -122,6 +123,9 @@ class ProcessGroup:
             raise failure(op.name, f"No backend type associated with device type {home.type}",
                           hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
                                "backend")
+        if attributes.get("reduce") in BITWISE and self.backends[home.type] == "nccl":
+            raise failure(op.name, f"Cannot use ReduceOp.{attributes['reduce'].upper()} with NCCL", error=ValueError,
+                          hint="a group of gloo, or all_gather and &, | or ^")
         operands = (*[read(x) for x in tensors], read(order))
         known = {"communicator": self.key, "device": home, **attributes}
         return results_of(emit(op, operands, tuple(known[name] for name in op.attrs)))

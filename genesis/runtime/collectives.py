@@ -40,7 +40,7 @@ class DistStoreError(DistError):
 class HostTransport(Protocol):
     """Collectives on torch tensors, contiguous, that have returned when they are done.
 
-    `peer` counts in the group. Reductions: "sum", "avg", "product", "min", "max".
+    `peer` counts in the group. Reductions: "sum", "avg", "product", "min", "max", "band", "bor", "bxor".
     """
 
     rank: int
@@ -65,11 +65,14 @@ class HostTransport(Protocol):
                    sent: Sequence[int]) -> None:
         """Rows to all and from all."""
 
-    def send(self, tensor: torch.Tensor, peer: int) -> None:
-        """Send to one process."""
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
+        """Send to one process, as a message with a number."""
 
-    def recv(self, tensor: torch.Tensor, peer: int) -> None:
-        """Receive from one process."""
+    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
+        """Receive the next message with this number from one process."""
+
+    def recv_any(self, tensor: torch.Tensor, tag: int) -> int:
+        """Receive the next message with this number from any process; returns which one sent it."""
 
     def abort(self) -> None:
         """End what hangs, from another thread."""

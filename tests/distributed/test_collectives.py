@@ -289,3 +289,37 @@ def test_a_compiled_step_replays_its_collectives(two: Ranks) -> None:
     (first, told), (second, _) = two(compiled)
     assert first == second == [1 - 0.25 * sum(i + 0.5 for i in range(4))] * 3
     assert "1 captures, 3 replays" in told
+
+
+def bits_and_messages(rank: int, size: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("BAND", "BOR", "BXOR"):
+        x = genesis.tensor([5 + rank, 12, -1 - rank], dtype=genesis.int64)
+        dist.all_reduce(x, getattr(ReduceOp, name))
+        flags = genesis.tensor([True, rank == 0])
+        dist.all_reduce(flags, getattr(ReduceOp, name))
+        found[name] = x.tolist(), flags.tolist()
+    try:
+        dist.all_reduce(genesis.ones(2), ReduceOp.BAND)
+    except RuntimeError as error:
+        found["float"] = "integers" in str(error)
+    if rank == 1:
+        for tag in (7, 3):
+            dist.send(genesis.tensor([float(tag)]), 0, tag=tag)
+        dist.send(genesis.tensor([99.0]), 0)
+    elif rank == 0:
+        got = genesis.empty(1)
+        found["tags"] = [(dist.recv(got, 1, tag=tag), got.item()) for tag in (7, 3)]  # as sent: gloo waits
+        found["any"] = dist.recv(got), got.item()
+    return found
+
+
+def test_bitwise_reductions_tags_and_messages_from_any(two: Ranks) -> None:
+    """5 and 6, 12 and 12, -1 and -2."""
+    first, second = two(bits_and_messages)
+    for found in (first, second):
+        assert found["BAND"] == ([4, 12, -2], [True, False])
+        assert found["BOR"] == ([7, 12, -1], [True, True])
+        assert found["BXOR"] == ([3, 0, 1], [False, True])
+        assert found["float"]
+    assert first["tags"] == [(1, 7.0), (1, 3.0)] and first["any"] == (1, 99.0)

@@ -232,3 +232,75 @@ def test_sync_batch_norm_is_batch_norm_of_all_samples(two: Ranks) -> None:
             assert g == pytest.approx(expected, rel=1e-4, abs=1e-3)
         assert found["mean"] + found["var"] == pytest.approx(alone["mean"] + alone["var"], rel=1e-5)
         assert found["count"] == alone["count"] == 1
+
+
+def uneven(rank: int, size: int, by_initial: bool) -> dict[str, Any]:
+    """Rank r has r + 1 batches, of r + 1 each; plain gradient descent."""
+    layer = nn.Sequential(nn.Linear(1, 1, bias=False), nn.BatchNorm1d(1, affine=False))
+    with genesis.no_grad():
+        layer[0].weight.zero_()
+    model = DistributedDataParallel(layer)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=1.0)
+    found = []
+    with model.join(divide_by_initial_world_size=by_initial):
+        for _ in range(rank + 1):
+            optimizer.zero_grad()
+            (layer[0].weight.sum() * (rank + 1) + model(genesis.ones(2, 1)).sum() * 0).backward()
+            optimizer.step()
+            found.append(layer[0].weight.item())
+    return {"steps": found, "weight": layer[0].weight.item(), "count": layer[1].num_batches_tracked.item()}
+
+
+@pytest.mark.parametrize("by_initial, second", [(True, -2.5), (False, -3.5)])
+def test_ranks_with_fewer_batches_join_the_others(two: Ranks, by_initial: bool, second: float) -> None:
+    """The mean of 1 and 2 is 1.5; then rank 1 is alone with 2, which is divided by 2 or by 1."""
+    results = two(uneven, by_initial)
+    assert results[0]["steps"] == [-1.5] and results[1]["steps"] == [-1.5, second]
+    assert all(found["weight"] == second and found["count"] == 2 for found in results)
+
+
+def throws(rank: int, size: int) -> str:
+    model = DistributedDataParallel(nn.Linear(1, 1))
+    try:
+        with model.join(throw_on_early_termination=True):
+            for _ in range(rank + 1):
+                model(genesis.ones(1, 1)).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def test_all_ranks_raise_when_the_first_is_done(two: Ranks) -> None:
+    assert all("exhausted inputs" in found for found in two(throws))
+
+
+def hooked(rank: int, size: int, name: str) -> dict[str, Any]:
+    from genesis.distributed.algorithms.ddp_comm_hooks import default_hooks
+    model = DistributedDataParallel(nn.Linear(3, 2), bucket_cap_mb=1e-5)
+    seen: list[tuple[int, bool, list[int]]] = []
+
+    def hook(state: Any, bucket: Any) -> Any:
+        seen.append((bucket.index(), bucket.is_last(), [g.numel() for g in bucket.gradients()]))
+        chosen = getattr(default_hooks, name)
+        chosen = chosen(default_hooks.allreduce_hook) if name.endswith("wrapper") else chosen
+        return chosen(state, bucket)
+    model.register_comm_hook(None, hook)
+    x = genesis.ones(1, 3) * (1 + 2**-9 * (rank + 1))
+    model(x).sum().backward()
+    try:
+        model.register_comm_hook(None, hook)
+    except RuntimeError as error:
+        return {"seen": seen, "weight": model.module.weight.grad[0, 0].item(), "error": str(error)}
+    return {}
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("allreduce_hook", 1 + 1.5 * 2**-9), ("fp16_compress_hook", 1 + 2**-9 + 2**-10), ("fp16_compress_wrapper", None),
+    ("bf16_compress_hook", 1.0)])
+def test_hooks_reduce_buckets(two: Ranks, name: str, expected: float | None) -> None:
+    """float16 has 10 bits behind the point, bfloat16 7: the sum of both is rounded to that."""
+    first, second = two(hooked, name)
+    assert first == second
+    assert first["seen"] == [(0, False, [2]), (1, True, [6])]
+    assert expected is None or first["weight"] == expected
+    assert abs(first["weight"] - 1) < 2**-7 and "only be called once" in first["error"]

@@ -21,7 +21,10 @@ from genesis.ir.types import Device, DType, TensorType, int32, tensor_type
 if TYPE_CHECKING:
     from genesis.ir.node import Attr
 
-REDUCTIONS = ("sum", "avg", "product", "min", "max")
+BITWISE = ("band", "bor", "bxor")
+"""Reductions of integers and booleans, bit by bit."""
+
+REDUCTIONS = ("sum", "avg", "product", "min", "max", *BITWISE)
 
 
 def order_type(device: Device) -> TensorType:
@@ -44,6 +47,8 @@ def _checked(infer: Callable[..., tuple[TensorType, ...]]) -> Callable[..., tupl
 def _same(*tensors: TensorType, reduce: str = "", **attributes: Attr) -> tuple[TensorType, ...]:
     if reduce == "avg" and any(x.dtype.kind != "float" for x in tensors):
         raise RuntimeError("an average is of floating-point tensors")
+    if reduce in BITWISE and any(x.dtype.kind == "float" for x in tensors):
+        raise RuntimeError("bitwise reductions are of integers and booleans")
     if reduce and reduce not in REDUCTIONS:
         raise RuntimeError(f"unknown reduction {reduce!r}")
     return tensors
@@ -69,9 +74,14 @@ def _exchanged(x: TensorType, communicator: str, sent: tuple[int, ...],
     return (x.with_shape((sum(received), *x.shape[1:])),)
 
 
-def _taken(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, peer: int) -> tuple[
+def _taken(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, **attributes: Attr) -> tuple[
         TensorType, ...]:
     return (tensor_type(shape, dtype, device),)
+
+
+def _taken_from_any(communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, tag: int) -> tuple[
+        TensorType, ...]:
+    return tensor_type(shape, dtype, device), tensor_type((1,), int32, device)
 
 
 def _collective(name: str, infer: Callable[..., tuple[TensorType, ...]], attrs: tuple[str, ...], doc: str) -> Op:
@@ -90,8 +100,12 @@ reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
                              "The operand, reduced over all processes: this one's part of its first dimension.")
 all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
                          "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
-send = _collective("send", lambda x, **attributes: (), ("peer",), "Nothing: the operand goes to one process.")
-recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer"), "What one process sends.")
+send = _collective("send", lambda x, **attributes: (), ("peer", "tag"),
+                   "Nothing: the operand goes to one process, as a message with a number of the sender's choice.")
+recv = _collective("recv", _taken, ("shape", "dtype", "device", "peer", "tag"),
+                   "The next message with this number that one process sends.")
+recv_any = _collective("recv_any", _taken_from_any, ("shape", "dtype", "device", "tag"),
+                       "The next message with this number that any process sends, and that process' number.")
 
 
 
@@ -139,7 +153,7 @@ redistribute = _collective(
     "all_reduce, reduce_scatter or all_gather of it. `place` is this process' number in the communicator.")
 
 
-COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv)
+COLLECTIVES = (all_reduce, reduce_to, broadcast, all_gather, reduce_scatter, all_to_all, send, recv, recv_any)
 
 
 # Buckets

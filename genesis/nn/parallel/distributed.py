@@ -6,8 +6,8 @@ backward: a pass cuts it into buckets, and each is reduced as soon as its gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from genesis import distributed as dist
@@ -23,6 +23,8 @@ from genesis.ir.errors import failure
 from genesis.ir.ops import collectives as ops
 from genesis.ir.types import uint8
 from genesis.nn.modules.module import Module
+from genesis.nn.parallel.grad_bucket import reduce_by_hook
+from genesis.nn.parallel.joining import Joining, joined
 from genesis.ops.creation import tensor, zeros_like
 
 __all__ = ["DistributedDataParallel"]
@@ -82,6 +84,7 @@ class DistributedDataParallel(Module):
         self.process_group, self.broadcast_buffers = group, broadcast_buffers
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.require_backward_grad_sync = True
+        self.joining: Joining | None = None
         self._reducer = _Reducer(group, trained, DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb,
                                  find_unused_parameters)
         if init_sync:
@@ -90,9 +93,11 @@ class DistributedDataParallel(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result."""
         synchronized = mode.enabled and self.require_backward_grad_sync
+        if self.joining is not None:
+            self.joining.begin(synchronized)
         if synchronized and self.broadcast_buffers:
             self._sync_buffers()
-        self._reducer.expected = synchronized
+        self._reducer.expected, self._reducer.joining = synchronized, self.joining
         with drawing_part(0, self.process_group.rank(), self.process_group.size()):
             return self.module(*args, **kwargs)
 
@@ -106,10 +111,45 @@ class DistributedDataParallel(Module):
         finally:
             self.require_backward_grad_sync = before
 
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """Let hook(state, bucket) reduce each bucket of gradients (`distributed.algorithms.ddp_comm_hooks`): it returns
+        a future of the bucket's mean over all processes.
+
+        Raises:
+            TypeError: it is no function.
+            RuntimeError: there is a hook already.
+        """
+        if not callable(hook):
+            raise failure("register_comm_hook", "Communication hook must be callable.", error=TypeError)
+        if self._reducer.hook is not None:
+            raise failure("register_comm_hook", "register_comm_hook or register_builtin_comm_hook can only be called "
+                          "once.")
+        self._reducer.hook = hook, state
+
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
+             throw_on_early_termination: bool = False) -> AbstractContextManager[None]:
+        """A context for ranks with unequal numbers of batches: those that are done take part in the others' steps, and
+        all end with the model of the last one.
+
+        Args:
+            divide_by_initial_world_size: sums of gradients are divided by the number of all ranks; False: by that of
+                the ranks that still train.
+            enable: False does nothing.
+            throw_on_early_termination: raise RuntimeError on all ranks when the first is done.
+        """
+        return joined(self, divide_by_initial_world_size, enable, throw_on_early_termination)
+
+    def shadow(self, reduces: bool) -> None:
+        """Take part in a step of other ranks."""
+        if reduces:
+            if self.broadcast_buffers:
+                self._sync_buffers()
+            self._reducer.shadow()
+
     def _sync_buffers(self) -> None:
         buffers = list(self.module.buffers())
         if buffers:
-            _broadcast(self.process_group, buffers)
+            _broadcast(self.process_group, buffers, 0 if self.joining is None else self.joining.source())
 
     def _begin_alike(self) -> None:
         """Check that all processes have equal structures, and take the first one's values."""
@@ -128,13 +168,13 @@ class DistributedDataParallel(Module):
         engine.materialize(tensors)
 
 
-def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor]) -> None:
-    """Take the first process' values: one call for each device."""
+def _broadcast(group: ProcessGroup, tensors: Sequence[Tensor], source: int = 0) -> None:
+    """Take one process' values: one call for each device."""
     by_device: dict[Any, list[Tensor]] = {}
     for x in tensors:
         by_device.setdefault(x.device, []).append(x)
     for alike in by_device.values():
-        broadcast_coalesced(alike, group=group, group_src=0)
+        broadcast_coalesced(alike, group=group, group_src=source)
 
 
 class _Reducer:
@@ -142,10 +182,14 @@ class _Reducer:
 
     Attributes:
         expected: such a forward has been.
+        hook: reduces buckets, and its state; None: they are one op.
+        joining: what is known of ranks that are done, inside `join`.
     """
 
     def __init__(self, group: ProcessGroup, trained: Sequence[tuple[str, Tensor]], cap_mb: float, finds_unused: bool):
         self.expected = False
+        self.hook: tuple[Callable[[Any, Any], Any], Any] | None = None
+        self.joining: Joining | None = None
         self._group, self._finds_unused = group, finds_unused
         self._names = [name for name, _ in reversed(trained)]  # about the order in which backward makes gradients
         self._parameters = [p for _, p in reversed(trained)]
@@ -171,9 +215,32 @@ class _Reducer:
             for p in wanted:
                 if p.grad is None:
                     p.grad = zeros_like(p)
+        self._reduce(wanted, [p.grad for p in wanted])
+
+    def shadow(self) -> None:
+        """Reduce zeros, beside what others reduce."""
+        wanted = [p for p in self._parameters if p.requires_grad]
+        if self._finds_unused:
+            wanted = self._used_by_any(wanted, set())
+        with no_grad():
+            self._reduce(wanted, [zeros_like(p) for p in wanted])
+
+    def _reduce(self, wanted: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+        """Let gradients be the means over all ranks."""
+        if self.hook is not None:
+            reduce_by_hook(*self.hook, wanted, found, min(FIRST_BUCKET, self._cap), self._cap)
+        else:
+            self._reduce_together(found)
+        scale = None if self.joining is None else self.joining.scale()
+        if scale is not None:
+            with no_grad():
+                for g in found:
+                    g.mul_(scale.to(g.dtype))
+
+    def _reduce_together(self, found: Sequence[Tensor]) -> None:
         by_device: dict[Any, list[Tensor]] = {}
-        for p in wanted:
-            by_device.setdefault(p.device, []).append(p.grad)
+        for g in found:
+            by_device.setdefault(g.device, []).append(g)
         for gradients in by_device.values():
             self._group.record(ops.reduce_gradients, gradients, gradients, first=min(FIRST_BUCKET, self._cap),
                                cap=self._cap)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from genesis.runtime.collectives import KeyStore
 
 _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT,
-               "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+               "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX, "band": dist.ReduceOp.BAND,
+               "bor": dist.ReduceOp.BOR, "bxor": dist.ReduceOp.BXOR}
 """An average is a sum that is divided: gloo has none."""
 
 
@@ -129,13 +130,23 @@ class GlooTransport:
         options = dist.AllToAllOptions()
         self._done(lambda: self._group.alltoall_base(out, given, list(received), list(sent), options))
 
-    def send(self, tensor: torch.Tensor, peer: int) -> None:
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
         """Has returned when the data is on its way."""
-        self._done(lambda: self._group.send([_as_bytes(tensor)], peer, 0))
+        self._done(lambda: self._group.send([_as_bytes(tensor)], peer, tag))
 
-    def recv(self, tensor: torch.Tensor, peer: int) -> None:
+    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> None:
         """Receive from one process."""
-        self._done(lambda: self._group.recv([_as_bytes(tensor)], peer, 0))
+        self._done(lambda: self._group.recv([_as_bytes(tensor)], peer, tag))
+
+    def recv_any(self, tensor: torch.Tensor, tag: int) -> int:
+        """Receive from any process; returns its number."""
+        started: list[dist.Work] = []
+
+        def start() -> dist.Work:
+            started.append(self._group.recv_anysource([_as_bytes(tensor)], tag))
+            return started[0]
+        self._done(start)
+        return int(started[0]._source_rank())
 
     def abort(self) -> None:
         """End what hangs."""

@@ -59,23 +59,31 @@ def _all_to_all(x: Tensor, order: Tensor, communicator: str, sent: tuple[int, ..
     return result, _next()
 
 
-def _send(x: Tensor, order: Tensor, communicator: str, peer: int, line: str) -> tuple[Tensor, ...]:
+def _send(x: Tensor, order: Tensor, communicator: str, peer: int, tag: int, line: str) -> tuple[Tensor, ...]:
     with _run("send", POINT_TO_POINT, line, [x], f"to {peer}"):
-        transport(communicator, "cpu").send(x.contiguous(), peer)
+        transport(communicator, "cpu").send(x.contiguous(), peer, tag)
     return (_next(),)
 
 
 def _recv(order: Tensor, communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, peer: int,
-          line: str) -> tuple[Tensor, ...]:
+          tag: int, line: str) -> tuple[Tensor, ...]:
     result = torch.empty(shape, dtype=torch_dtype(dtype))
     with _run("recv", POINT_TO_POINT, line, [result], f"from {peer}"):
-        transport(communicator, "cpu").recv(result, peer)
+        transport(communicator, "cpu").recv(result, peer, tag)
     return result, _next()
+
+
+def _recv_any(order: Tensor, communicator: str, shape: tuple[int, ...], dtype: DType, device: Device, tag: int,
+              line: str) -> tuple[Tensor, ...]:
+    result = torch.empty(shape, dtype=torch_dtype(dtype))
+    with _run("recv", POINT_TO_POINT, line, [result], "from any"):
+        peer = transport(communicator, "cpu").recv_any(result, tag)
+    return result, torch.tensor([peer], dtype=torch.int32), _next()
 
 
 _CALLS: dict[str, Callable[..., Any]] = {
     "all_reduce": _in_place("all_reduce"), "reduce_to": _in_place("reduce_to"), "broadcast": _in_place("broadcast"),
     "all_gather": _all_gather, "reduce_scatter": _reduce_scatter, "all_to_all": _all_to_all, "send": _send,
-    "recv": _recv}
+    "recv": _recv, "recv_any": _recv_any}
 
 COLLECTIVES: dict[str, Lowering] = {name: Lowering(function, kind="fresh") for name, function in _CALLS.items()}

@@ -1,0 +1,1 @@
+"""What stands on collectives: communication hooks, under torch's names."""

@@ -1,0 +1,3 @@
+"""Communication hooks of `DistributedDataParallel`: how a bucket of gradients becomes the mean of all processes'."""
+
+from genesis.distributed.algorithms.ddp_comm_hooks import default_hooks as default_hooks
