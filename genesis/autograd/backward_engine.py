@@ -18,7 +18,7 @@ from typing import Any
 from genesis.autograd.pieces import Arrived, below, piece_of
 from genesis.config import config
 from genesis.frontend import session
-from genesis.frontend.boundaries import Boundary
+from genesis.frontend.boundaries import Boundary, Renewal, Renewing
 from genesis.frontend.grad_mode import enable_grad, tracking
 from genesis.frontend.recording import FREED, emit, read, wrap, wrap_as
 from genesis.frontend.state import state
@@ -110,11 +110,13 @@ class _Backward:
     Attributes:
         found: the gradients that were asked for.
         arrived: the gradients that wait at stops: one for each output of a boundary, one for a node.
+        renewed: what was made anew of the forward's values, and may still be read.
     """
 
     def __init__(self, roots: Pairs, create_graph: bool, wanted: Callable[[int], bool] | None, others: Sequence[Node]):
         self.found = FoundGradients()
         self.arrived: dict[Stop, list[Node | None]] = {}
+        self.renewed: dict[Renewal, Pairs] = {}
         self._roots, self._create_graph = [y for y, _ in roots], create_graph
         self._all, self._wanted = wanted is None, wanted or state.watched.__contains__
         self._others = dict.fromkeys(others)
@@ -122,9 +124,12 @@ class _Backward:
         self._start(roots)
 
     @cached_property
-    def _ranks(self) -> dict[Stop, int]:
+    def _ranks(self) -> dict[Stop, float]:
         """Every stop that gradients of the roots reach, with a rank that grows from operands to users."""
-        return {stop: rank for rank, stop in enumerate(_upstream(self._roots))}
+        ranks: dict[Stop, float] = {stop: rank for rank, stop in enumerate(_upstream(self._roots))}
+        if any(isinstance(stop, Boundary) and stop.early for stop in ranks):
+            ranks.update(_early_ranks(ranks))
+        return ranks
 
     @cached_property
     def _useful(self) -> set[Stop]:
@@ -144,12 +149,17 @@ class _Backward:
 
     def go_on(self, stop: Stop) -> None:
         """Ask the stop what becomes of the gradients that arrived, and go on from there."""
-        if not (isinstance(stop, Boundary) and stop.records):
+        if isinstance(stop, Node) and isinstance(stop.hooks, Renewing):
+            for renewal in stop.hooks.renewals:
+                self._renew(renewal)
+        if not (stop.records if isinstance(stop, Boundary) else self._only_renews(stop)):
             refuse_python()
         given: list[Any] = [None if g is None else wrap(g) for g in self.arrived.pop(stop)]
         if isinstance(stop, Boundary):
             with tracking(self._create_graph):
                 pairs = stop.pull(given)
+            if stop.renewal is not None:
+                self.renewed.pop(stop.renewal, None)
             with enable_grad():
                 self._start([(read(origin), read(g)) for origin, g in pairs])
             return
@@ -168,6 +178,16 @@ class _Backward:
             self._arrive(boundary, output, boundary.outputs, node)
         else:
             self._phase([(stop, node)], gradient_inputs(stop))
+
+    def _only_renews(self, stop: Node) -> bool:
+        """Whether a value has no function of the user's: backward stops there to make something anew."""
+        return isinstance(stop.hooks, Renewing) and not stop.hooks and stop not in self._keepers
+
+    def _renew(self, renewal: Renewal) -> None:
+        """Make values of the forward anew, if that was not done. Gradients that are differentiated again read the
+        forward's own."""
+        if renewal not in self.renewed and not self._create_graph:
+            self.renewed[renewal] = renewal.renew()
 
     def _start(self, roots: Pairs) -> None:
         """A phase that begins at these values, those that are stops themselves apart."""
@@ -207,8 +227,11 @@ class _Backward:
         inside = [node for node in self._others if node in reached and node not in stops]
         if not asked and not inside and not stops:
             return
+        for number in asked:
+            if number in crossings and (renewal := crossings[number][0].renewal) is not None:
+                self._renew(renewal)
         recorded = iter(_record_grad(roots, [*asked.values(), *([n] for n in inside), *([n] for n in stops)],
-                                     self._create_graph, len(stops)))
+                                     self._create_graph, len(stops), list(chain.from_iterable(self.renewed.values()))))
         for number in asked:
             if number in crossings:
                 boundary, output = crossings[number]
@@ -333,6 +356,17 @@ def _upstream(roots: Iterable[Node]) -> dict[Stop, None]:
     return order
 
 
+def _early_ranks(ranks: dict[Stop, float]) -> dict[Stop, float]:
+    """Ranks of the boundaries that are asked early: right before the first op that reads them beside something else."""
+    before: dict[Stop, float] = {}
+    for stop in reversed(ranks):
+        operands = made_of(stop)
+        own = ranks[stop] if len(operands) > 1 else before.get(stop, ranks[stop])
+        for x in operands:
+            before[x] = min(before.get(x, own), own)
+    return {stop: before[stop] - 0.5 for stop in ranks if isinstance(stop, Boundary) and stop.early and stop in before}
+
+
 def made_of(stop: Stop) -> list[Stop]:
     """The stops that a gradient goes on to from this one."""
     if isinstance(stop, Boundary):
@@ -343,11 +377,13 @@ def made_of(stop: Stop) -> list[Stop]:
     return [x for x in gradient_inputs(stop) if x.needs_grad]
 
 
-def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool, ends: int) -> list[Node]:
-    """Record a gradient for each list of nodes, the sum of those with respect to each; it stops at the last `ends`."""
+def _record_grad(roots: Pairs, wrt: Sequence[Sequence[Node]], create_graph: bool, ends: int,
+                 renewed: Sequence[tuple[Node, Node]] = ()) -> list[Node]:
+    """Record a gradient for each list of nodes, the sum of those with respect to each; it stops at the last `ends`,
+    and reads the second of the renewed pairs instead of the first."""
     nodes = list(chain.from_iterable(wrt))
-    found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes),
-                 (len(roots), create_graph, ends))
+    found = emit(control.grad, (*(y for y, _ in roots), *(g for _, g in roots), *nodes,
+                                *chain.from_iterable(renewed)), (len(roots), create_graph, ends, len(renewed)))
     found.needs_grad = create_graph
     items = iter([make(control.item, (found,), (i,), found.source) for i in range(len(nodes))] if create_graph
                  else control.results_of(found))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from genesis.autograd.backward_engine import content, retaining
 from genesis.frontend import session
-from genesis.frontend.boundaries import Hooks, RemovableHandle
+from genesis.frontend.boundaries import Hooks, RemovableHandle, Renewal, Renewing
 from genesis.frontend.recording import leaf_numbers
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
@@ -28,6 +29,25 @@ def register_hook(tensor: Any, hook: Any) -> RemovableHandle:
         node.hooks = Hooks()
     tensor._hooked = node  # a view does not hold its node
     return RemovableHandle(node.hooks, hook)
+
+
+def renew_at(tensors: Iterable[Any], renewals: Sequence[Renewal]) -> None:
+    """Have backward make something anew when it comes to one of these tensors, whose nodes are their own.
+
+    Inside of a checkpointed region, which backward goes through as one, it is made where the region's results are.
+    """
+    if not renewals:
+        return
+    regions = [region for region in state.regions if region.here()]
+    if regions:
+        regions[-1].renewals += renewals
+        return
+    for tensor in tensors:
+        if tensor.requires_grad:
+            node = content(tensor)
+            before = node.hooks
+            node.hooks = Renewing((*before.renewals, *renewals) if isinstance(before, Renewing) else renewals)
+            node.hooks.update(before or {})
 
 
 def register_post_accumulate_grad_hook(tensor: Any, hook: Any) -> RemovableHandle:

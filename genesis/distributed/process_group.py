@@ -98,9 +98,10 @@ class ProcessGroup:
             RuntimeError: there is no backend for the device, or the operands do not fit.
             ValueError: the group was destroyed.
         """
-        order = self.order(tensors[0].device if device is None else device)
+        home = tensors[0].device if device is None else device
+        order = self._order_for(op, home)
         with no_grad():
-            *results, following = self._emitted(op, tensors, order, attributes)
+            *results, following = self._emitted(op, [read(x) for x in tensors], order, attributes)
             assign_all([*targets, order], [*finish(results), following])
 
     def results(self, op: Op, tensors: Sequence[Tensor], **attributes: Any) -> list[Tensor]:
@@ -109,26 +110,38 @@ class ProcessGroup:
         Raises:
             RuntimeError, ValueError: as `record` does.
         """
-        order = self.order(tensors[0].device)
         with no_grad():
-            *results, following = self._emitted(op, tensors, order, attributes)
-            assign_all([order], [following])
-            return [wrap(node) for node in results]
+            nodes = [read(x) for x in tensors]
+            return [wrap(node) for node in self.next(op, nodes, tensors[0].device, **attributes)]
 
-    def _emitted(self, op: Op, tensors: Sequence[Tensor], order: Tensor, attributes: dict[str, Any]) -> list[Node]:
-        home = order.device
+    def next(self, op: Op, nodes: Sequence[Node], device: Device, **attributes: Any) -> list[Node]:
+        """Record the group's next collective on values, and give its results.
+
+        Raises:
+            RuntimeError, ValueError: as `record` does.
+        """
+        order = self._order_for(op, device)
+        with no_grad():
+            *results, following = self._emitted(op, nodes, order, attributes)
+            assign_all([order], [following])
+        return results
+
+    def _order_for(self, op: Op, home: Device) -> Tensor:
         if not self.alive:
             raise failure(op.name, "the process group was destroyed", error=ValueError)
         if home.type not in self.backends:
             raise failure(op.name, f"No backend type associated with device type {home.type}",
                           hint=f"the group has {self.name()!r}: move the tensor, or init_process_group with another "
                                "backend")
+        return self.order(home)
+
+    def _emitted(self, op: Op, nodes: Sequence[Node], order: Tensor, attributes: dict[str, Any]) -> list[Node]:
+        home = order.device
         if attributes.get("reduce") in BITWISE and self.backends[home.type] == "nccl":
             raise failure(op.name, f"Cannot use ReduceOp.{attributes['reduce'].upper()} with NCCL", error=ValueError,
                           hint="a group of gloo, or all_gather and &, | or ^")
-        operands = (*[read(x) for x in tensors], read(order))
         known = {"communicator": self.key, "device": home, **attributes}
-        return results_of(emit(op, operands, tuple(known[name] for name in op.attrs)))
+        return results_of(emit(op, (*nodes, read(order)), tuple(known[name] for name in op.attrs)))
 
     def run_pending(self) -> None:
         """Run the group's collectives that were recorded."""

@@ -95,9 +95,8 @@ def _below(requests: Iterable[Node], ends: bool = True) -> set[Node]:
     """The nodes that these `grad` nodes go through, each as far as its ends, or to the leaves."""
     seen: set[Node] = set()
     for request in requests:
-        outputs, _, stops = request.attrs
-        last = frozenset(request.inputs[len(request.inputs) - stops:]) if ends else ()
-        starts = list(request.inputs[:outputs])
+        last = frozenset(control.ends_of(request)) if ends else ()
+        starts = list(request.inputs[:request.attrs[0]])
         while starts:
             node = starts.pop()
             if node not in seen and node.needs_grad and node not in last:
@@ -289,5 +288,5 @@ def _asked(built: Node, node: Node, counted: dict[Any, int]) -> Node:
 def asked_values(order: Iterable[Node]) -> set[Node]:
     """Values that gradients are asked for. While recording each is a node of its own; in the graph, where equal nodes
     are one, an `alias` keeps them apart."""
-    return {x for node in order if node.op is control.grad for x in node.inputs[2 * node["outputs"]:]
+    return {x for node in order if node.op is control.grad for x in control.asked_of(node)
             if x.op is not control.watch and (x.op is not control.alias or computed(x))}

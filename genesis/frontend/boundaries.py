@@ -25,6 +25,14 @@ Gradients = list[tuple["Tensor", "Tensor"]]
 """(tensor, the gradient that backward goes on with there)."""
 
 
+class Renewal:
+    """Values of a forward that nothing keeps for a backward: it reads equal ones, which are made when it comes there."""
+
+    def renew(self) -> list[tuple[Node, Node]]:
+        """Record the other values: (value that the forward read, the one that gradients read instead)."""
+        raise NotImplementedError
+
+
 class Boundary:
     """Stands between values (its outputs) and the tensors that they were made from (its origins).
 
@@ -32,10 +40,14 @@ class Boundary:
         outputs: how many values are read through it.
         origins: the tensors that they were made from; None for one that gets no gradient.
         records: what makes its gradients only records ops, the same each time: `genesis.compile` may do these again.
+        early: it is asked as soon as no other gradient can reach it, before values that were computed later.
+        renewal: what backward has to make anew before it reads the outputs.
     """
 
     outputs = 1
     records = False
+    early = False
+    renewal: Renewal | None = None
     origins: Sequence[Any] = ()
 
     @property
@@ -87,6 +99,14 @@ class Hooks(dict[int, Callable[[Any], Any]]):
                               [("before", gradient), ("after", changed)])
             gradient = changed
         return gradient
+
+
+class Renewing(Hooks):
+    """The hooks of a value at which backward begins to need what `renewals` make."""
+
+    def __init__(self, renewals: Sequence[Renewal]):
+        super().__init__()
+        self.renewals = tuple(renewals)
 
 
 def read_through(boundary: Boundary, output: int, value: Node) -> Node:

@@ -151,11 +151,13 @@ class Region:
     Attributes:
         number: tells its boundaries from another region's.
         own: the storages that it made. What it reads of others comes in through an `enter`.
+        renewals: what backward has to make anew when it comes to the region's results (`boundaries.Renewal`).
     """
 
     def __init__(self) -> None:
         self.number = next(region_numbers)
         self.own: weakref.WeakSet[Storage] = weakref.WeakSet()
+        self.renewals: list[Any] = []
         self._thread = threading.get_ident()
 
     def here(self) -> bool:

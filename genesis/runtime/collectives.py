@@ -55,11 +55,11 @@ class HostTransport(Protocol):
     def broadcast(self, tensors: Sequence[torch.Tensor], peer: int) -> None:
         """Give all processes one's tensors, in place."""
 
-    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """All inputs, one after another."""
+    def all_gather(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+        """Each input of all processes, one after another."""
 
-    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, reduce: str) -> None:
-        """This process' part of the reduced inputs."""
+    def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], reduce: str) -> None:
+        """This process' part of each reduced input."""
 
     def all_to_all(self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int],
                    sent: Sequence[int]) -> None:

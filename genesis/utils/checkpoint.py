@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from genesis.autograd.hooks import renew_at
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import Region, TensorBase, read, wrap
 from genesis.frontend.state import state
@@ -62,6 +63,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | N
         return result
     end = make(recompute.leave, tuple(nodes), (region.number,), here())
     outside = {key: wrap(make(control.item, (end,), (i,), end.source)) for i, key in enumerate(given)}
+    renew_at(outside.values(), region.renewals)
     return _replaced(result, outside)
 
 

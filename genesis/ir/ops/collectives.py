@@ -54,17 +54,18 @@ def _same(*tensors: TensorType, reduce: str = "", **attributes: Attr) -> tuple[T
     return tensors
 
 
-def _gathered(x: TensorType, communicator: str, world: int) -> tuple[TensorType, ...]:
-    if not x.shape:
+def _gathered(*tensors: TensorType, communicator: str, world: int) -> tuple[TensorType, ...]:
+    if not all(x.shape for x in tensors):
         raise RuntimeError("what is gathered along its first dimension has one")
-    return (x.with_shape((world * x.shape[0], *x.shape[1:])),)
+    return tuple([x.with_shape((world * x.shape[0], *x.shape[1:])) for x in tensors])
 
 
-def _scattered(x: TensorType, communicator: str, world: int, reduce: str) -> tuple[TensorType, ...]:
-    _same(x, reduce=reduce)
-    if not x.shape or x.shape[0] % world:
-        raise RuntimeError(f"the first dimension of {tuple(x.shape)} cannot be cut into {world} parts")
-    return (x.with_shape((x.shape[0] // world, *x.shape[1:])),)
+def _scattered(*tensors: TensorType, communicator: str, world: int, reduce: str) -> tuple[TensorType, ...]:
+    _same(*tensors, reduce=reduce)
+    for x in tensors:
+        if not x.shape or x.shape[0] % world:
+            raise RuntimeError(f"the first dimension of {tuple(x.shape)} cannot be cut into {world} parts")
+    return tuple([x.with_shape((x.shape[0] // world, *x.shape[1:])) for x in tensors])
 
 
 def _exchanged(x: TensorType, communicator: str, sent: tuple[int, ...],
@@ -95,9 +96,10 @@ reduce_to = _collective("reduce_to", _same, ("reduce", "peer"),
                         "Each operand, reduced over all processes, on one of them; what the others get is undefined.")
 broadcast = _collective("broadcast", _same, ("peer",), "Each operand of one process, on all.")
 all_gather = _collective("all_gather", _gathered, ("world",),
-                         "The operands of all processes, one after another along the first dimension.")
+                         "Each operand of all processes, one after another along its first dimension. Several are one call.")
 reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
-                             "The operand, reduced over all processes: this one's part of its first dimension.")
+                             "Each operand, reduced over all processes: this one's part of its first dimension. Several are one "
+                             "call.")
 all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
                          "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
 send = _collective("send", lambda x, **attributes: (), ("peer", "tag"),

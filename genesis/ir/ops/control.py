@@ -59,18 +59,42 @@ lost = Op("lost", "control", _lost_type, attrs=("type",),
               "raises.")
 
 
-def _grad_type(*types: TensorType, outputs: int, create_graph: bool, ends: int) -> tuple[TensorType, ...]:
+released = Op("released", "control", lambda x: x, vjp=lambda g, x, y: g,
+              doc="x, as a forward reads it: nothing keeps it for a backward, which reads another copy (`renewed` of "
+                  "`grad`).")
+
+
+def _grad_type(*types: TensorType, outputs: int, create_graph: bool, ends: int, renewed: int) -> tuple[TensorType, ...]:
     for y, g in zip(types[:outputs], types[outputs:2 * outputs], strict=True):
         if y.shape != g.shape:
             raise RuntimeError(f"an output of shape {y.shape} needs a gradient of that shape, not {g.shape}")
-    return types[2 * outputs:]
+    return types[2 * outputs:len(types) - 2 * renewed]
 
 
-grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph", "ends"), defaults={"ends": 0},
+grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph", "ends", "renewed"),
+          defaults={"ends": 0, "renewed": 0},
           differentiable=True,
           doc="Reverse-mode gradients: operands are the outputs, their gradients, then the nodes to differentiate by; "
               "a result for each of these, a constant to other gradients without create_graph. At the last `ends` of "
-              "them gradients stop: what is behind gets none through them. The autodiff pass expands it.")
+              "them gradients stop: what is behind gets none through them. Behind these come `renewed` pairs: where the "
+              "gradients read the first, they read the second, an equal value. The autodiff pass expands it.")
+
+
+def asked_of(request: Node) -> tuple[Node, ...]:
+    """What a `grad` node differentiates by."""
+    return request.inputs[2 * request["outputs"]:len(request.inputs) - 2 * request["renewed"]]
+
+
+def ends_of(request: Node) -> tuple[Node, ...]:
+    """Where the gradients of a `grad` node stop."""
+    asked = asked_of(request)
+    return asked[len(asked) - request["ends"]:]
+
+
+def renewed_in(request: Node) -> list[tuple[Node, Node]]:
+    """(value, the equal value that the gradients of a `grad` node read instead)."""
+    pairs = request.inputs[len(request.inputs) - 2 * request["renewed"]:]
+    return list(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def _call_type(*types: TensorType, graph: Graph) -> tuple[TensorType, ...]:

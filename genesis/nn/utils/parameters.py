@@ -14,6 +14,7 @@ from genesis.ir.ops.clipping import clip_by_norm, clip_by_value
 from genesis.ir.ops.clipping import total_norm as norm_of_all
 from genesis.ir.ops.control import results_of
 from genesis.ir.suggest import suggesting
+from genesis.nn.utils.sharded_norms import groups_of, norms_over_ranks
 from genesis.ops.creation import zeros
 from genesis.ops.norms import vector_norm
 from genesis.ops.shape import cat, stack
@@ -101,7 +102,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     """Scale the gradients in place so that their norm, as one vector, is at most max_norm.
 
     Two recorded ops; the norm is not read on the host (but with `error_if_nonfinite`). On a GPU they take two launches,
-    and the scaling is done where the optimizer's step reads the gradients.
+    and the scaling is done where the optimizer's step reads the gradients. Of parameters that are sharded over ranks the
+    norm is that of the whole gradients: all of these ranks call this.
 
     Args:
         parameters: those without a gradient are skipped.
@@ -125,7 +127,13 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     [0.6, 0.8]
     """
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
+    if any(map(groups_of, listed)):
+        with no_grad():
+            norms: list[Tensor] = norms_over_ranks([x for x in listed if x.grad is not None], float(norm_type),
+                                                   lambda found: get_total_norm(found, norm_type))
+        norm = get_total_norm(norms, norm_type, error_if_nonfinite, foreach)
+    else:
+        norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(listed, max_norm, norm, foreach)
     return norm
 

@@ -17,7 +17,7 @@ from genesis.ir.node import Node, located, make
 from genesis.ir.ops import control, movement, pointwise, recompute
 from genesis.ir.ops.leaves import full, zeros_like
 
-MARKERS = (control.watch, control.stop_gradient, control.alias, recompute.enter)
+MARKERS = (control.watch, control.stop_gradient, control.alias, control.released, recompute.enter)
 """Ops that are the value they mark."""
 
 
@@ -34,11 +34,10 @@ def autodiff(graph: Graph) -> Graph:
             return None
         request = node.inputs[0]
         if request not in expanded:
-            outputs = request["outputs"]
-            operands = request.inputs
-            ends = operands[len(operands) - request["ends"]:]
-            expanded[request] = gradients(operands[:outputs], operands[outputs:2 * outputs], operands[2 * outputs:],
-                                          wrapped, ends)
+            outputs, ends = request["outputs"], control.ends_of(request)
+            ys, seeds = request.inputs[:outputs], request.inputs[outputs:2 * outputs]
+            made = gradients(ys, seeds, control.asked_of(request), wrapped, ends)
+            expanded[request] = _read_anew(made, topological(ys, ends), control.renewed_in(request))
         found = expanded[request][node["index"]]
         return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 
@@ -74,6 +73,38 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
                     _add(received, operand, 0, contribution)
     found = [received[x][0] if x in received else None for x in wrt]
     return [zeros_like(x) if g is None else g for x, g in zip(wrt, found, strict=True)]
+
+
+def _read_anew(found: Sequence[Node], forward: Iterable[Node], renewed: Sequence[tuple[Node, Node]]) -> list[Node]:
+    """The gradients, which read the renewed values, or views and casts of these, instead of the forward's.
+
+        before: %1 = view(%0), %2 = f(%1), %3 = g(%1)        after: %1 = view(%0), %2 = f(%1)
+                                                                    %4 = view(%renewed), %3 = g(%4)
+    """
+    if not renewed:
+        return list(found)
+    instead, kept = dict(renewed), frozenset(forward)
+    for root in found:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in instead:
+                stack.pop()
+                continue
+            operands = node.inputs if node not in kept or _is_shown_through(node) else ()
+            waiting = [x for x in operands if x not in instead]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            given = tuple([instead[x] for x in operands])
+            instead[node] = node if given == operands or not operands else make(node.op, given, node.attrs, node.source)
+            stack.pop()
+    return [instead[node] for node in found]
+
+
+def _is_shown_through(node: Node) -> bool:
+    """Whether it is made again of its operand wherever it is read: a view, a marker, a cast."""
+    return len(node.inputs) == 1 and (node.op.kind == "movement" or node.op in MARKERS or node.op is pointwise.cast)
 
 
 def _influenced(order: Iterable[Node], wrt: Sequence[Node]) -> set[Node]:
@@ -190,12 +221,15 @@ def read_by_backward(outputs: Sequence[Node]) -> set[Node]:
     seeds = [full(y.type.shape, 1, y.type.dtype, y.type.device) for y in outputs]
     backward = [node for node in topological(gradients(outputs, seeds, leaves)) if node not in forward]
     read = {_shown(x) for node in backward for x in node.inputs if x in forward}
-    return {x for x in read if x.op.kind != "leaf" and type(x.type) is not tuple and not x.type.weak and not _cheap(x)}
+    return {x for x in read if x.op.kind != "leaf" and x.op is not control.released and type(x.type) is not tuple
+            and not x.type.weak and not _cheap(x)}
 
 
 def _shown(x: Node) -> Node:
     """What a view or a marker shows."""
     while True:
+        if x.op is control.released:
+            return x
         if x.op in MARKERS or (x.op.kind == "movement" and len(recompute.inputs_read(x)) == 1):
             x = x.inputs[0]
         elif x.op is control.item and x.inputs[0].op is recompute.leave:
@@ -206,4 +240,7 @@ def _shown(x: Node) -> Node:
 
 def _cheap(x: Node) -> bool:
     """Pointwise ops on inputs and numbers alone, such as a parameter in another dtype."""
-    return x.op.kind == "pointwise" and all(_shown(y).op.kind == "leaf" for y in x.inputs)
+    shown = [_shown(y) for y in x.inputs]
+    if x.op is pointwise.cast and shown[0].op is control.released:  # cast again, of what backward reads instead
+        return True
+    return x.op.kind == "pointwise" and all(y.op.kind == "leaf" for y in shown)

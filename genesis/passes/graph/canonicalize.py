@@ -68,6 +68,7 @@ RULES: Final[dict[Op, tuple[Rule, ...]]] = {
     control.alias: (_first,),
     control.known: (_second,),
     control.overwritten: (_second,),
+    control.released: (_first,),
     recompute.enter: (_first,),
     control.item: (_result,),
     recompute.recompute: (_leaf,),

@@ -107,17 +107,33 @@ class GlooTransport:
             y = _as_bytes(x)
             self._done(lambda y=y, options=options: self._group.broadcast([y], options))  # type: ignore[misc]
 
-    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """gloo wants a list of tensors: parts of the output."""
-        if input.numel():
-            parts = list(_as_bytes(output).chunk(self.size))
-            self._done(lambda: self._group.allgather([parts], [_as_bytes(input)]))
+    def all_gather(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+        """gloo wants a list of tensors: parts of the output. Several inputs go side by side."""
+        given = [_as_bytes(x) for x in inputs]
+        sizes = [x.numel() for x in given]
+        if not sum(sizes):
+            return
+        if len(given) == 1:
+            self._gathered(list(_as_bytes(outputs[0]).chunk(self.size)), given[0])
+            return
+        parts = list(torch.empty(self.size * sum(sizes), dtype=torch.uint8).chunk(self.size))
+        self._gathered(parts, torch.cat(given))
+        rows = [_as_bytes(x).view(self.size, -1) if x.numel() else x for x in outputs]
+        for rank, part in enumerate(parts):
+            for row, found in zip(rows, part.split(sizes), strict=True):
+                if found.numel():
+                    row[rank].copy_(found)
 
-    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, reduce: str) -> None:
+    def _gathered(self, parts: list[torch.Tensor], given: torch.Tensor) -> None:
+        self._done(lambda: self._group.allgather([parts], [given]))
+
+    def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], reduce: str) -> None:
         """All of it is reduced, and a part is kept: gloo has nothing better."""
-        whole = input.clone().view(-1)
-        self._reduced([whole], reduce)
-        output.view(-1).copy_(whole.view(self.size, -1)[self.rank])
+        whole = [x.clone() for x in inputs]
+        self.all_reduce(whole, reduce)
+        for output, x in zip(outputs, whole, strict=True):
+            if x.numel():
+                output.view(-1).copy_(x.view(self.size, -1)[self.rank])
 
     def all_to_all(self, output: torch.Tensor, input: torch.Tensor, received: Sequence[int],
                    sent: Sequence[int]) -> None:

@@ -211,15 +211,19 @@ def _broadcast(call: _Calls, work: CollectiveWork) -> None:
 
 
 def _all_gather(call: _Calls, work: CollectiveWork) -> None:
-    (x,), (y,) = work.operands, work.results
-    if x.count:
-        call("ncclAllGather", x.address, y.address, x.count * x.itemsize, BYTES)
+    def each() -> None:
+        for x, y in zip(work.operands, work.results, strict=True):
+            if x.count:
+                call("ncclAllGather", x.address, y.address, x.count * x.itemsize, BYTES)
+    call.grouped(each)
 
 
 def _reduce_scatter(call: _Calls, work: CollectiveWork) -> None:
-    (x,), (y,) = work.operands, work.results
-    if y.count:
-        call("ncclReduceScatter", x.address, y.address, y.count, _dtype(x), REDUCTIONS[work.step.reduce])
+    def each() -> None:
+        for x, y in zip(work.operands, work.results, strict=True):
+            if y.count:
+                call("ncclReduceScatter", x.address, y.address, y.count, _dtype(x), REDUCTIONS[work.step.reduce])
+    call.grouped(each)
 
 
 def _all_to_all(call: _Calls, work: CollectiveWork) -> None:

@@ -45,9 +45,9 @@ class StagedTransport:
             return given
         results = [_empty(buffer) for buffer in work.results]
         if step.op == "all_gather":
-            host.all_gather(results[0], given[0])
+            host.all_gather(results, given)
         elif step.op == "reduce_scatter":
-            host.reduce_scatter(results[0], given[0], step.reduce)
+            host.reduce_scatter(results, given, step.reduce)
         elif step.op == "all_to_all":
             out, into = _rows(results[0], sum(step.received)), _rows(given[0], sum(step.sent))
             host.all_to_all(out, into, step.received, step.sent)

@@ -36,19 +36,20 @@ def _in_place(name: str) -> Callable[..., tuple[Tensor, ...]]:
     return run
 
 
-def _all_gather(x: Tensor, order: Tensor, communicator: str, world: int, line: str) -> tuple[Tensor, ...]:
-    result = x.new_empty((world * x.shape[0], *x.shape[1:]))
-    with _run("all_gather", communicator, line, [x]):
-        transport(communicator, "cpu").all_gather(result, x.contiguous())
-    return result, _next()
+def _all_gather(*operands: Tensor, communicator: str, world: int, line: str) -> tuple[Tensor, ...]:
+    given = [x.contiguous() for x in operands[:-1]]
+    results = [x.new_empty((world * x.shape[0], *x.shape[1:])) for x in given]
+    with _run("all_gather", communicator, line, given):
+        transport(communicator, "cpu").all_gather(results, given)
+    return (*results, _next())
 
 
-def _reduce_scatter(x: Tensor, order: Tensor, communicator: str, world: int, reduce: str,
-                    line: str) -> tuple[Tensor, ...]:
-    result = x.new_empty((x.shape[0] // world, *x.shape[1:]))
-    with _run("reduce_scatter", communicator, line, [x], reduce):
-        transport(communicator, "cpu").reduce_scatter(result, x.contiguous(), reduce)
-    return result, _next()
+def _reduce_scatter(*operands: Tensor, communicator: str, world: int, reduce: str, line: str) -> tuple[Tensor, ...]:
+    given = [x.contiguous() for x in operands[:-1]]
+    results = [x.new_empty((x.shape[0] // world, *x.shape[1:])) for x in given]
+    with _run("reduce_scatter", communicator, line, given, reduce):
+        transport(communicator, "cpu").reduce_scatter(results, given, reduce)
+    return (*results, _next())
 
 
 def _all_to_all(x: Tensor, order: Tensor, communicator: str, sent: tuple[int, ...], received: tuple[int, ...],

@@ -1,0 +1,225 @@
+"""The parameters that are gathered together: one collective for all of a module's, forward, backward and reduction."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from genesis.distributed.fsdp.gathered import Gathered
+from genesis.distributed.fsdp.policy import MixedPrecisionPolicy
+from genesis.distributed.mesh import DeviceMesh
+from genesis.distributed.process_group import ProcessGroup
+from genesis.distributed.run import GroupMember, new_group
+from genesis.distributed.tensor import Layout, Placement, Replicate, Shard
+from genesis.frontend.boundaries import Gradients
+from genesis.frontend.engine_protocol import engine
+from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.recording import read, wrap
+from genesis.frontend.session import rebound
+from genesis.ir.errors import failure
+from genesis.ir.node import Node
+from genesis.ir.ops import collectives as ops
+from genesis.ir.ops import movement
+from genesis.nn.modules.module import Module, changed
+from genesis.nn.parameter import ShardedParameter
+from genesis.ops.common import cast
+
+Slots = list[tuple[Module, str]]
+"""The places in modules where one parameter is."""
+
+
+class ParameterGroup:
+    """Parameters of one module, of which each rank keeps the rows of its chunk.
+
+    A chunk that is smaller than others is padded for the collectives; parameters themselves have the rows that they
+    have, perhaps none.
+
+    Args:
+        found: parameter → where it is; its name.
+        mesh: of one dimension, or (replicas, shards).
+        policy: dtypes.
+
+    Attributes:
+        parameters: the parts.
+        reshard_after_forward: backward gathers again; None: all but the outermost module do.
+        keeps_after_backward: what was gathered is there for the next forward.
+        reduces: gradients are reduced; otherwise they are accumulated whole.
+        next_in_backward: the groups to be gathered with this one in backward; None: the one used before it.
+        held: what was gathered and is not given up yet.
+    """
+
+    def __init__(self, found: dict[Any, tuple[Slots, str]], mesh: DeviceMesh, policy: MixedPrecisionPolicy,
+                 reshard_after_forward: bool | int | None):
+        self.mesh, self.policy = mesh, policy
+        self.reshard_after_forward: bool | None = (
+            reshard_after_forward if reshard_after_forward is None else bool(reshard_after_forward))
+        self.keeps_after_backward, self.reduces = False, True
+        self.divide_factor: float | None = None
+        self.next_in_backward: list[ParameterGroup] | None = None
+        self.held: Gathered | None = None
+        self.names = [name for _, name in found.values()]
+        self._slots = [slots for slots, _ in found.values()]
+        self._latest: weakref.ref[Gathered] | None = None
+        self._ranks: ProcessGroup = mesh.get_group(mesh.ndim - 1)
+        self._replicas: ProcessGroup | None = mesh.get_group(0) if mesh.ndim == 2 else None
+        self._fewer = self._fewer_ranks(reshard_after_forward)
+        self._accumulated: list[Any] = [None] * len(found)
+        self.parameters = [self._shard(x, name) for x, (_, name) in found.items()]
+        self._at_rest: Sequence[Any] = self.parameters
+        self._put(self.parameters)
+        rebound()
+        changed()
+
+    # Parts
+
+    def _shard(self, whole: Any, name: str) -> ShardedParameter:
+        if not whole.ndim:
+            raise failure("fully_shard", f"the parameter {name} has no dimension to be sharded along",
+                          [(name, whole)], hint="a tensor of shape (1,)", error=ValueError)
+        if whole.layout is not None:
+            raise failure("fully_shard", f"the parameter {name} is a part of a larger tensor already", [(name, whole)])
+        shard: tuple[Placement, ...] = (Shard(0),)
+        layout = Layout(self.mesh, shard if self._replicas is None else (Replicate(), *shard), tuple(whole.shape))
+        with no_grad():
+            part = layout.own(whole.detach()).clone()
+        engine.materialize([part])
+        return ShardedParameter(part, layout, whole.requires_grad)
+
+    def _fewer_ranks(self, asked: bool | int | None) -> ProcessGroup | None:
+        """The neighbours that parameters are kept by after forward, where an int asks for so many."""
+        if asked is None or isinstance(asked, bool) or asked == self._ranks.size():
+            return None
+        if asked < 2 or self._ranks.size() % asked:
+            raise failure("fully_shard", f"reshard_after_forward={asked} is no factor of the {self._ranks.size()} ranks "
+                          "that parameters are sharded over", error=ValueError)
+        return _neighbours(self._ranks, asked)
+
+    def _put(self, tensors: Sequence[Any]) -> None:
+        for slots, tensor in zip(self._slots, tensors, strict=True):
+            for module, name in slots:
+                module._parameters[name] = tensor
+
+    @contextmanager
+    def in_place(self, tensors: Sequence[Any]) -> Iterator[None]:
+        """Inside, the modules have these tensors as their parameters."""
+        self._put(tensors)
+        try:
+            yield
+        finally:
+            self._put(self._at_rest)
+
+    def show_whole(self) -> None:
+        """Have the modules show the whole parameters that are held."""
+        assert self.held is not None and self.held.tensors is not None
+        self._at_rest = self.held.tensors
+        self._put(self._at_rest)
+        changed()
+
+    def give_up(self) -> None:
+        """Let go of whole parameters that are held."""
+        self.held = None
+        if self._at_rest is not self.parameters:
+            self._at_rest = self.parameters
+            self._put(self._at_rest)
+            changed()
+
+    # Gathers
+
+    def unshard(self, reshard: bool) -> Gathered:
+        """The whole parameters, for one forward."""
+        if self.held is None:
+            values = self.gather()
+            found = Gathered(self, values, reshard, None if self._fewer is None else self._own_of_fewer(values))
+            self._latest = weakref.ref(found)
+            return found
+        return self.held
+
+    def latest(self) -> Gathered | None:
+        """What the last forward has gathered, if a backward may still need it."""
+        return None if self._latest is None else self._latest()
+
+    def gather(self, kept: Sequence[Any] | None = None) -> list[Node]:
+        """Record the gather of all parameters: of the ranks' parts, or of what few ranks have kept."""
+        ranks = self._ranks if kept is None else self._fewer
+        assert ranks is not None
+        with no_grad():
+            parts = [self._padded(cast(read(x), self._dtype(x)), x) for x in self.parameters] if kept is None else [
+                read(x) for x in kept]
+            wholes = ranks.next(ops.all_gather, parts, self.parameters[0].device, world=ranks.size())
+            return [_rows(whole, 0, x.layout.shape[0]) for whole, x in zip(wholes, self.parameters, strict=True)]
+
+    def _dtype(self, x: Any) -> Any:
+        wanted = self.policy.param_dtype
+        return x.dtype if wanted is None or not x.dtype.is_floating_point else wanted
+
+    def _chunk(self, x: Any) -> int:
+        """Rows of a part, with its padding."""
+        return int(-(-x.layout.shape[0] // self._ranks.size()))
+
+    def _padded(self, node: Node, x: Any, ranks: int = 1) -> Node:
+        missing = ranks * self._chunk(x) - node.shape[0]
+        if not missing:
+            return node
+        rest = (0,) * (len(node.shape) - 1)
+        return movement.pad(node, low=(0, *rest), high=(missing, *rest), value=0)
+
+    def _own_of_fewer(self, values: Sequence[Node]) -> list[Node]:
+        """This rank's parts of whole parameters that fewer ranks have together."""
+        assert self._fewer is not None
+        found = []
+        for value, x in zip(values, self.parameters, strict=True):
+            rows = self._chunk(x) * self._ranks.size() // self._fewer.size()
+            whole = self._padded(value, x, self._ranks.size())
+            found.append(_rows(whole, self._fewer.rank() * rows, (self._fewer.rank() + 1) * rows))
+        return found
+
+    # Gradients
+
+    def scatter(self, gradients: Sequence[Any]) -> Gradients:
+        """Reduce whole gradients over the ranks; what belongs to this one's parts, by parameter."""
+        if not self.keeps_after_backward:
+            self.give_up()
+        with no_grad():
+            totals = [before if g is None else g if before is None else before + g
+                      for before, g in zip(self._accumulated, gradients, strict=True)]
+            if not self.reduces:
+                self._accumulated = totals
+                return []
+            self._accumulated = [None] * len(totals)
+            asked = [(x, g) for x, g in zip(self.parameters, totals, strict=True) if g is not None and x.requires_grad]
+            return list(zip([x for x, _ in asked], self._reduced(asked), strict=True)) if asked else []
+
+    def _reduced(self, asked: Sequence[tuple[Any, Any]]) -> list[Any]:
+        ranks, home = self._ranks, self.parameters[0].device
+        how = "avg" if self.divide_factor is None else "sum"
+        nodes = [self._padded(cast(read(g), self.policy.reduce_dtype or g.dtype), x, ranks.size()) for x, g in asked]
+        parts = ranks.next(ops.reduce_scatter, nodes, home, world=ranks.size(), reduce=how)
+        if self._replicas is not None:
+            parts = self._replicas.next(ops.all_reduce, parts, home, reduce=how)
+        found = [wrap(cast(_rows(part, 0, x.shape[0]), x.dtype)) for part, (x, _) in zip(parts, asked, strict=True)]
+        return found if self.divide_factor is None else [g / self.divide_factor for g in found]
+
+
+def _rows(node: Node, first: int, last: int) -> Node:
+    if (first, last) == (0, node.shape[0]):
+        return node
+    rest = node.shape[1:]
+    return movement.slice(node, starts=(first, *(0 for _ in rest)), stops=(last, *rest), steps=(1,) * len(node.shape))
+
+
+_cut: dict[tuple[str, int], Any] = {}
+"""(group, size) → the group of this rank and its neighbours that was made of it."""
+
+
+def _neighbours(ranks: ProcessGroup, size: int) -> ProcessGroup:
+    """The group of `size` neighbouring ranks that this one is in; all such groups are made."""
+    found = _cut.get((ranks.key, size))
+    if found is None or not found.alive:
+        for start in range(0, ranks.size(), size):
+            made = new_group(ranks.ranks[start:start + size])
+            if made is not GroupMember.NON_GROUP_MEMBER:
+                found = _cut[ranks.key, size] = made
+    assert isinstance(found, ProcessGroup)
+    return found
