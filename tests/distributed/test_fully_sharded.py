@@ -10,6 +10,7 @@ import genesis
 from genesis import distributed as dist
 from genesis import engine, nn
 from genesis.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from genesis.passes.memory.schedule import Lives
 from tests.distributed.ranks import Ranks
 from tests.distributed.test_data_parallel import REASSOCIATED, batch
 
@@ -54,7 +55,8 @@ def train(rank: int, size: int, how: str, steps: int) -> tuple[list[float], int]
     torn = size > 1
     model = network(checkpointed=how == "checkpointed")
     if torn:
-        sharded(model, reshard_after_forward={"kept": False, "fewer": 2}.get(how))
+        mesh = dist.init_device_mesh("cpu", (2, 2)) if how == "replicas" else None
+        sharded(model, reshard_after_forward={"kept": False, "fewer": 2}.get(how), mesh=mesh)
     optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
 
     def step(x: Any, y: Any) -> Any:
@@ -92,3 +94,234 @@ def test_losses_are_those_of_one_process_on_the_same_batches(two: Ranks, how: st
     alone, _ = train(0, 1, how, steps)
     assert first == pytest.approx(alone, rel=REASSOCIATED)
     assert first[-1] < first[0]
+
+
+@pytest.mark.parametrize("how", ["plain", "fewer", "replicas"])
+def test_four_ranks(four: Ranks, how: str) -> None:
+    found = four(train, how, 6)
+    assert all(losses == found[0][0] for losses, _ in found)
+    assert found[0][0] == pytest.approx(train(0, 1, how, 6)[0], rel=REASSOCIATED)
+
+
+BLOCK, ROOT = 32 + 16 * 33 + 33 + 33 * 16 + 16, 16 * 6 + 16 + 3 * 16 + 3
+"""Elements of a block's parameters, and of those that the model has beside its blocks."""
+
+
+def program(rank: int, size: int, how: str) -> list[tuple[str, int]]:
+    """The collectives of an undecorated step, in order, with the rows' elements that they move."""
+    model = sharded(network(checkpointed=how == "checkpointed"), reshard_after_forward=False if how == "kept" else None)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = model(genesis.ones(2, 6)).square().mean()
+        loss.backward()
+        optimizer.step()
+    last = engine.last_plan()
+    assert last is not None
+    found = [node for node in last.stages["legal"].nodes if node.op.kind == "collective"]
+    return [(node.op.name, sum(x.numel for x in node.type[:-1])) for node in found]
+
+
+def test_a_step_gathers_each_group_once_in_forward_and_once_in_backward_and_scatters_it_once(two: Ranks) -> None:
+    padded, padded_root = BLOCK + 16 + 1, ROOT + 16 + 1  # one more row than 33, and than 3
+    assert padded == 2 * 577
+    forward = [("all_gather", padded_root)] + [("all_gather", padded)] * 3
+    block = ("reduce_scatter", padded // 2)
+    for how in ("plain", "checkpointed"):
+        first, second = two(program, how)
+        assert first == second
+        again = ("all_gather", padded)
+        assert first == [*forward, again, again, block, again, block, block, ("reduce_scatter", padded_root // 2)]
+    kept, _ = two(program, "kept")
+    assert kept == [*forward, block, block, block, ("reduce_scatter", padded_root // 2)]
+
+
+def early(rank: int, size: int, reshard: bool) -> list[tuple[int, ...]]:
+    """The shapes that a forward, read before its backward, keeps."""
+    model = sharded(network(), reshard_after_forward=reshard)
+    plans: list[Any] = []
+    with engine.observe(plans.append):
+        loss = model(genesis.ones(2, 6)).square().mean()
+        loss.item()
+    (plan,) = plans
+    loss.backward()
+    return [tuple(kind.shape) for kind in plan.plan.outputs]
+
+
+def test_whole_parameters_are_not_kept_for_a_backward_that_comes_later(two: Ranks) -> None:
+    whole = {(34, 16), (33, 16), (16, 33)}
+    for resharded, kept in zip(two(early, True), two(early, False), strict=True):
+        assert whole.isdisjoint(resharded) and len(resharded) > 3
+        assert not whole.isdisjoint(kept)
+
+
+def arena(rank: int, size: int, reshard: bool) -> int:
+    """The most bytes that are alive at one time of a step's values, beside parameters and what it gives back."""
+    model: Any = nn.Sequential(*[nn.Linear(64, 64, bias=False) for _ in range(8)])
+    for layer in model:
+        fully_shard(layer, reshard_after_forward=reshard)
+    fully_shard(model)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    model(genesis.ones(1, 64)).sum().backward()
+    optimizer.step()
+    last = engine.last_plan()
+    assert last is not None
+    return Lives(last.stages["groups"]).peak()
+
+
+def test_a_gathered_layer_is_given_up_after_its_use(two: Ranks) -> None:
+    """Eight layers of 16 KiB: kept, they are alive together. Gathered again, two of them are: the one in use, and the
+    next; beside these a gradient and its padding."""
+    layer = 64 * 64 * 4
+    for resharded, kept in zip(two(arena, True), two(arena, False), strict=True):
+        assert kept >= 8 * layer
+        assert resharded <= 5 * layer
+
+
+def held(rank: int, size: int) -> tuple[int, int]:
+    """Bytes of parameters and optimizer state that a rank has."""
+    model = network()
+    if size > 1:
+        sharded(model)
+    optimizer = genesis.optim.AdamW(model.parameters())
+    model(genesis.ones(2, 6)).sum().backward()
+    optimizer.step()
+    states = [x for state in optimizer.state.values() for x in state.values() if isinstance(x, genesis.Tensor)]
+    return (sum(p.storage.type.nbytes for p in model.parameters()),
+            sum(x.storage.type.nbytes for x in states if x.ndim))
+
+
+def test_a_rank_has_its_part_of_parameters_and_optimizer_state(two: Ranks, four: Ranks) -> None:
+    """Rows that do not divide make at most one row more of each parameter."""
+    parameters, states = held(0, 1)
+    assert states == 2 * parameters == 2 * 4 * (3 * BLOCK + ROOT)
+    row = 4 * (3 * (1 + 1 + 16 + 1 + 33 + 1) + 6 + 1 + 16 + 1)
+    for ranks in (two, four):
+        found = ranks(held)
+        assert sum(p for p, _ in found) == parameters and sum(s for _, s in found) == states
+        assert max(p for p, _ in found) <= parameters / ranks.size + row
+        assert max(s for _, s in found) <= 2 * (parameters / ranks.size + row)
+
+
+def accumulates(rank: int, size: int) -> list[Any]:
+    model: Any = nn.Linear(2, 3, bias=False)
+    with genesis.no_grad():
+        model.weight.fill_(1)
+    fully_shard(model)
+    model.set_requires_gradient_sync(False)
+    model(genesis.ones(1, 2) * (rank + 1)).sum().backward()
+    found = [model.weight.grad]
+    model.set_requires_gradient_sync(True)
+    model(genesis.ones(1, 2) * 10).sum().backward()
+    found.append(model.weight.grad.tolist())
+    model(genesis.ones(1, 2) * (rank + 1)).sum().backward()
+    found.append(model.weight.grad.tolist())
+    model.set_gradient_divide_factor(1.0)
+    model.weight.grad = None
+    model(genesis.ones(1, 2)).sum().backward()
+    found.append(model.weight.grad.tolist())
+    return found
+
+
+def test_gradients_are_accumulated_whole_until_they_are_to_be_reduced(two: Ranks) -> None:
+    rows = [2, 1]
+    for rank, found in enumerate(two(accumulates)):
+        assert found == [None] + [[[value] * 2] * rows[rank] for value in (11.5, 13.0, 2.0)]
+
+
+class Reads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(genesis.ones(4, 4) / 3)
+        self.seen: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        self.seen.append((x.dtype, self.weight.dtype, tuple(self.weight.shape)))
+        return x @ self.weight
+
+
+def precise(rank: int, size: int) -> dict[str, Any]:
+    model: Any = Reads()
+    fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=genesis.bfloat16, reduce_dtype=genesis.float32,
+                                                      output_dtype=genesis.float32))
+    y = model(genesis.ones(2, 4))
+    y.sum().backward()
+    return {"seen": model.seen, "result": y.dtype, "value": y[0, 0].item(), "part": model.weight.dtype,
+            "grad": (model.weight.grad.dtype, model.weight.grad.tolist())}
+
+
+def test_forward_computes_and_gradients_are_reduced_in_the_policys_dtypes(two: Ranks) -> None:
+    third = genesis.tensor(1 / 3, dtype=genesis.bfloat16).item()
+    for found in two(precise):
+        assert found["seen"] == [(genesis.bfloat16, genesis.bfloat16, (4, 4))]
+        assert (found["result"], found["part"]) == (genesis.float32, genesis.float32)
+        assert found["value"] == pytest.approx(4 * third, rel=2**-8)  # a sum in bfloat16
+        assert found["grad"] == (genesis.float32, [[2.0] * 4] * 2)
+
+
+def frozen(rank: int, size: int) -> dict[str, Any]:
+    model = network()
+    for name, p in model.named_parameters():
+        p.requires_grad_("down" in name)
+    sharded(model)
+    loss = model(genesis.ones(2, 6)).square().mean()
+    loss.item()
+    loss.backward()
+    return {name: None if p.grad is None else p.grad.tolist() for name, p in model.named_parameters()}
+
+
+def alone_frozen() -> dict[str, Any]:
+    model = network()
+    model(genesis.ones(2, 6)).square().mean().backward()
+    return {name: p.grad.tolist() for name, p in model.named_parameters()}
+
+
+def test_frozen_parameters_get_no_gradient_and_let_others_through(two: Ranks) -> None:
+    first, second = two(frozen)
+    alone = alone_frozen()
+    for name, expected in alone.items():
+        if "down" in name:
+            assert first[name] + second[name] == [pytest.approx(row, rel=1e-4, abs=1e-7) for row in expected]
+        else:
+            assert first[name] is None
+
+
+def odd_ways(rank: int, size: int) -> dict[str, Any]:
+    """What surrounds a forward: exceptions, whole parameters by hand, two backwards, evaluation."""
+    model = network()
+    expected = model.blocks[0].up.weight.detach().clone()
+    sharded(model)
+    found: dict[str, Any] = {"class": (type(model).__name__, isinstance(model, FSDPModule), isinstance(model, Net))}
+    up = model.blocks[0].up
+    try:
+        model(genesis.ones(2, 7))
+    except RuntimeError:
+        found["after an error"] = tuple(up.weight.shape)
+    model.blocks[0].unshard()
+    found["by hand"] = bool((up.weight == expected).all().item())
+    model.blocks[0].reshard()
+    found["again"] = tuple(up.weight.shape)
+    with genesis.no_grad():
+        before = model(genesis.ones(2, 6)).tolist()
+    model.set_reshard_after_backward(False)
+    loss = model(genesis.ones(2, 6)).sum()
+    loss.backward(retain_graph=True)
+    once = up.weight.grad.tolist()
+    loss.backward()
+    found["twice"] = genesis.allclose(up.weight.grad, 2 * genesis.tensor(once))
+    model.set_reshard_after_backward(True)
+    found["same"] = model(genesis.ones(2, 6)).tolist() == before
+    for wrong in (lambda: fully_shard(model), lambda: fully_shard(nn.Linear(2, 2), reshard_after_forward=3)):
+        try:
+            wrong()
+        except ValueError as error:
+            found.setdefault("errors", []).append(str(error).split("\n")[0])
+    return found
+
+
+def test_what_surrounds_a_forward(two: Ranks) -> None:
+    for rank, found in enumerate(two(odd_ways)):
+        assert found["class"] == ("FSDPNet", True, True)
+        assert found["after an error"] == found["again"] == (17 - rank, 16)
+        assert found["by hand"] and found["twice"] and found["same"]
+        assert "sharded already" in found["errors"][0] and "no factor of the 2 ranks" in found["errors"][1]

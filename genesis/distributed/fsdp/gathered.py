@@ -39,6 +39,7 @@ class Gathered(Renewal):
         with no_grad():
             self._kept = None if kept is None or not reshard else [wrap(x) for x in kept]
         self._ready: list[tuple[Node, Node]] | None = None
+        self._begun = False
         with _outside_of_regions():
             self.tensors: list[Any] | None = [
                 wrap(make(control.released, (x,), (), x.source) if reshard else x) for x in values]
@@ -52,10 +53,15 @@ class Gathered(Renewal):
     def renew(self) -> list[tuple[Node, Node]]:
         """Gather for backward, and what backward needs next, too: that gather comes before this group's gradients."""
         pairs, self._ready = self._ready or self._again(), None
+        self._begun = True
         for other in self._next():
-            if other._ready is None:
+            if other._ready is None and not other._begun:
                 other._ready = other._again()
         return pairs
+
+    def ended(self) -> None:
+        """All gradients of a backward are there: another may come."""
+        self._begun = False
 
     def _next(self) -> list[Gathered]:
         before = None if self.before is None else self.before()
@@ -75,12 +81,15 @@ class _Scattered(Boundary):
     early = True
 
     def __init__(self, group: ParameterGroup, renewal: Gathered | None):
-        self._group, self.renewal = group, renewal
+        self._group = group
+        self.renewal: Gathered | None = renewal
         self.outputs = len(group.parameters)
         self.origins = [x if x.requires_grad else None for x in group.parameters]
 
     def pull(self, gradients: Sequence[Any]) -> Gradients:
         """The gradients of the parts; none yet while gradients are accumulated."""
+        if self.renewal is not None:
+            self.renewal.ended()
         return self._group.scatter(gradients)
 
 

@@ -10,7 +10,7 @@ from genesis.autograd.hooks import renew_at
 from genesis.distributed.fsdp.gathered import Gathered
 from genesis.distributed.fsdp.group import ParameterGroup
 from genesis.distributed.fsdp.policy import MixedPrecisionPolicy
-from genesis.distributed.mesh import DeviceMesh, init_device_mesh
+from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.run import current
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
@@ -216,8 +216,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
         raise failure("fully_shard", f"{type(module).__name__} is sharded already", error=ValueError)
     found = _parameters_of(module, set(map(id, ignored_params or ())))
     if mesh is None:
-        device = next((x.device.type for x in found), "cpu")
-        mesh = init_device_mesh("cpu" if device == "meta" else device, (current().world_size,))
+        world = current().groups[0]  # one group for all modules: its collectives are in one order
+        mesh = DeviceMesh(next((x.device.type for x in found), "cpu"), world.ranks, _groups=[world])
     if mesh.ndim > 2:
         raise failure("fully_shard", f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh}", error=ValueError)
     group = ParameterGroup(found, mesh, mp_policy or MixedPrecisionPolicy(), reshard_after_forward) if found else None

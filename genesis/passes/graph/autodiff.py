@@ -37,7 +37,8 @@ def autodiff(graph: Graph) -> Graph:
             outputs, ends = request["outputs"], control.ends_of(request)
             ys, seeds = request.inputs[:outputs], request.inputs[outputs:2 * outputs]
             made = gradients(ys, seeds, control.asked_of(request), wrapped, ends)
-            expanded[request] = _read_anew(made, topological(ys, ends), control.renewed_in(request))
+            expanded[request] = _read_anew(made, topological(ys, ends), (*seeds, *ends),
+                                             control.renewed_in(request))
         found = expanded[request][node["index"]]
         return found if request["create_graph"] or node.inputs[0] is last else control.stop_gradient(found)
 
@@ -75,15 +76,18 @@ def gradients(outputs: Sequence[Node], seeds: Sequence[Node], wrt: Sequence[Node
     return [zeros_like(x) if g is None else g for x, g in zip(wrt, found, strict=True)]
 
 
-def _read_anew(found: Sequence[Node], forward: Iterable[Node], renewed: Sequence[tuple[Node, Node]]) -> list[Node]:
+def _read_anew(found: Sequence[Node], forward: Iterable[Node], outer: Sequence[Node],
+               renewed: Sequence[tuple[Node, Node]]) -> list[Node]:
     """The gradients, which read the renewed values, or views and casts of these, instead of the forward's.
+
+    `outer`: values that these gradients only begin or end at: what is behind is none of theirs.
 
         before: %1 = view(%0), %2 = f(%1), %3 = g(%1)        after: %1 = view(%0), %2 = f(%1)
                                                                     %4 = view(%renewed), %3 = g(%4)
     """
     if not renewed:
         return list(found)
-    instead, kept = dict(renewed), frozenset(forward)
+    instead, kept = {**{x: x for x in outer}, **dict(renewed)}, frozenset(forward)
     for root in found:
         stack = [root]
         while stack:
