@@ -26,7 +26,7 @@ Gradients = list[tuple["Tensor", "Tensor"]]
 
 
 class Renewal:
-    """Values of a forward that nothing keeps for a backward: it reads equal ones, which are made when it comes there."""
+    """Values of a forward that nothing keeps for a backward: equal ones are made when it comes there."""
 
     def renew(self) -> list[tuple[Node, Node]]:
         """Record the other values: (value that the forward read, the one that gradients read instead)."""

@@ -201,7 +201,8 @@ RULES: dict[Op, BatchRule] = {
     ranks.kthvalue: _deeper, ranks.nanargmedian: _deeper, ranks.argmedian: _deeper,
     convolution.convolution: _convolution, convolution.convolution_input: _convolution,
     convolution.convolution_weight: _convolution_weight, control.item: _item, control.watch: _marker,
-    control.alias: _marker, control.released: _marker, control.stop_gradient: _stopped, control.overwritten: _same, recompute.enter: _marker,
+    control.alias: _marker,
+    control.released: _marker, control.stop_gradient: _stopped, control.overwritten: _same, recompute.enter: _marker,
     recompute.leave: _results,
 }
 """Rules of single ops, which go before those in `BY_KIND`."""

@@ -176,8 +176,8 @@ def _is(*types: type) -> Callable[[object], bool]:
 ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("shape", "axes", "starts", "stops", "steps", "low", "high"), _sizes),
     **dict.fromkeys(("sizes", "window", "stride", "padding", "dilation"), _sizes),
-    **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "leaf", "groups", "divisor",
-                     "splits", "chunk", "k", "run", "shift"), _size),
+    **dict.fromkeys(("axis", "index", "ndim", "word", "words", "count", "outputs", "ends", "renewed", "leaf", "groups",
+                     "divisor", "splits", "chunk", "k", "run", "shift"), _size),
     **dict.fromkeys(("keepdims", "causal", "decoupled", "momentum", "nesterov", "centered", "create_graph", "equal_nan",
                      "include_pad", "align_corners", "reverse", "descending", "largest", "right",
                      "skip_nan"), _is(bool)),

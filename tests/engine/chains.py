@@ -40,7 +40,8 @@ def backward(count: int, device: Device = cpu) -> Graph:
     x = y = _input(0, (8, count), device)
     for i in range(count):
         y = OPS["sin"](y) if i % 2 else y * x
-    request = make(control.grad, (OPS["sum"](y, axes=(0, 1)), leaves.full((), 1.0, float32, device), x), (1, False, 0))
+    request = make(control.grad, (OPS["sum"](y, axes=(0, 1)), leaves.full((), 1.0, float32, device), x),
+                   (1, False, 0, 0))
     return Graph((x,), (make(control.item, (request,), (0,)),))
 
 
@@ -79,7 +80,7 @@ def training_step(count: int, device: Device = cpu) -> Graph:
     for w in weights:
         y = OPS["gelu"](OPS["linear"](OPS["layer_norm"](y, ndim=1, eps=1e-5), w)) + y
     loss = OPS["sum"](y * y, axes=(0, 1))
-    request = make(control.grad, (loss, leaves.full((), 1.0, float32, device), *weights), (1, False, 0))
+    request = make(control.grad, (loss, leaves.full((), 1.0, float32, device), *weights), (1, False, 0, 0))
     gradients = [make(control.item, (request,), (i,)) for i in range(layers)]
     numbers = [leaves.scalar(index=i, type=literal(1.0).type) for i in range(7)]
     state = (*weights, *moments[0], *moments[1])

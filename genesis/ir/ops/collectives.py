@@ -96,10 +96,11 @@ reduce_to = _collective("reduce_to", _same, ("reduce", "peer"),
                         "Each operand, reduced over all processes, on one of them; what the others get is undefined.")
 broadcast = _collective("broadcast", _same, ("peer",), "Each operand of one process, on all.")
 all_gather = _collective("all_gather", _gathered, ("world",),
-                         "Each operand of all processes, one after another along its first dimension. Several are one call.")
+                         "Each operand of all processes, one after another along its first dimension. Several are one "
+                         "call.")
 reduce_scatter = _collective("reduce_scatter", _scattered, ("world", "reduce"),
-                             "Each operand, reduced over all processes: this one's part of its first dimension. Several are one "
-                             "call.")
+                             "Each operand, reduced over all processes: this one's part of its first dimension. "
+                             "Several are one call.")
 all_to_all = _collective("all_to_all", _exchanged, ("sent", "received"),
                          "`sent[i]` rows of the operand to process i; from it `received[i]`, one after another.")
 send = _collective("send", lambda x, **attributes: (), ("peer", "tag"),

@@ -76,8 +76,8 @@ grad = Op("grad", "control", _grad_type, attrs=("outputs", "create_graph", "ends
           differentiable=True,
           doc="Reverse-mode gradients: operands are the outputs, their gradients, then the nodes to differentiate by; "
               "a result for each of these, a constant to other gradients without create_graph. At the last `ends` of "
-              "them gradients stop: what is behind gets none through them. Behind these come `renewed` pairs: where the "
-              "gradients read the first, they read the second, an equal value. The autodiff pass expands it.")
+              "them gradients stop: what is behind gets none through them. Behind these come `renewed` pairs: where "
+              "gradients would read the first, they read the second, an equal value. The autodiff pass expands it.")
 
 
 def asked_of(request: Node) -> tuple[Node, ...]:

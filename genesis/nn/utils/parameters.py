@@ -102,8 +102,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     """Scale the gradients in place so that their norm, as one vector, is at most max_norm.
 
     Two recorded ops; the norm is not read on the host (but with `error_if_nonfinite`). On a GPU they take two launches,
-    and the scaling is done where the optimizer's step reads the gradients. Of parameters that are sharded over ranks the
-    norm is that of the whole gradients: all of these ranks call this.
+    and the scaling is done where the optimizer's step reads the gradients. Of parameters that are sharded over ranks
+    the norm is that of the whole gradients: all of these ranks call this.
 
     Args:
         parameters: those without a gradient are skipped.

@@ -151,7 +151,7 @@ def test_rows_and_columns_of_broadcast_gradients_share_a_kernel(small) -> None:
     x, row, column, g = inputs((21, 12), (12,), (21, 1), (21, 12))
     marked = [control.watch(v, leaf=i) for i, v in enumerate((x, row, column))]
     scaled = p.tanh(marked[0] * marked[1] + marked[2])
-    gradients = make(control.grad, (scaled, g, *marked), (1, False, 0))
+    gradients = make(control.grad, (scaled, g, *marked), (1, False, 0, 0))
     results = tuple(control.item(gradients, index=i) for i in range(3))
     graph = canonicalize(autodiff(Graph((x, row, column, g), results)))
     graph, _, schedule = prepared(*graph.inputs, outputs=graph.outputs)

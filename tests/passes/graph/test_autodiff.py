@@ -244,7 +244,7 @@ def test_the_gradients_nodes_name_the_line_they_come_from() -> None:
 # Against torch
 
 def _gradient(y: Node, x: Node, seed: Node) -> Node:
-    request = make(control.grad, (y, seed, x), (1, True, 0))
+    request = make(control.grad, (y, seed, x), (1, True, 0, 0))
     return make(control.item, (request,), (0,))
 
 

@@ -48,7 +48,7 @@ def scheduled(graph: Graph) -> Schedule:
 def gradient(loss: Node, *wrt: Node) -> tuple[Node, ...]:
     """Gradients of a scalar."""
     seed = leaves.full((), 1.0, loss.dtype, loss.type.device)
-    request = make(control.grad, (loss, seed, *wrt), (1, False, 0))
+    request = make(control.grad, (loss, seed, *wrt), (1, False, 0, 0))
     return tuple(make(control.item, (request,), (i,)) for i in range(len(wrt)))
 
 

@@ -14,7 +14,7 @@ from genesis.ir.node import Node, make
 from genesis.ir.ops import control
 
 if TYPE_CHECKING:
-    from genesis.distributed.fsdp.group import ParameterGroup
+    from genesis.nn.parallel.fsdp.group import ParameterGroup
 
 
 class Gathered(Renewal):

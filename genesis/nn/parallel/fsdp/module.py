@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from genesis.autograd.hooks import renew_at
-from genesis.distributed.fsdp.gathered import Gathered
-from genesis.distributed.fsdp.group import ParameterGroup
-from genesis.distributed.fsdp.policy import MixedPrecisionPolicy
 from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.run import current
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.modules.module import Module
+from genesis.nn.parallel.fsdp.gathered import Gathered
+from genesis.nn.parallel.fsdp.group import ParameterGroup
+from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy
 
 
 class _Forward:

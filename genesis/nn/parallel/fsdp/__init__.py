@@ -5,6 +5,6 @@ parameters and the scattering of their gradients are nodes of the step's program
 where a module's forward begins and where backward comes to it.
 """
 
-from genesis.distributed.fsdp.module import FSDPModule as FSDPModule
-from genesis.distributed.fsdp.module import fully_shard as fully_shard
-from genesis.distributed.fsdp.policy import MixedPrecisionPolicy as MixedPrecisionPolicy
+from genesis.nn.parallel.fsdp.module import FSDPModule as FSDPModule
+from genesis.nn.parallel.fsdp.module import fully_shard as fully_shard
+from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy as MixedPrecisionPolicy

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from genesis.distributed.fsdp.gathered import Gathered
-from genesis.distributed.fsdp.policy import MixedPrecisionPolicy
 from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.process_group import ProcessGroup
 from genesis.distributed.run import GroupMember, new_group
@@ -23,6 +21,8 @@ from genesis.ir.node import Node
 from genesis.ir.ops import collectives as ops
 from genesis.ir.ops import movement
 from genesis.nn.modules.module import Module, changed
+from genesis.nn.parallel.fsdp.gathered import Gathered
+from genesis.nn.parallel.fsdp.policy import MixedPrecisionPolicy
 from genesis.nn.parameter import ShardedParameter
 from genesis.ops.common import cast
 
@@ -92,8 +92,8 @@ class ParameterGroup:
         if asked is None or isinstance(asked, bool) or asked == self._ranks.size():
             return None
         if asked < 2 or self._ranks.size() % asked:
-            raise failure("fully_shard", f"reshard_after_forward={asked} is no factor of the {self._ranks.size()} ranks "
-                          "that parameters are sharded over", error=ValueError)
+            raise failure("fully_shard", f"reshard_after_forward={asked} is no factor of the {self._ranks.size()} "
+                          "ranks that parameters are sharded over", error=ValueError)
         return _neighbours(self._ranks, asked)
 
     def _put(self, tensors: Sequence[Any]) -> None:
