@@ -2,17 +2,21 @@
 
     python -m tests.faults --kinds line,allocation --programs "step of SGD,reads"
     python -m tests.faults --kinds opcode --every 10 --show
+    python -m tests.faults --kinds line,opcode --once faults.tsv   # each place once; begun again, it goes on
+    python -m tests.faults --summary faults.tsv
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from pathlib import Path
 from time import process_time
 
 from tests.faults.programs import PROGRAMS
 from tests.faults.signals import count_signals
 from tests.faults.table import KINDS, count
+from tests.faults.tried import Tried, summary
 
 
 def main() -> int:
@@ -25,7 +29,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="from which on")
     parser.add_argument("--signals", type=int, default=200, help="how many signals, where the kind is signal")
     parser.add_argument("--show", action="store_true", help="print what is inconsistent")
+    parser.add_argument("--once", type=Path, help="a file of what was tried: each place of a statement once")
+    parser.add_argument("--summary", type=Path, nargs="+", help="print what came of the faults in these files")
     given = parser.parse_args()
+    if given.summary:
+        print(summary(given.summary))
+        return 0
+    once = None if given.once is None else Tried(given.once)
     tried = wrong = 0
     print("| program | device | fault at each | tried | inconsistent | consistent: |\n|---|---|---|---|---|---|")
     for device in given.devices.split(","):
@@ -33,7 +43,7 @@ def main() -> int:
             for kind in given.kinds.split(","):
                 began = process_time()
                 row = (count_signals(program, device, given.signals, given.first) if kind == "signal"
-                       else count(program, device, kind, given.every, given.first))
+                       else count(program, device, kind, given.every, given.first, once))
                 tried, wrong = tried + row.tried, wrong + len(row.inconsistent)
                 print(row, f" {process_time() - began:.0f} s" if given.show else "", flush=True, sep="")
                 if given.show:

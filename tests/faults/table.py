@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.faults.events import chosen
 from tests.faults.trial import Bench, Program, Verdict
+from tests.faults.tried import Tried
 
 KINDS = ("line", "opcode", "allocation", "call")
 ERRORS: dict[str, tuple[type[BaseException], ...]] = {
@@ -63,8 +64,12 @@ def quiet_collector() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def count(program: str, device: str, kind: str, every: int = 1, first: int = 0) -> Row:
-    """Inject each `every`-th fault of a kind into the program, from number `first` on."""
+def count(program: str, device: str, kind: str, every: int = 1, first: int = 0, tried: Tried | None = None) -> Row:
+    """Inject each `every`-th fault of a kind into the program, from number `first` on.
+
+    Args:
+        tried: faults that were tried before, and are not tried again: each place once.
+    """
     row = Row(program, device, kind)
     with Bench(device) as bench, quiet_collector():
         running = Program(program, "cuda" if device != "cpu" else "cpu", bench.driver)
@@ -75,5 +80,10 @@ def count(program: str, device: str, kind: str, every: int = 1, first: int = 0) 
                 seen += 1
                 if (seen - 1) % every == first % every:
                     for error in ERRORS[kind]:
-                        row.add(running.trial(unit, kind, at, error, places[at]))
+                        name = (device, kind, error.__name__)
+                        if tried is not None and not tried.is_new(*name, unit.statement.text, places[at]):
+                            continue
+                        row.add(verdict := running.trial(unit, kind, at, error, places[at]))
+                        if tried is not None:
+                            tried.write(*name, places[at], verdict)
     return row
