@@ -6,6 +6,8 @@ A plan remembers the settings that it was made under; after a change the next ru
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -76,6 +78,9 @@ class Config:
         """What plans made now depend on: equal settings give equal keys."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic)
 
+    def _set(self, key: tuple[Any, ...]) -> None:
+        self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic = key
+
 
 def _renamed() -> None:
     warnings.warn("genesis.config.keep_copies is called keep_shadow_weights now", DeprecationWarning, stacklevel=3)
@@ -83,6 +88,17 @@ def _renamed() -> None:
 
 config = Config()
 """The process's settings."""
+
+
+@contextmanager
+def settings(key: tuple[Any, ...]) -> Iterator[None]:
+    """A context in which plans are made as with the settings of this `Config.key`."""
+    before = config.key()
+    try:
+        config._set(key)
+        yield
+    finally:
+        config._set(before)
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

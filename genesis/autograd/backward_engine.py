@@ -245,10 +245,12 @@ class _Backward:
 
     def _is_long(self, reached: set[Node]) -> bool:
         """Whether the forward was cut and backward is to be so, too: gradients that nobody differentiates, and that
-        nobody asks for on the way, are no program of one piece."""
+        nobody asks for on the way, are no program of one piece. A gradient on the way depends on values of all pieces,
+        and not only by those that were computed last."""
         if not state.pieces or self._create_graph or self._others or state.session is not None or state.regions:
             return False
-        return len(reached) > config.pending_nodes // 4 > 0 and any(map(piece_of, reached))
+        return (len(reached) > config.pending_nodes // 4 > 0 and any(map(piece_of, reached))
+                and not any(node.op is control.grad for node in reached))
 
     def _piecewise(self, roots: Pairs) -> None:
         """Record and compute the gradients of one piece of the forward after the other; those of the last stay

@@ -6,12 +6,14 @@ Passes and code generation are imported when something is compiled: a plan that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from genesis.config import config, settings
 from genesis.engine.backends import backend_of
+from genesis.frontend.state import lock
 from genesis.ir.graph import Graph
 from genesis.ir.node import NUMBER_TYPES, Node
 from genesis.ir.ops import leaves
@@ -40,6 +42,7 @@ class Compiled:
         recompilation: why no template of its structure served it; None if there was none.
         constants: which of the captured nodes, by position, have the same value at every run (set by the engine).
         communicates: whether it runs collectives (set by the engine).
+        settings: those that it was compiled under (`Config.key`).
     """
 
     plan: Plan
@@ -52,6 +55,7 @@ class Compiled:
     fixed_sizes: str | None = None
     recompilation: Recompilation | None = None
     communicates: bool = False
+    settings: tuple[Any, ...] = field(default_factory=config.key)
 
     @property
     def exclusive(self) -> bool:
@@ -81,9 +85,15 @@ class Compiled:
 
     @cached_property
     def passed(self) -> Passed:
-        """The program after the passes. Where the plan was filled in, or read from disk, they run now."""
+        """The program after the passes. They run now, if it is not known from when the plan was made."""
         from genesis.passes.pipeline import run_passes
-        return run_passes(self.graph, self.backend)
+        with lock, settings(self.settings):
+            return run_passes(self.graph, self.backend)
+
+    def forget_passed(self) -> None:
+        """Let go of the program after the passes: of each of them a graph, which Python's collector would go through
+        again and again."""
+        self.__dict__.pop("passed", None)
 
     @property
     def stages(self) -> dict[str, Any]:

@@ -37,6 +37,42 @@ def position(frame: FrameType | None) -> int:
     return hash(tuple(found))
 
 
+class Turns:
+    """The positions of the last values, as long as they are the turns of one loop.
+
+    Attributes:
+        first: the number of the first value.
+    """
+
+    def __init__(self, ran: int, first: int):
+        self.first, self._last, self._ran = first, first - 1, ran
+        self._seen: list[int] = []
+        self._period = 0
+
+    def period_with(self, place: int, number: int, ran: int, longest: int) -> int | None:
+        """How many values a turn has, with one more value; 0 where that is not known yet; None if these are no equal
+        turns of `longest` values at the most.
+
+        >>> turns = Turns(0, 1)
+        >>> [turns.period_with(ord(place), i, 0, 4) for i, place in enumerate("abcabcab?", 1)]
+        [0, 0, 0, 3, 3, 3, 3, 3, None]
+        """
+        if ran != self._ran or number != self._last + 1:  # something was computed, or recorded by another thread
+            return None
+        self._last = number
+        seen = self._seen
+        if self._period:
+            if seen[(number - self.first) % self._period] != place:
+                return None
+        elif seen and seen[0] == place:
+            self._period = len(seen)
+        elif len(seen) < longest:
+            seen.append(place)
+        else:
+            return None
+        return self._period
+
+
 @dataclass
 class Cuts:
     """What is known of the program that is being recorded and cut.
@@ -55,6 +91,7 @@ class Cuts:
         in_op: the cut is in the middle of an op, which may hold contents that are about to be overwritten.
         usage: what the last cut kept for a backward.
         apart: equal numbers are recorded as two, since what is recorded is the turns of a loop.
+        turns: the turns that are followed, where a program may be a loop of short ones.
     """
 
     anchor: int | None = None
@@ -70,6 +107,7 @@ class Cuts:
     in_op: bool = False
     usage: Usage | None = None
     apart: bool = False
+    turns: Turns | None = None
 
     def watch(self, place: int, number: int) -> None:
         """Note that a value with this number was recorded at this position."""

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from genesis.config import config
-from genesis.engine.cuts import position
+from genesis.engine.cuts import Turns, position
 from genesis.engine.interruption import left_behind
 from genesis.engine.state import engine_state
 from genesis.frontend import session
@@ -41,8 +41,13 @@ _CALLING: Final = frozenset({"forward", "inside", "steps"})
 """Names of functions that call the user's, and hold tensors but no contents."""
 
 OFTEN: Final = 128
-"""Turns of a loop from which on it is an endless one, rather than the layers of a model, where gradients flow: a
-model's step is one plan, up to `DEEP` times the limit."""
+"""Turns of a loop from which on it is an endless one, rather than the layers of a model. Where gradients flow a model's
+step is one plan, up to `DEEP` times the limit; where none do, so many equal turns are cut before there are as many
+nodes as the limit says, since what leads to the first cut is a plan of its own."""
+
+SHORT: Final = 8
+"""Values of a turn, at the most, that is looked for before there are as many nodes as the limit says: so many positions
+are noted, which takes a few µs each, where a program becomes longer than a sixteenth of the limit."""
 
 PIECES: Final = 8
 """An endless loop is cut this often for each `config.pending_nodes` that it records: a piece is compiled as long as it
@@ -96,11 +101,49 @@ def _look(storage: Storage, number: int, frame: FrameType) -> int:
             return number + cuts.spacing
     if cuts.watched_from and cuts.measured[2] == engine_state.ran:
         return _watch(storage, number, frame)
+    return _many(storage, number, frame)
+
+
+def _many(storage: Storage, number: int, frame: FrameType) -> int:
+    """Cut if there are many values and the program is a loop."""
+    cuts = engine_state.cuts
     cuts.forget_watched()
     oldest = _oldest(number)
-    if number - oldest < _every():
-        return oldest + _every()
+    if number - oldest < _soon():
+        cuts.turns = None
+        return oldest + _soon()
+    if number - oldest < _every() or cuts.turns is not None:
+        return _equal_turns(storage, number, frame, oldest)
     return _long(storage, number, frame, needed([s.node for s in _live()]))
+
+
+def _soon() -> int:
+    """How many values are recorded until equal turns are looked for."""
+    return _every() // 4
+
+
+def _equal_turns(storage: Storage, number: int, frame: FrameType, oldest: int) -> int:
+    """Follow the positions as long as they are short turns of one loop; after `OFTEN` of them, cut."""
+    cuts = engine_state.cuts
+    turns = cuts.turns
+    if turns is None:
+        turns = cuts.turns = Turns(engine_state.ran, number)
+    period = turns.period_with(position(frame), number, engine_state.ran, SHORT)
+    if period is None:
+        cuts.turns = None
+        return max(oldest + _every(), number + 1)
+    if not period or number - turns.first < OFTEN * period:
+        return number + 1
+    live = _live()
+    nodes = len(needed([s.node for s in live]))
+    if any(s.needs_grad for s in live) or nodes < (number - oldest) // 2:  # most was dropped, or computed
+        cuts.turns = None
+        return max(oldest + _every(), number + 1)
+    if not _cut(storage, number, frame):
+        return number + 1
+    cuts.anchor, cuts.turns = position(frame), None
+    cuts.spacing = -(-config.pending_nodes // PIECES * (number - oldest) // max(nodes, 1) // period) * period
+    return number + cuts.spacing
 
 
 def _oldest(number: int) -> int:
@@ -119,7 +162,7 @@ def _full(storage: Storage, number: int, frame: FrameType) -> int:
         held = held_bytes(order)
         if held < limit:
             state.bytes_mark = state.fresh_bytes + max(limit - held, limit // 4)
-            return _long(storage, number, frame, order)
+            return _many(storage, number, frame)
         cuts.overdue, cuts.ran = state.fresh_bytes + limit // 2, engine_state.ran
     if cuts.anchor is not None and state.fresh_bytes < cuts.overdue and position(frame) != cuts.anchor:
         return number + 1

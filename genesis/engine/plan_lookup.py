@@ -62,6 +62,8 @@ def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     found.constants = [position for position, node in enumerate(captured.order) if node in constant]
     for observer in engine_state.observers:
         observer(found)
+    if not engine_state.observers:
+        found.forget_passed()
     return found
 
 

@@ -134,6 +134,18 @@ def test_hooks_and_second_derivatives_take_one_program() -> None:
     close(second(genesis), second(torch))
 
 
+@pytest.mark.parametrize("turns", [60, 62, 90])
+def test_a_gradient_of_a_gradient_through_pieces(turns: int) -> None:
+    """The gradient depends on what each piece computed by itself, not only through what the last piece returned."""
+    def second(lib: Any) -> Any:
+        w, h = lib.full((4,), 0.9, requires_grad=True), lib.ones(4)
+        for _ in range(turns):
+            h = lib.sin(h * w)
+        (first,) = lib.autograd.grad(h.sum(), w, create_graph=True)
+        return lib.autograd.grad(first.sum(), w)[0]
+    close(second(genesis), second(torch))
+
+
 def test_an_overwritten_leaf_is_an_error_and_gives_no_gradient() -> None:
     w, b, h = unrolled(genesis)
     with genesis.no_grad():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -327,6 +328,95 @@ def test_the_default_limits_cut_no_step_of_a_benchmark(layers: int, cuts: Cuts,
         genesis.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert cuts.made == 0 and len(cuts.plans) - before == 1
+
+
+def image_step(model: Any, size: int) -> Any:
+    """A step over images of this size, of a model as `benchmarks/` has them."""
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(genesis.ones(1, 3, size, size)).square().mean().backward()
+        optimizer.step()
+    return step
+
+
+def conv_net() -> Any:
+    """As in `benchmarks/sizes.py`."""
+    nn = genesis.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(1, 4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
+                         nn.GroupNorm(1, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+
+
+class UNet(genesis.nn.Module):
+    """Four levels of two convolutions with batch norm down, and as many up with what was left on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = genesis.nn
+        widths = (3, 2, 4, 4, 4)
+        self.down = nn.ModuleList([self.double(a, b) for a, b in pairwise(widths)])
+        self.up = nn.ModuleList([self.double(a + b, b) for a, b in pairwise(widths[:0:-1])])
+        self.last = nn.Conv2d(widths[1], 1, 1)
+
+    @staticmethod
+    def double(a: int, b: int) -> Any:
+        nn = genesis.nn
+        return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(),
+                             nn.Conv2d(b, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+
+    def forward(self, x: Any) -> Any:
+        F, kept = genesis.nn.functional, []
+        for level in self.down:
+            x = level(x)
+            kept.append(x)
+            x = F.max_pool2d(x, 2) if len(kept) < len(self.down) else x
+        for level, left in zip(self.up, kept[-2::-1], strict=True):
+            x = level(genesis.cat([F.interpolate(x, scale_factor=2), left], 1))
+        return self.last(x)
+
+
+@pytest.mark.parametrize(("make", "size"), [(conv_net, 12), (UNet, 16)])
+def test_the_default_limits_cut_no_step_over_images(make: Callable[[], Any], size: int, cuts: Cuts,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    default = type(genesis.config)()
+    monkeypatch.setattr(genesis.config, "pending_nodes", default.pending_nodes)
+    monkeypatch.setattr(genesis.config, "pending_bytes", default.pending_bytes)
+    monkeypatch.setattr(limits, "OFTEN", 128)
+    model = make()
+    genesis.eval(list(model.parameters()))
+    step = image_step(model, size)
+    before, cuts.made = len(cuts.plans), 0
+    for _ in range(2):
+        step()
+    assert cuts.made == 0 and len(cuts.plans) - before == 1
+
+
+def test_equal_turns_are_known_before_there_are_many_nodes(cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What leads to a loop's first cut is a plan of its own: it is as short as `OFTEN` turns."""
+    monkeypatch.setattr(genesis.config, "pending_nodes", 1024)
+    x = genesis.ones(4)
+    for _ in range(limits.OFTEN * 8):
+        x = genesis.tanh(x) + 1.0
+    genesis.eval(x)
+    assert cuts.made and cuts.longest < 1024 // 4
+    assert len(cuts.plans) <= 3
+
+
+def test_few_turns_are_no_endless_loop(cuts: Cuts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers in a loop, and a loop whose turns gradients flow through, are one program below the limit."""
+    monkeypatch.setattr(genesis.config, "pending_nodes", 1024)
+    x, w = genesis.ones(4), genesis.ones(4, requires_grad=True)
+    for _ in range(20):
+        for _ in range(limits.OFTEN - 4):
+            x = genesis.tanh(x)
+        x = x * 2 + 1
+    genesis.eval(x)
+    y = w
+    for _ in range(limits.OFTEN * 8):
+        y = y * 1.5 - 1.0
+    y.sum().backward()
+    assert cuts.made == 0
 
 
 def test_what_is_needed_is_what_is_walked() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import fields
+from dataclasses import fields, replace
+from unittest.mock import patch
 
 import pytest
 
 import genesis
 from genesis import config, engine
 from genesis.config import Config
+from genesis.passes import pipeline
 
 SETTINGS = [field.name for field in fields(Config) if field.type == "bool"]
 """Those that say how a program is compiled; numbers say when one is computed."""
@@ -94,3 +96,24 @@ def test_who_writes_to_a_constant_changes_no_equal_one() -> None:
         x.add_(1)
         genesis.eval(x, y)
         assert x.tolist() == [3.0] * 3 and y.tolist() == kept.tolist() == genesis.full((3,), 2.0).tolist() == [2.0] * 3
+
+
+def test_a_plan_keeps_no_program_after_the_passes_and_makes_it_anew_with_its_settings() -> None:
+    """A graph for each pass is what Python's collector would go through again and again."""
+    x = genesis.ones(5)
+    config.deterministic = False
+    try:
+        genesis.eval(x.cumsum(0) * 11)
+        plan = engine.last_plan()
+    finally:
+        config.deterministic = True
+    assert plan is not None and "passed" not in vars(plan)
+    seen: list[bool] = []
+
+    def noting(work: pipeline.Work, target: pipeline.Target) -> pipeline.Work:
+        seen.append(config.deterministic)
+        return first.run(work, target)
+    first = pipeline.PASSES[0]
+    with patch.object(pipeline, "PASSES", (replace(first, run=noting), *pipeline.PASSES[1:])):
+        assert plan.schedule.groups
+    assert seen == [False] and config.deterministic
