@@ -14,7 +14,8 @@ class Tried:
     """The faults in a file, a line each: device, kind, error, statement, place, outcome, and what is inconsistent.
 
     A place is tried once for a device, an error and a statement, whichever program has them: "opt.step()" of two
-    optimizers runs the same lines but for those of their own. Lines move when the code changes: a file is of one commit.
+    optimizers runs the same lines but for those of their own. Lines move when the code changes: a file is of one
+    commit.
     """
 
     def __init__(self, path: Path):
@@ -55,4 +56,5 @@ def summary(paths: list[Path]) -> str:
     rows = [f"| `{text}` | {device} | {kind} | {tried[key]} | {wrong[key]} | {ends[key]} |"
             for key in sorted(tried) for text, device, kind in [key]]
     head = "| statement | device | fault at each | tried | inconsistent | at a with's end |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *rows, f"\n{tried.total()} faults, {wrong.total()} inconsistent, {ends.total()} at a with's end"])
+    last = f"\n{tried.total()} faults, {wrong.total()} inconsistent, {ends.total()} at a with's end"
+    return "\n".join([head, *rows, last])
