@@ -26,8 +26,10 @@ test: install
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS) || $(BIN)/python $(AGAIN) $(ARGS)
 
 # What to run between two edits: not the kernels in the interpreter, not torch's samples, not each op and module beside
-# torch's. Under two minutes.
-LONG := array_api codegen/cuda gpu models nn opinfo ops
+# torch's, not commands and runs as processes of their own, not injected faults, not what compiling costs. Under two
+# minutes.
+LONG := array_api checkpointing cli codegen/cuda distributed engine/test_compile_cost.py faults gpu models mutants nn \
+	opinfo ops semantics/test_threads.py test_examples.py test_pages.py tracing/test_random_programs.py utils/data
 
 test-fast: install
 	$(BIN)/python -m pytest -n $(JOBS) $(LONG:%=--ignore=tests/%) $(ARGS)

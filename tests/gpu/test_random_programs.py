@@ -109,7 +109,7 @@ def agree(cuda: CudaUnderTest, seeds: range) -> None:
 
 
 def test_a_few_programs(cuda: CudaUnderTest) -> None:
-    agree(cuda, range(24))
+    agree(cuda, range(12))
 
 
 @pytest.mark.sweep

@@ -470,7 +470,7 @@ def test_leak_detection(guide, capsys):
 
 def test_loops_that_compute_hold_no_more_memory_after_them(guide):
     """The loop of the guide's detector, with its products read so that they are computed."""
-    loops, size = (10_000, 100) if guide.real else (200, 8)
+    loops, size = (10_000, 100) if guide.real else (60, 8)
     allocated = []
     for step in range(loops + 1):
         x = genesis.randn(size, size, device="cuda")
