@@ -15,8 +15,15 @@ A seed gives the same samples on one device; they are other ones than torch's.
 """
 
 from genesis.distributions import constraints, transforms
+from genesis.distributions.categorical import (
+    Categorical,
+    Multinomial,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+)
 from genesis.distributions.composed import Independent, MixtureSameFamily, TransformedDistribution
 from genesis.distributions.constraint_registry import biject_to, transform_to
+from genesis.distributions.counts import Bernoulli, Binomial, Geometric, NegativeBinomial, Poisson
 from genesis.distributions.derived import (
     Gumbel,
     HalfCauchy,
@@ -26,20 +33,7 @@ from genesis.distributions.derived import (
     LogisticNormal,
     LogNormal,
     Pareto,
-    RelaxedBernoulli,
-    RelaxedOneHotCategorical,
     Weibull,
-)
-from genesis.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Multinomial,
-    NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
 )
 from genesis.distributions.distribution import Distribution
 from genesis.distributions.exp_family import ExponentialFamily
@@ -47,6 +41,7 @@ from genesis.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSned
 from genesis.distributions.kl import kl_divergence, register_kl
 from genesis.distributions.location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
 from genesis.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
+from genesis.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from genesis.distributions.transforms import *  # noqa: F403
 from genesis.distributions.transforms import __all__ as _transforms
 from genesis.ir.suggest import suggesting

@@ -8,7 +8,7 @@ from typing import Any
 import genesis
 from genesis.distributions import constraints
 from genesis.distributions.distribution import Distribution
-from genesis.distributions.transforms import ComposeTransform, Transform, sum_rightmost
+from genesis.distributions.transform import ComposeTransform, Transform, sum_rightmost
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 

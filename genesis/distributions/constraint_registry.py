@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from genesis.distributions import constraints, transforms
-from genesis.distributions.transforms import Transform
+from genesis.distributions.transform import Transform
 
 Factory = Callable[[Any], Transform]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import genesis
-from genesis.distributions import derived, discrete, gamma_family, location_scale
+from genesis.distributions import categorical, counts, derived, gamma_family, location_scale
 from genesis.distributions.composed import Independent, TransformedDistribution
 from genesis.distributions.distribution import Distribution
 from genesis.distributions.multivariate import MultivariateNormal, squared_distance
-from genesis.distributions.transforms import sum_rightmost
+from genesis.distributions.transform import sum_rightmost
 from genesis.frontend.tensor import Tensor
 
 Rule = Callable[[Any, Any], Tensor]
@@ -80,7 +80,7 @@ def _cauchy(p: Any, q: Any) -> Tensor:
     return both.log() - (4 * p.scale * q.scale).log()  # type: ignore[no-any-return]
 
 
-@register_kl(discrete.Bernoulli, discrete.Bernoulli)
+@register_kl(counts.Bernoulli, counts.Bernoulli)
 def _bernoulli(p: Any, q: Any) -> Tensor:
     softplus = genesis.nn.functional.softplus
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
@@ -88,30 +88,30 @@ def _bernoulli(p: Any, q: Any) -> Tensor:
     return genesis.where(p.probs == 0, 0.0, one) + genesis.where(p.probs == 1, 0.0, zero)
 
 
-@register_kl(discrete.Categorical, discrete.Categorical)
+@register_kl(categorical.Categorical, categorical.Categorical)
 def _categorical(p: Any, q: Any) -> Tensor:
     t = p.probs * (p.logits - q.logits)
     t = genesis.where((q.probs == 0).expand_as(t), math.inf, t)
     return genesis.where((p.probs == 0).expand_as(t), 0.0, t).sum(-1)
 
 
-@register_kl(discrete.OneHotCategorical, discrete.OneHotCategorical)
+@register_kl(categorical.OneHotCategorical, categorical.OneHotCategorical)
 def _one_hot(p: Any, q: Any) -> Tensor:
     return _categorical(p._categorical, q._categorical)
 
 
-@register_kl(discrete.Binomial, discrete.Binomial)
+@register_kl(counts.Binomial, counts.Binomial)
 def _binomial(p: Any, q: Any) -> Tensor:
     found = p.total_count * (p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p())
     return genesis.where(p.total_count > q.total_count, math.inf, found)
 
 
-@register_kl(discrete.Geometric, discrete.Geometric)
+@register_kl(counts.Geometric, counts.Geometric)
 def _geometric(p: Any, q: Any) -> Tensor:
     return -p.entropy() - (-q.probs).log1p() / p.probs - q.logits  # type: ignore[no-any-return]
 
 
-@register_kl(discrete.Poisson, discrete.Poisson)
+@register_kl(counts.Poisson, counts.Poisson)
 def _poisson(p: Any, q: Any) -> Tensor:
     return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)  # type: ignore[no-any-return]
 

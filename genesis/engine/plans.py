@@ -132,7 +132,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
     Raises:
         FixedSizes: there are none, or some pass needs a number. Under GENESIS_VERIFY=1 the pass' error is raised.
     """
-    from genesis.codegen.cuda.kernel_ir import NotFusable
+    from genesis.codegen.cuda.build_kernel import NotFusable
     from genesis.engine.symbolic.plan_template import PlanTemplate
     sizes, program, numbers = _traced(captured, erased, member)
     arguments = {sizes.names.get(member.numbers[axis.position]) for axis in member.arguments()}

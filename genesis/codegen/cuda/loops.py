@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emitter import Body
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, build
+from genesis.codegen.cuda.kernel_ir import Kernel
 from genesis.codegen.cuda.lowerings import POINTER
 from genesis.codegen.cuda.naming import kernel_name
 from genesis.codegen.cuda.prefetch import prefetch_lines

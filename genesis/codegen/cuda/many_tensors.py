@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.build_kernel import build, build_operands
 from genesis.codegen.cuda.emitter import Body
-from genesis.codegen.cuda.kernel_ir import Argument, Kernel, build, build_operands
+from genesis.codegen.cuda.kernel_ir import Argument, Kernel
 from genesis.codegen.cuda.loops import module, needs_int64
 from genesis.codegen.cuda.lowerings import POINTER, REDUCE_COMBINE, REDUCE_FINISH, REDUCE_IDENTITY, held, triton_type
 from genesis.codegen.cuda.naming import kernel_name

@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import Final
 
 from genesis.codegen.cuda.blocks import Blocks, flat_block, power_of_two
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store, build
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Select, Store
 from genesis.ir.sym_int import SymInt, hint
 from genesis.passes.fusion.index_map import Atom, Expr
 from genesis.passes.groups import Group

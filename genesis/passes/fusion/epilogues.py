@@ -16,7 +16,8 @@ from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import coordinates
 
 if TYPE_CHECKING:
-    from genesis.passes.fusion.fuse import Cluster, _Fuser
+    from genesis.passes.fusion.cluster import Cluster
+    from genesis.passes.fusion.fuse import _Fuser
 
 DTYPES = (float32, float16, bfloat16)
 """Dtypes of products that have an epilogue: those whose tiles are float32 sums."""

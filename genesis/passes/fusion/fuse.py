@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
@@ -34,14 +33,15 @@ from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
+from genesis.passes.fusion.cluster import Cluster, alone, level_of, merged_size, shared_space
 from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph, Refused
 from genesis.passes.fusion.epilogues import merge_epilogues
 from genesis.passes.fusion.finish_groups import make_groups
 from genesis.passes.fusion.foreach import join_equal_groups
 from genesis.passes.fusion.index_map import Expr, flatten, unflatten
-from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at, reduction_space
-from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values, weight
-from genesis.passes.graph.snapshots import copies_only
+from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
+from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
+from genesis.passes.fusion.updates_alone import for_updates_alone
 from genesis.passes.groups import MissedFusion, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
 
@@ -69,39 +69,6 @@ TOGETHER = "another kernel puts together what the splits gave, when all of them 
 """Why a partial reduction's result is not read in the kernel that makes it."""
 
 
-@dataclass
-class Cluster:
-    """Nodes that one kernel will compute.
-
-    Attributes:
-        kind: of the group it becomes.
-        size: elements of the whole space.
-        space: fixed by a reduction; None while the cluster is pointwise and any space of its size will do.
-        levels: node → "pointwise", "row", "inlined" or "partial".
-        computes_other_rows: some pointwise node is also computed in other rows, so it may read no reduction.
-        updates: nothing but updates of memory is made of its nodes.
-        splits: (number, multiple) of the splits that it reduces; None without partial reductions.
-        splits_x: the splits are of x, not of r.
-        has_inlined: some node is inlined: computed at other points than the space's own.
-    """
-
-    kind: str
-    size: int
-    space: Space | None
-    levels: dict[Node, str] = field(default_factory=dict)
-    weight: int = 0
-    computes_other_rows: bool = False
-    updates: bool = False
-    splits: tuple[int, int] | None = None
-    splits_x: bool = False
-    has_inlined: bool = False
-
-    @property
-    def full_reductions(self) -> bool:
-        """Does it reduce all of r at once?"""
-        return any(node.op.kind == "reduction" and level != "partial" for node, level in self.levels.items())
-
-
 def fuse(graph: Graph, merge: bool = True) -> Schedule:
     """The kernels of a graph for CUDA, in order. Without `merge` each materialized node has one of its own."""
     fuser = _Fuser(graph, memory_values(graph))
@@ -126,8 +93,8 @@ class _Fuser:
         reads = {node: tuple(x for x in values.reads[node] if x.op is not leaves.input) for node in materialized}
         before = {node: (*reads[node], *values.waits.get(node, ())) for node in materialized} if values.waits else reads
         self.dag: ClusterGraph[Node] = ClusterGraph(materialized, before)
-        update = _for_updates_alone(graph, values, reads)
-        self.clusters = {self.dag.of[node]: _alone(node, node in update) for node in materialized}
+        update = for_updates_alone(graph, values, reads)
+        self.clusters = {self.dag.of[node]: alone(node, node in update) for node in materialized}
         self.reads = reads
         self.refused: dict[tuple[Node, Node], str] = {}
         self.outputs = set(graph.roots)
@@ -321,8 +288,8 @@ class _Fuser:
         for producer, consumer, source, levels, reader in edges:
             if producer not in self.reads[consumer]:  # it only waits for it
                 continue
-            level = _level(source, producer, levels[0])
-            where = _level(reader, consumer, levels[1])
+            level = level_of(source, producer, levels[0])
+            where = level_of(reader, consumer, levels[1])
             if level == "partial":
                 raise Refused(TOGETHER)
             if where == "inlined":
@@ -394,106 +361,6 @@ def _magnitude(node: Node) -> int:
 def is_inlined(level: str) -> bool:
     """Is the producer's cluster computed only where it is read?"""
     return level == "inlined"
-
-
-def shared_space(first: Cluster, second: Cluster) -> Space | None:
-    """The space that two clusters can share; None is any of their size. Raises Refused if there is none."""
-    if first.space is None or second.space is None:
-        return first.space or second.space
-    if first.splits and second.splits and first.splits != second.splits:
-        raise Refused("they cut what they reduce into different splits")
-    if first.space == second.space:
-        for one, other in ((first, second), (second, first)):
-            if one.splits and not one.splits_x and (other.full_reductions or other.splits_x):
-                raise Refused("one needs all of a row at once, the other only splits")
-        return first.space
-    for one, other in ((first, second), (second, first)):
-        transposes = one.splits and not one.splits_x and "row" not in one.levels.values()
-        if transposes and (other.splits_x or not other.splits) and other.space == _transposed(one.space):
-            return other.space
-    raise Refused("they reduce over different spaces")
-
-
-def _transposed(space: Space | None) -> Space | None:
-    """The space of rows whose columns a reduction's space keeps."""
-    if space is None or [kind for _, kind in space] != ["r", "x"]:
-        return None
-    return (space[0][0], "x"), (space[1][0], "r")
-
-
-def merged_size(first: Cluster, second: Cluster) -> int:
-    """Elements of the shared space: that of the reduction, else the reader's."""
-    return first.size if first.space is not None else second.size
-
-
-def _alone(node: Node, updates: bool) -> Cluster:
-    """A cluster of one node."""
-    opaque = maker(node).op.opaque
-    kind = "loop" if opaque is None else opaque.kernel
-    if node.op is reduce_splits:
-        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "partial"}, 1,
-                       splits=(node["splits"], node["multiple"]))
-    if node.op.kind == "reduction":
-        return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "row"}, 1)
-    return Cluster(kind, node.type.numel, None, {node: "pointwise"}, weight(node), updates=updates)
-
-
-def _for_updates_alone(graph: Graph, values: MemoryValues, reads: dict[Node, tuple[Node, ...]]) -> set[Node]:
-    """Pointwise nodes that only updates of memory depend on, an optimizer's, and copies of what they overwrite.
-
-    They stay out of the kernels that make the gradients, so that equal ones can become one launch. So do gradients that
-    are scaled by their common norm: no kernel that makes one could scale it.
-    """
-    targets = {value for _, value in graph.updates} - set(graph.outputs)
-    returned = set(graph.outputs)
-    readers: dict[Node, list[Node]] = {}
-    for node in values.materialized:
-        for x in reads[node]:
-            readers.setdefault(x, []).append(node)
-    behind = _Behind(reads)
-    found: set[Node] = set()
-    for node in reversed(values.materialized):
-        read_by = readers.get(node, ())
-        name = values.name[node]
-        if node.op.kind != "pointwise" or any(x not in found or x.type.numel != node.type.numel for x in read_by):
-            continue  # a number that tensors are scaled by is computed once, where it is made
-        if bool(read_by) and behind.scales_by_own_reduction(node) if name in returned else bool(
-                read_by) or name in targets:
-            found.add(node)
-    overwritten = {target for target, _ in graph.updates}
-    return found | {node for node in values.materialized if copies_only(node) and node.inputs[0] in overwritten}
-
-
-class _Behind:
-    """What numbers in memory are made of: all that is found is kept, as many gradients are scaled by one number."""
-
-    def __init__(self, reads: dict[Node, tuple[Node, ...]]):
-        self._reads = reads
-        self._found: dict[Node, set[Node]] = {}
-
-    def scales_by_own_reduction(self, node: Node) -> bool:
-        """Is one of its operands a number that is made of another operand?"""
-        read = self._reads[node]
-        numbers = [x for x in read if x.type.numel == 1] if len(read) > 1 else []
-        return any(x is not number and x in self._behind(number) for number in numbers for x in read)
-
-    def _behind(self, node: Node) -> set[Node]:
-        found = self._found.get(node)
-        if found is None:
-            found, pending = set(), [node]
-            while pending:
-                for x in self._reads[pending.pop()]:
-                    if x not in found:
-                        found.add(x)
-                        pending.append(x)
-            self._found[node] = found
-        return found
-
-
-def _level(cluster: Cluster, node: Node, chosen: str) -> str:
-    """The level of a node after its cluster's pointwise nodes took the chosen level."""
-    own = cluster.levels[node]
-    return own if own != "pointwise" or chosen == "own" else chosen
 
 
 def _served(level: str, e: Expr, element: Expr, row: Expr) -> bool:

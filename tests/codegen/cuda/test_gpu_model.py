@@ -12,9 +12,9 @@ import pytest
 import genesis
 from genesis.codegen.cuda import compile as compile_cuda
 from genesis.codegen.cuda.blocks import choose_blocks
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
-from genesis.codegen.cuda.kernel_ir import build
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import backends, plans
 from genesis.engine.backends import FakeCUDABackend, backend_named, cuda_backend

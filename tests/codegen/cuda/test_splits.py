@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from genesis.codegen.cuda.blocks import Blocks, choose_blocks
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.gpu_model import H200
-from genesis.codegen.cuda.kernel_ir import build
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.ir import Graph, Node, make

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genesis.codegen.cuda.blocks import Blocks
+from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emitter import Body
-from genesis.codegen.cuda.kernel_ir import Kernel, Load, build
+from genesis.codegen.cuda.kernel_ir import Kernel, Load
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.sym_int import gcd
