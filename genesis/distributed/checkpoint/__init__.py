@@ -1,0 +1,1 @@
+"""Torch's names for checkpoints of runs of many processes (`genesis.checkpointing` writes them)."""

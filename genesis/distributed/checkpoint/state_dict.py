@@ -1,0 +1,28 @@
+"""Torch's names for state dicts of modules that are sharded; what they are is in `genesis.nn.parallel.state_dict`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from genesis.frontend.later import later_names
+
+if TYPE_CHECKING:
+    from genesis.nn.parallel.state_dict import StateDictOptions as StateDictOptions
+    from genesis.nn.parallel.state_dict import get_model_state_dict as get_model_state_dict
+    from genesis.nn.parallel.state_dict import get_optimizer_state_dict as get_optimizer_state_dict
+    from genesis.nn.parallel.state_dict import get_state_dict as get_state_dict
+    from genesis.nn.parallel.state_dict import set_model_state_dict as set_model_state_dict
+    from genesis.nn.parallel.state_dict import set_optimizer_state_dict as set_optimizer_state_dict
+    from genesis.nn.parallel.state_dict import set_state_dict as set_state_dict
+
+
+def __getattr__(name: str) -> Any:
+    place = later_names(__name__).get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *later_names(__name__)})
