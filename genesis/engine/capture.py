@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.engine.moving_places import Moving, moved
 from genesis.frontend.storage import Cell
@@ -21,6 +21,11 @@ from genesis.ir.ops import control, leaves, recompute
 from genesis.ir.ops.checked import CHECKED, line_of, with_check
 from genesis.ir.types import TensorType
 from genesis.ir.walk import computed, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from genesis.codegen.base import Memory
 
 NUMBERED: Final = {control.watch: "leaf", control.alias: "alias", recompute.enter: "region",
                    recompute.leave: "region"}
@@ -49,7 +54,7 @@ class Captured:
     known: set[Node]
     cells: list[Cell]
     memory_types: list[TensorType]
-    numbers: list[Any]
+    numbers: list[bool | int | float]
     number_nodes: list[Node]
     key: tuple
     outputs: Sequence[Node]
@@ -58,7 +63,7 @@ class Captured:
     moving: Moving = field(default_factory=dict)
 
     @property
-    def memories(self) -> list[Any]:
+    def memories(self) -> list[Memory]:
         """The memories of the cells, as the plan takes them."""
         return [cell.memory for cell in self.cells]
 
@@ -133,7 +138,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
     places: dict[Cell, int] = {}
     types: list[TensorType] = []
     number_nodes: list[Node] = []
-    key: list[Any] = []
+    key: list[Hashable] = []
     append = key.append
 
     def place_of(cell: Cell, type: TensorType) -> int:
@@ -143,7 +148,7 @@ def capture(outputs: Sequence[Node], updates: Sequence[tuple[Cell, Node]],
             types.append(type)
         return place
 
-    counted: dict[tuple[str, Any], int] = {}
+    counted: dict[tuple[str, int], int] = {}
     every_line = _lines_matter()
     numbered, special = NUMBERED, frozenset(OPS.values()) if every_line else _SPECIAL
     for node in order:
@@ -235,7 +240,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     inputs = input_nodes(captured.memory_types) if inputs is None else inputs
     index_of = {cell: i for i, cell in enumerate(captured.cells)}
     built: dict[Node, Node] = dict(known or ())
-    counted: dict[Any, int] = {}
+    counted: dict[tuple[str, int | Node], int] = {}
     every_line = _lines_matter()
     asked = asked_values(captured.order) if asked is None else asked
     numbers = 0
@@ -280,7 +285,7 @@ def build_nodes(captured: Captured, inputs: Sequence[Node] | None = None,
     return built
 
 
-def _asked(built: Node, node: Node, counted: dict[Any, int]) -> Node:
+def _asked(built: Node, node: Node, counted: dict[tuple[str, int | Node], int]) -> Node:
     """The value of a node that a gradient is asked for, apart from equal ones."""
     return make(control.alias, (built,), (counted.setdefault(("asked", node), len(counted)),), node.source)
 

@@ -21,7 +21,7 @@ from genesis.ir.types import Device, TensorType
 from genesis.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from genesis.codegen.base import Backend, Executor
+    from genesis.codegen.base import Backend, Executor, Memory
     from genesis.engine.symbolic.recompilation import Recompilation
     from genesis.passes.groups import Schedule
     from genesis.passes.pipeline import Passed
@@ -63,7 +63,8 @@ class Compiled:
         have answered once they do not answer twice."""
         return self.communicates or not self.backend.interruptible
 
-    def start(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> tuple[list[Any], Sequence[Any]]:
+    def start(self, memories: Sequence[Memory],
+              numbers: Sequence[bool | int | float]) -> tuple[list[Memory], Sequence[Callable[[], object]]]:
         """All of a run but what overwrites memory: the outputs' memories, and the calls that are left
         (`InterruptibleExecutor`). An executor of another kind does all of it."""
         start = getattr(self.executor, "start", None)
@@ -74,7 +75,7 @@ class Compiled:
         explained = getattr(self.executor, "explained", None)
         return error if explained is None else explained(error)  # type: ignore[no-any-return]
 
-    def run(self, memories: Sequence[Any], numbers: Sequence[bool | int | float]) -> list[Any]:
+    def run(self, memories: Sequence[Memory], numbers: Sequence[bool | int | float]) -> list[Memory]:
         """Run over these memories and numbers; returns the outputs' memories."""
         return self.executor.run(memories, numbers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.engine.capture import capture, program
 from genesis.engine.plan_lookup import backend_of, plan_for
@@ -15,6 +15,11 @@ from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import leaves
 from genesis.ir.walk import computed, walk
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+    from genesis.frontend.storage import Cell
 
 
 def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None = None) -> BaseException:
@@ -44,7 +49,7 @@ def independent_part(flush: Flush, asked: Iterable[Storage]) -> set[Storage] | N
     """
     storages = list(dict.fromkeys((*flush.outputs, *flush.live)))
     wanted = {s for s in asked if s in flush.content} or {max(storages, key=lambda s: s._queued)}
-    first_with: dict[Any, Storage] = {storage.cell: storage for storage in flush.updates}
+    first_with: dict[Cell | Node | None, Storage] = {storage.cell: storage for storage in flush.updates}
     near: dict[Storage, set[Storage]] = {storage: set() for storage in storages}
     for storage in storages:
         for node in walk([flush.content[storage]]):
@@ -82,7 +87,7 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
     if not isinstance(error, (IndexError, RuntimeError)):
         return None
 
-    def value_of(index: Node) -> Any:
+    def value_of(index: Node) -> ndarray:
         import numpy as np
         if computed(index):
             memory = index.buffer.memory  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.engine.failures import give_up
 from genesis.engine.interruption import beside, left_behind
@@ -27,8 +27,13 @@ from genesis.ir.ops import leaves
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def materialize(*tensors: Any) -> None:
+    from genesis.codegen.base import Memory
+
+
+def materialize(*tensors: TensorBase | Iterable[TensorBase]) -> None:
     """Compute the contents of these tensors, and of all in lists of them, into memory (`genesis.eval`).
 
     >>> import genesis
@@ -123,12 +128,12 @@ def held_at_step(running: session.Session) -> list[TensorBase]:
             if not computed(node) and all(computed(x) for x in walk([node]) if x.op is leaves.data)]
 
 
-def allocate(nbytes: int, device: Device) -> Any:
+def allocate(nbytes: int, device: Device) -> Memory:
     """Memory of this size on the device."""
     return backend_of(device).allocate(nbytes, device)
 
 
-def memory_of(tensor: Any) -> Any:
+def memory_of(tensor: TensorBase) -> Memory:
     """The computed memory of a tensor's storage."""
     storage = tensor.storage
     with lock:
@@ -137,7 +142,8 @@ def memory_of(tensor: Any) -> Any:
         elif state.session is not None and (running := session.active()) is not None:
             running.refuse("a value is read while the function runs")
         storage.join_others()
-        return storage.cell.memory
+        assert storage.cell is not None
+        return storage.cell.memory  # type: ignore[no-any-return]
 
 
 connect(flush=flush, materialize=materialize, end_step=end_step, allocate=allocate, memory_of=memory_of,

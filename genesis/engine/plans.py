@@ -10,7 +10,7 @@ from collections import deque
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.config import config
 from genesis.engine.backends import backend_of
@@ -29,6 +29,8 @@ from genesis.runtime.plan import Launch, Plan
 from genesis.runtime.plan_cache import PlanCache
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from genesis.engine.symbolic.plan_template import PlanTemplate
 
 VARIABLE: Final = "GENESIS_PLAN_CACHE"
@@ -85,7 +87,7 @@ def _find(captured: Captured, device: Device, families: Cache[tuple, Family]) ->
     return found
 
 
-def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[Any]] | None:
+def _shape_erased(captured: Captured, device: Device) -> tuple[tuple, list[int]] | None:
     """The shape-erased key and the numbers of a program whose plan may serve others, or be kept; else None."""
     if not backend_of(device).keeps_plans:
         return None
@@ -148,7 +150,7 @@ def _template(captured: Captured, device: Device, erased: tuple, member: Member)
         raise FixedSizes(f"a pass needs them ({type(error).__name__}: {error})") from error
 
 
-def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, SymbolicProgram, list[Any]]:
+def _traced(captured: Captured, erased: tuple, member: Member) -> tuple[Sizes, SymbolicProgram, list[int]]:
     """The program over symbols for the sizes of its data, and the numbers and symbols that its key leaves out.
 
     A size that has to be one number (the columns of what a parameter is multiplied with), or follows from others
@@ -235,7 +237,7 @@ def _name(erased: tuple, member: Member, device: Device) -> str:
 
 
 @cache
-def _environment() -> tuple[Any, ...]:
+def _environment() -> tuple[Hashable, ...]:
     """The versions of all that makes plans."""
     return (_installed("triton"), _sources())
 

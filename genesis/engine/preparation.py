@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.engine.capture import Captured, capture
 from genesis.engine.plan_lookup import Superseded
@@ -18,6 +18,12 @@ from genesis.ir.node import Node
 from genesis.ir.ops import control
 from genesis.ir.types import Device
 from genesis.ir.walk import computed, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from genesis.codegen.base import Memory
+    from genesis.engine.compilation import Compiled
 
 SMALL: Final = 4096
 """Bytes up to which a value, such as a loss, is kept without weighing what that costs."""
@@ -51,11 +57,11 @@ class Flush:
     captured: Captured
     saved: tuple[list[Node], Usage | None]
     content: dict[Storage, Node]
-    cells: dict[Storage, tuple[Cell, Any]]
+    cells: dict[Storage, tuple[Cell, Memory]]
     ran: int
     doubtful: bool
-    compiled: Any = None
-    results: Any = None
+    compiled: Compiled | None = None
+    results: Sequence[Memory] = ()
     told: dict[Storage, Cell] = field(default_factory=dict)
     committed: bool = False
     finished: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from genesis.engine.failures import give_up, independent_part
 from genesis.engine.plan_lookup import Superseded, plan_for
@@ -23,6 +23,7 @@ from genesis.ir.node import Node, make, set_numbers_apart, unique
 from genesis.ir.ops import control, leaves
 
 if TYPE_CHECKING:
+    from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
 
 
@@ -95,6 +96,7 @@ def run(flush: Flush, asked: Sequence[Storage] | None = None) -> Compiled:
 def _execute(flush: Flush) -> None:
     """Run the plan. Where it overwrites memory, its storages are told of that at once."""
     captured, ran = flush.captured, flush.ran
+    assert flush.compiled is not None
     results, writes = flush.compiled.start(captured.memories, captured.numbers)
     flush.results = results
     usage, piece = flush.saved[1], state.pieces if engine_state.cuts.cutting else 0
@@ -118,7 +120,7 @@ class Replayed(Protocol):
     @property
     def done(self) -> bool: ...
 
-    def changes(self, outputs: Sequence[Any]) -> tuple[Sequence[Change], Sequence[Expected], int]:
+    def changes(self, outputs: Sequence[Memory]) -> tuple[Sequence[Change], Sequence[Expected], int]:
         """What storages and others have to be told, given the plan's outputs: changes, the last of which makes it
         `done`; what these expect to find (`at_once.changes`); `state.touched` when storages were looked at for it.
 
@@ -130,7 +132,8 @@ class Replayed(Protocol):
         """Run it until it is done."""
 
 
-def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numbers: Sequence[Any]) -> None:
+def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Memory],
+           numbers: Sequence[bool | int | float]) -> None:
     """Run a plan over memories whose content is there, with the lock held; what is told of it is told at once.
 
     Raises:
@@ -169,13 +172,13 @@ def replay(replayed: Replayed, compiled: Compiled, memories: Sequence[Any], numb
         engine_state.record = before
 
 
-def _overwritten(flush: Flush, results: Sequence[Any]) -> Sequence[Change]:
+def _overwritten(flush: Flush, results: Sequence[Memory]) -> Sequence[Change]:
     """The changes that make overwritten memory the new contents': what looks at an old one finds no memory there, or
     the copy that was kept."""
     if not flush.updates:
         return ()
     olds = [old for old, _ in flush.cells.values()]
-    copies: dict[Storage, Any] = dict(zip(flush.snapshots, results[len(flush.outputs) + len(flush.saved[0]):],
+    copies: dict[Storage, Memory] = dict(zip(flush.snapshots, results[len(flush.outputs) + len(flush.saved[0]):],
                                           strict=True))
     if flush.doubtful:
         copies = {storage: copies.get(storage) or memory.clone() for storage, (_, memory) in flush.cells.items()}
@@ -197,6 +200,7 @@ def _overwritten(flush: Flush, results: Sequence[Any]) -> Sequence[Change]:
 def _constants(flush: Flush) -> set[Node]:
     """What a plan may make once, and keep."""
     order = flush.captured.order
+    assert flush.compiled is not None
     return {order[position] for position in flush.compiled.constants}
 
 
@@ -206,9 +210,9 @@ def finish(flush: Flush) -> None:
         return
     outputs, results, content = flush.outputs, flush.results, flush.content
     saved, usage = flush.saved
-    if flush.compiled.backend.notes_sources:
+    if flush.compiled is not None and flush.compiled.backend.notes_sources:
         for node, memory in zip([*(content[storage] for storage in outputs), *saved], results, strict=False):
-            memory.source = node.source
+            memory.source = node.source  # type: ignore[attr-defined]  # such a backend's memory has one
     for node, memory in zip(saved, results[len(outputs):], strict=False):
         usage.keep(node, memory)  # type: ignore[union-attr]
     constant = _constants(flush)

@@ -9,7 +9,7 @@ for an equal one. Other live tensors that it computes on the way get their conte
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from genesis.config import config
 from genesis.engine.capture import NUMBERED
@@ -25,6 +25,9 @@ from genesis.ir.ops import control, leaves
 from genesis.ir.types import cpu
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from genesis.codegen.base import Memory
     from genesis.engine.compilation import Compiled
     from genesis.engine.saved_values import Usage
 
@@ -140,8 +143,8 @@ class Reading(NamedTuple):
         contents: the nodes of these.
     """
 
-    key: tuple[Any, ...]
-    memories: list[Any]
+    key: tuple[Hashable, ...]
+    memories: list[Memory]
     numbers: list[bool | int | float]
     outputs: list[Storage]
     contents: list[Node]
@@ -193,11 +196,11 @@ def _join_others(places: dict[Node, int], outputs: list[Storage], contents: list
 class _Walk(NamedTuple):
     """What one walk writes down; `places` are the positions of what is read or computed, `leaves` of leaf tensors."""
 
-    key: list[Any]
+    key: list[Hashable]
     places: dict[Node, int]
-    memories: list[Any]
-    numbers: list[Any]
-    leaves: dict[Any, int]
+    memories: list[Memory]
+    numbers: list[bool | int | float]
+    leaves: dict[int, int]
 
 
 def _describe(node: Node, walk: _Walk, depth: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from itertools import islice
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from genesis.engine.cuts import Cuts
 from genesis.frontend.state import lock
@@ -64,7 +64,7 @@ class Cache(dict[Key, Value]):
 
     __slots__ = ("_size_of", "_sizes", "most", "most_bytes", "nbytes")
 
-    def __init__(self, most: int, most_bytes: int = 0, size_of: Callable[[Any], int] | None = None):
+    def __init__(self, most: int, most_bytes: int = 0, size_of: Callable[[Value], int] | None = None):
         super().__init__()
         self.most, self.most_bytes, self._size_of = most, most_bytes, size_of
         self._sizes: dict[Key, int] = {}
@@ -132,7 +132,7 @@ class Record:
     __slots__ = ("complete", "device", "exclusive", "flush", "home")
 
     def __init__(self, home: CodeType, device: Device, flush: Flush | None = None,
-                 complete: Callable[[], Any] | None = None, exclusive: bool = False):
+                 complete: Callable[[], object] | None = None, exclusive: bool = False):
         self.home, self.device, self.flush, self.complete, self.exclusive = home, device, flush, complete, exclusive
 
 

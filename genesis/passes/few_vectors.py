@@ -6,13 +6,16 @@ Their time is that of reading the matrix once, so no pass cuts them into parts, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from genesis.ir.sym_int import Size
 
 FEW: Final = 4
 """Most vectors of such a product: with more, multiplying them one by one takes longer than reading the matrix."""
 
 
-def few_vectors(rows: Any, columns: Any) -> tuple[bool, int] | None:
+def few_vectors(rows: Size, columns: Size) -> tuple[bool, int] | None:
     """(whether the vectors are rows of the first operand, how many there are) of a product of this shape; None if it
     has many of both, or if that is not known.
 

@@ -6,15 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import Device, TensorType
-
-if TYPE_CHECKING:
-    from genesis.runtime.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -238,7 +235,8 @@ class Plan:
         return edges_of(self.steps) if self.larger is None else self.larger.edges  # type: ignore[arg-type]
 
 
-M = TypeVar("M", bound="Memory | None")
+M = TypeVar("M")
+"""The memory of one backend."""
 
 
 class Memories(list[M]):

@@ -103,7 +103,7 @@ class StepReplay:
         self._fixed = [sources[i] for i in self._at]
         self._fixed_memories = [s.cell.memory for s in self._fixed]
         self._given = [(i, s) for i, s in enumerate(sources) if s.__class__ is int]
-        self._memories = Memories([None] * len(sources))
+        self._memories: Memories[Any] = Memories([None] * len(sources))
         for i, memory in zip(self._at, self._fixed_memories, strict=True):
             self._memories[i] = memory
         targets = [arguments.get(s, s) for s in flush.updates]

@@ -9,7 +9,7 @@ one that was always the same (but for the batch) is written into their text, one
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.engine.symbolic.symbolic_program import Axis, data_axes, leading_axis, made_axes
 from genesis.ir.size_class import class_of
@@ -33,13 +33,13 @@ class Family:
     """
 
     def __init__(self) -> None:
-        self.samples: list[list[Any]] = []
+        self.samples: list[list[int]] = []
         self.templates: dict[Hashable, list[PlanTemplate]] = {}
         self.moving: set[int] = set()
         self._first: dict[int, int] = {}
         self._made: list[Axis] | None = None
 
-    def member(self, captured: Captured, fixed: set[int], numbers: list[Any]) -> Member:
+    def member(self, captured: Captured, fixed: set[int], numbers: list[int]) -> Member:
         """The program with these numbers, from now on a member that was seen.
 
         Args:
@@ -67,7 +67,7 @@ class Member:
     """
 
     def __init__(self, family: Family, types: Sequence[TensorType], axes: list[Axis], fixed: frozenset[int],
-                 numbers: list[Any]):
+                 numbers: list[int]):
         self._family, self._types = family, types
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
         self.signature: Hashable = fixed, tuple([class_of(numbers[axis.position]) for axis in axes])
@@ -83,7 +83,7 @@ class Member:
         return [template for found in self._family.templates.values() for template in found]
 
     @property
-    def samples(self) -> list[list[Any]]:
+    def samples(self) -> list[list[int]]:
         """The numbers of other members that were compiled."""
         return [sample for sample in self._family.samples if sample != self.numbers]
 

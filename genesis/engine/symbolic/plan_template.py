@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import le
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from genesis.engine.backends import backend_of
 from genesis.engine.compilation import plan_of
@@ -43,7 +43,7 @@ class PlanTemplate:
         made_for: the symbols' values in the program that it was compiled for.
     """
 
-    def __init__(self, graph: Graph, numbers: Sequence[Any], trace: Trace, where: dict[str, list[str]],
+    def __init__(self, graph: Graph, numbers: Sequence[int], trace: Trace, where: dict[str, list[str]],
                  device: Device):
         from genesis.codegen.cuda.plan_writer import write_form
         from genesis.passes.pipeline import run_passes
@@ -105,7 +105,7 @@ class PlanTemplate:
         self._planned.append((elements, replace(memory, larger=plan)))
         return plan
 
-    def _memory(self, values: Sequence[Any]) -> PlannedMemory:
+    def _memory(self, values: Sequence[int]) -> PlannedMemory:
         """Memory planned for the sizes that these values were computed from."""
         from genesis.passes.memory.arena import arranged
         nbytes = [values[size[1]] if size.__class__ is list else size for size in self._bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from genesis.engine.symbolic.plan_template import PlanTemplate
 from genesis.ir.size_ranges import COMPARISONS
@@ -28,7 +28,7 @@ class Recompilation:
     """
 
     templates: Sequence[PlanTemplate]
-    numbers: Sequence[Any]
+    numbers: Sequence[int]
 
     def lines(self) -> list[str]:
         """For each template the sizes that it was made for, then what kept it from serving the program."""

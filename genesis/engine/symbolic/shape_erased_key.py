@@ -7,8 +7,8 @@ same in every process and names what is kept on disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from genesis.engine.state import MOST_PROGRAMS, Cache
@@ -17,8 +17,12 @@ from genesis.ir.node import Op
 from genesis.ir.sym_int import SymInt
 from genesis.ir.types import Device, DType, TensorType
 
-ShapeErasedKey = tuple[tuple[Any, ...], list[Any]]
+ShapeErasedKey = tuple[tuple[Hashable, ...], list[int]]
 """(the key without its numbers, the numbers in order)."""
+
+
+Part: TypeAlias = Any
+"""An attribute's value, a type, or what these have in them: told apart by their classes."""
 
 
 class NotWritable(Exception):
@@ -31,8 +35,8 @@ def shape_erased_key(key: tuple) -> ShapeErasedKey:
     Raises:
         NotWritable: some attribute's value cannot be written down.
     """
-    shape: list[Any] = []
-    numbers: list[Any] = []
+    shape: list[Hashable] = []
+    numbers: list[int] = []
     op = ""
     for item in key:
         kind = item.__class__
@@ -48,36 +52,36 @@ def shape_erased_key(key: tuple) -> ShapeErasedKey:
     return tuple(shape), numbers
 
 
-_apart: Final[Cache[tuple, tuple[Any, tuple[Any, ...]]]] = Cache(MOST_PROGRAMS)
+_apart: Final[Cache[tuple, tuple[Hashable, tuple[int, ...]]]] = Cache(MOST_PROGRAMS)
 """(op, attributes, their classes) → what `_taken_apart` made of them."""
 
 
-def _taken_apart(op: str, x: Any) -> tuple[Any, tuple[Any, ...]]:
+def _taken_apart(op: str, x: Part) -> tuple[Hashable, tuple[int, ...]]:
     """`_part` of an op's attributes, or of a type. Programs have few different ones, so it is remembered unless it has
     symbolic sizes. 1 and True are equal and not taken apart alike, so the classes are looked up, too."""
     key = op, x, tuple(map(type, x)) if x.__class__ is tuple else x.__class__
     found = _apart.get(key)
     if found is None:
-        numbers: list[Any] = []
+        numbers: list[int] = []
         found = _part(x, numbers), tuple(numbers)
         if not any(n.__class__ is SymInt for n in numbers) and _plain(x):
             _apart.add(key, found)
     return found
 
 
-def numbers_of(x: Any) -> Sequence[Any]:
+def numbers_of(x: Part) -> Sequence[int]:
     """The numbers that a key without sizes leaves out of an attribute or a type, in order."""
-    numbers: list[Any] = []
+    numbers: list[int] = []
     _part(x, numbers)
     return numbers
 
 
-def _plain(x: Any) -> bool:
+def _plain(x: Part) -> bool:
     """Whether remembering it keeps no graph alive."""
     return all(map(_plain, x)) if x.__class__ is tuple else x.__class__ is not Graph
 
 
-def _part(x: Any, numbers: list[Any]) -> Any:
+def _part(x: Part, numbers: list[int]) -> Hashable:
     """A value without its numbers, which are appended to `numbers`."""
     kind = x.__class__
     if kind is int or kind is SymInt:
@@ -108,7 +112,7 @@ def _graph(graph: Graph) -> ShapeErasedKey:
     """The shape-erased key of a compiled function's graph."""
     found = _graphs.get(graph)
     if found is None:
-        numbers: list[Any] = []
+        numbers: list[int] = []
         place = {node: position for position, node in enumerate(graph.nodes)}
         rows = tuple((node.op.name, _part(node.attrs, numbers), tuple([place[x] for x in node.inputs]))
                      for node in graph.nodes)

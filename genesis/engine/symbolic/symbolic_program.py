@@ -27,14 +27,14 @@ from genesis.ir.ops.windows import pooled_sizes
 from genesis.ir.polynomials import SYMBOLS
 from genesis.ir.size_class import LEAST, class_of
 from genesis.ir.size_trace import Trace
-from genesis.ir.sym_int import SymInt, gcd, symbols_of, value_at, value_of
+from genesis.ir.sym_int import Size, SymInt, gcd, symbols_of, value_at, value_of
 from genesis.ir.types import TensorType
 
-Types = tuple[Any, ...]
-Shape = tuple[Any, ...]
+Types = tuple[TensorType, ...]
+Shape = tuple[Size, ...]
 Vector = tuple[int, ...]
 """A number in the program at hand, then in each sample."""
-Terms = tuple[tuple[Any, tuple[int, ...]], ...]
+Terms = tuple[tuple[int, tuple[int, ...]], ...]
 """A sum of products of sizes: (number, the sizes at hand) for each."""
 
 
@@ -106,7 +106,7 @@ class Sizes:
         of_axis: (input, axis) → symbol.
     """
 
-    def __init__(self, numbers: Sequence[Any], samples: Sequence[Sequence[Any]], axes: Iterable[Axis],
+    def __init__(self, numbers: Sequence[int], samples: Sequence[Sequence[int]], axes: Iterable[Axis],
                  derived: Mapping[int, Terms]):
         self._all = (numbers, *samples)
         chosen = [axis for axis in axes if class_of(numbers[axis.position]).shared]
@@ -118,7 +118,8 @@ class Sizes:
         self._formulas: dict[int, SymInt] = {size: self.trace.symbol(name) for size, name in self.names.items()}
         for size, terms in derived.items():
             if all(x in self._formulas for _, factors in terms for x in factors):
-                self._formulas[size] = sum(k * prod([self._formulas[x] for x in factors]) for k, factors in terms)
+                total: Size = sum([k * prod([self._formulas[x] for x in factors]) for k, factors in terms])
+                self._formulas[size] = total  # type: ignore[assignment]  # a polynomial with symbols in it
         self.of_axis = {(axis.input, axis.axis): self._formulas[numbers[axis.position]]
                         for axis in chosen if axis.input is not None and numbers[axis.position] in self._formulas}
         self._noted = set(self._formulas.values())
@@ -139,18 +140,18 @@ class Sizes:
         """The number at this position, in all programs."""
         return tuple([numbers[position] for numbers in self._all])
 
-    def note(self, size: Any) -> None:
+    def note(self, size: Size) -> None:
         """Remember a size, so that other numbers that are like it are understood."""
         if size.__class__ is SymInt and size not in self._noted:
             self._noted.add(size)
             if size.value >= LEAST:
                 self._formulas.setdefault(size.value, size)
 
-    def vector_of(self, size: Any) -> Vector:
+    def vector_of(self, size: Size) -> Vector:
         """A size in all programs."""
         return (value_of(size), *[value_at(size, values) for values in self._values])
 
-    def like(self, vector: Vector) -> Any:
+    def like(self, vector: Vector) -> Size:
         """What a number is: the size that it is equal to; else one that it was seen to move with; else itself."""
         found = self._asked[vector[0]] = self._formulas.get(vector[0])
         if found is not None:
@@ -261,7 +262,7 @@ class SymbolicProgram:
 
     # Attributes that have sizes in them
 
-    def _like(self, at: int) -> Any:
+    def _like(self, at: int) -> Any:  # the IR says int of a size
         return self._sizes.like(self._sizes.vector(at))
 
     def _moving(self, node: Node, value: Any, operands: Types, at: int) -> Any:
@@ -308,7 +309,7 @@ class SymbolicProgram:
         return tuple([self._bound(self._sizes.vector(at + i), size)
                       for i, size in enumerate(operands[0].shape[:len(bounds)])])
 
-    def _bound(self, vector: Vector, size: Any) -> Any:
+    def _bound(self, vector: Vector, size: Size) -> Size:
         bound, whole = vector[0], self._sizes.vector_of(size)
         from_end = {n - m for n, m in zip(whole, vector, strict=True)}
         if vector == whole:
@@ -376,7 +377,7 @@ def _regrouped(shape: Shape, operand: Shape) -> Shape:
     ...     _regrouped((8, 4, 6), (trace.symbol("B") * 4, 6))
     (<B = 8>, 4, 6)
     """
-    found: list[Any] = []
+    found: list[Size] = []
     i = j = 0
     while j < len(shape):
         first = j
@@ -394,7 +395,7 @@ def _regrouped(shape: Shape, operand: Shape) -> Shape:
     return tuple(found)
 
 
-def _factors(whole: Any, sizes: Shape) -> list[Any]:
+def _factors(whole: Size, sizes: Shape) -> list[Size]:
     """These sizes by formulas whose product is the whole. One that nothing is like follows from the others."""
     rest, unknown = whole, -1
     found = list(sizes)
@@ -412,7 +413,7 @@ def _factors(whole: Any, sizes: Shape) -> list[Any]:
     return found if rest.__class__ is int and rest == 1 else _share(whole, list(map(value_of, sizes)))
 
 
-def _quotient(whole: Any, size: Any) -> Any:
+def _quotient(whole: Size, size: Size) -> Size | None:
     """The whole divided by the size, None where a remainder is left for some values."""
     if not value_of(size) or not isinstance(whole, SymInt):
         return whole // size if size.__class__ is int and size and whole % size == 0 else None
@@ -420,10 +421,10 @@ def _quotient(whole: Any, size: Any) -> Any:
     return quotient if rest.__class__ is int and rest == 0 else None
 
 
-def _share(whole: Any, sizes: list[int]) -> list[Any]:
+def _share(whole: Size, sizes: list[int]) -> list[Size]:
     """Sizes of which one depends on the whole, their product: the first that does without a remainder."""
     if isinstance(whole, SymInt):
-        found: list[Any] = list(sizes)
+        found: list[Size] = list(sizes)
         for at in range(len(sizes)):
             others = prod(sizes[:at]) * prod(sizes[at + 1:])
             if gcd(whole, others) == others:

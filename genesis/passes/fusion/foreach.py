@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement, recompute
 from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.recompute import inputs_read
 from genesis.passes.groups import Group
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 FEWEST = 2
 """Minimum groups that are joined."""
@@ -32,7 +35,7 @@ def join_equal_groups(groups: list[Group]) -> list[Group]:
     dependency goes from a greater height to a smaller one.
     """
     height = _heights(groups)
-    alike: dict[Any, dict[tuple[int, ...] | None, list[int]]] = {}
+    alike: dict[tuple, dict[tuple[int, ...] | None, list[int]]] = {}
     for number, group in enumerate(groups):
         structure = pointwise_structure(group)
         if structure is not None:
@@ -81,8 +84,8 @@ def pointwise_structure(group: Group) -> tuple[tuple, tuple[int, ...] | None] | 
     if any(node.type.numel != size and node.type.numel != 1 for node in group.inputs) or any(
             node.type.numel != size for node in group.outputs):
         return None
-    known: dict[Node, Any] = {node: ("input", position, node.dtype) for position, node in enumerate(group.inputs)}
-    rows: list[tuple] = []
+    known: dict[Node, Hashable] = {node: ("input", position, node.dtype) for position, node in enumerate(group.inputs)}
+    rows: list[Hashable] = []
     for node in _in_order_of_use(group):
         if node.op.kind == "pointwise":
             if node.op is in_range or any(x not in known for x in node.inputs):  # each tells of its own line

@@ -18,9 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.sym_int import gcd
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class Atom:
     high: int
     inner: Expr | None = None
     number: int = 0
-    payload: Any = None
+    payload: Hashable = None
 
     @cached_property
     def key(self) -> tuple:
@@ -126,7 +129,7 @@ def variable(name: str, size: int) -> Expr:
     return ZERO if size <= 1 else Expr(0, ((Atom("var", name, 0, size - 1), 1),))
 
 
-def loaded(name: str, size: int, payload: Any) -> Expr:
+def loaded(name: str, size: int, payload: Hashable) -> Expr:
     """An index from 0 to size - 1 that the kernel reads from memory or computes."""
     return ZERO if size <= 1 else Expr(0, ((Atom("loaded", name, 0, size - 1, payload=payload), 1),))
 

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import movement
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 FEWEST: Final = 4
 """Minimum rows that are rolled up; fewer are cheap as they are."""
@@ -225,5 +230,5 @@ def _rows(row: Node, axis: int, apart: int, count: int, replaced: dict[Node, Nod
     return movement.reshape(found, shape=(count, *row.shape))
 
 
-def _with(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
+def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     return (*values[:at], value, *values[at + 1:])

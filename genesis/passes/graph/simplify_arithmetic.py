@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from genesis.ir.node import Node, Op, literal, make
 from genesis.ir.numbers import Number, fold_numbers
@@ -26,7 +26,7 @@ def fold(node: Node) -> Node | None:
     if not node.type.weak:
         return None
     try:
-        value: Any = fold_numbers(node.op, *(x["value"] for x in inputs), **node.attributes)
+        value = fold_numbers(node.op, *(x["value"] for x in inputs), **node.attributes)
     except ArithmeticError:
         return None
     return literal(_PLAIN[node.type.dtype.kind](value))  # maximum(2, 1.5) is the float 2.0

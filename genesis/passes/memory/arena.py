@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.sym_int import value_of
 
+if TYPE_CHECKING:
+    from genesis.ir.sym_int import Size
+
 ALIGNMENT = 512
 
-Request = tuple[int, Any]
+Request = tuple[int, "Size | None"]
 """(value, bytes), or (value, None) when it is gone. Values are numbered as they come."""
 
 
@@ -41,7 +44,7 @@ class ArenaLayout:
         self._start_of: dict[int, int] = {}  # its end → start
         self._by_size: list[tuple[int, int]] = []  # (bytes, start), sorted
 
-    def take(self, nbytes: Any) -> int:
+    def take(self, nbytes: Size) -> int:
         """Room for another value; returns its number. It gets the smallest free range that has the bytes, the first
         of equals."""
         value = len(self.offsets)
@@ -105,6 +108,6 @@ def arranged(requests: Iterable[Request]) -> ArenaLayout:
     return arena
 
 
-def aligned(nbytes: Any) -> int:
+def aligned(nbytes: Size) -> int:
     """Bytes that a value takes in the arena."""
     return -(-max(value_of(nbytes), 1) // ALIGNMENT) * ALIGNMENT

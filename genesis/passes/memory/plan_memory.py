@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
@@ -23,6 +23,9 @@ from genesis.ir.place import Place
 from genesis.passes.groups import Group, Late, Schedule
 from genesis.passes.memory.arena import ArenaLayout, Request
 from genesis.passes.memory.writes_last import LateOf, first_late
+
+if TYPE_CHECKING:
+    from genesis.ir.sym_int import Size
 
 MayOverwrite = Callable[[Group, Node, Node], bool]
 """(group, output, operand) → the output may be written to the operand's memory."""
@@ -235,7 +238,7 @@ class _Planner:
         return None
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Size, b: Size) -> bool:
     """Are the sizes equal, whatever the batch is? Asked without a guard: equal formulas are one object."""
     return a is b or (a.__class__ is int and b.__class__ is int and a == b)
 

@@ -11,7 +11,8 @@ from genesis.ir.ops import leaves
 from genesis.ir.ops.recompute import recompute
 from genesis.passes.fusion.views import stored_as
 
-Key = tuple[str, Node, Any]
+Key = tuple[str, Any, Any]
+"""What is asked of a node, or of a part: the first says what the others are."""
 
 
 def recomputed(graph: Graph, part: Mapping[Node, int], after: Mapping[Node, Node]) -> Graph:
