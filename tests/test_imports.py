@@ -38,7 +38,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     # what a call of a collective asks for the data's way to other processes
     "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives"),
-    "genesis.runtime": ("genesis.ir.types", "genesis.ir.place"),
+    # how a plan for several sizes writes these down, and compares them: two tables without imports of their own
+    "genesis.runtime": ("genesis.ir.types", "genesis.ir.place", "genesis.ir.polynomials", "genesis.ir.size_ranges"),
     # tensors over memory of other libraries, and the GPU that "cuda" means: the runtime knows both
     "genesis.ops": (*RECORDS, "genesis.runtime"),
     "genesis.autograd": (*RECORDS, "genesis.ops"),

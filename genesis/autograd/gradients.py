@@ -17,8 +17,9 @@ from genesis.frontend.at_once import Expected, attributes
 from genesis.frontend.grad_mode import enable_grad, no_grad, tracking
 from genesis.frontend.recording import TensorBase, content_of, read, wrap, wrap_as
 from genesis.frontend.state import state
-from genesis.frontend.storage import Storage, write_at_once
+from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
+from genesis.frontend.writes import write_at_once
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves

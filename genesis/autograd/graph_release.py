@@ -10,7 +10,7 @@ from genesis.frontend import session
 from genesis.frontend.boundaries import Boundary
 from genesis.frontend.recording import FREED
 from genesis.frontend.state import state
-from genesis.frontend.storage import Layout
+from genesis.frontend.views import Layout
 from genesis.ir.graph import apply
 from genesis.ir.memos import counted
 from genesis.ir.node import Node, make, unique

@@ -10,8 +10,8 @@ from genesis.autograd.gradients import backward
 from genesis.autograd.graph import GradFn
 from genesis.frontend.layouts import computed_as
 from genesis.frontend.recording import TensorBase
-from genesis.frontend.storage import Layout
 from genesis.frontend.tensor import install
+from genesis.frontend.views import Layout
 
 if TYPE_CHECKING:
     from genesis.frontend.tensor import Tensor

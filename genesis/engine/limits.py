@@ -21,7 +21,6 @@ from genesis.config import config
 from genesis.engine.cuts import Turns, position
 from genesis.engine.interruption import left_behind
 from genesis.engine.state import engine_state
-from genesis.frontend import session
 from genesis.frontend.engine_protocol import connect, engine
 from genesis.frontend.state import lock, state
 from genesis.frontend.storage import NEVER, Storage, live_pending
@@ -85,7 +84,7 @@ def _every() -> int:
 def _look(storage: Storage, number: int, frame: FrameType) -> int:
     """Look, and return the number to look at next."""
     cuts = engine_state.cuts
-    if state.session is not None or state.volatile or state.regions or session.rewriting.calls or (
+    if state.session is not None or state.volatile or state.regions or state.rewriting.calls or (
             engine_state.record is not None and not left_behind(engine_state.record)):
         return number + _every()  # what is recorded now is no program of its own
     if cuts.ran != engine_state.ran:

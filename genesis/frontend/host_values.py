@@ -9,8 +9,8 @@ from typing import Any
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.recording import over, read, wrap_laid_out, wrap_memory
 from genesis.frontend.state import lock
-from genesis.frontend.storage import Layout
 from genesis.frontend.view_geometry import is_row_major
+from genesis.frontend.views import Layout
 from genesis.ir.errors import failure
 from genesis.ir.types import Device, dtype_of_numpy, tensor_type
 

@@ -1,9 +1,9 @@
 """Layouts of results: the order in which torch lays a result's dimensions out in memory.
 
 Nodes have no strides. A result whose elements lie in another order than row-major is a storage with the node of that
-order, and a tensor that shows it through the inverse permutation (`genesis.storage.Layout`). Pointwise ops and those in
+order, and a tensor that shows it through the inverse permutation (`views.Layout`). Pointwise ops and those in
 `RULES` follow torch's rules; all others have row-major results. None of this runs unless an operand was read whose
-elements lie in another order (`noted`).
+elements lie in another order (`state.turned`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from functools import lru_cache
 from threading import get_ident
 from typing import Final
 
-from genesis.frontend.storage import Layout, View
+from genesis.frontend.state import state
+from genesis.frontend.views import Layout, View
 from genesis.ir.node import Node, Op, make
 from genesis.ir.ops import (
     avg_pool,
@@ -40,34 +41,30 @@ remembered = lru_cache(maxsize=8192)
 CHANNELS_LAST: Final = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 """Number of dimensions → the order of channels-last, from the outermost dimension to the innermost."""
 
-noted: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
-"""Thread → the nodes that were read since its last result from tensors in another order, by their identity."""
-
-
 _THREADS: Final = 64
 """Threads that may have notes before notes of threads that have ended are looked for and dropped."""
 
 
 def note(node: Node, part: View) -> Node:
     """Note in which order the elements lie that the node was read from; returns the node."""
-    if len(noted) > _THREADS:
-        for thread in set(noted) - {thread.ident for thread in threading.enumerate()}:
-            noted.pop(thread, None)
-    noted.setdefault(get_ident(), {})[id(node)] = weakref.ref(node), part
+    if len(state.turned) > _THREADS:
+        for thread in set(state.turned) - {thread.ident for thread in threading.enumerate()}:
+            state.turned.pop(thread, None)
+    state.turned.setdefault(get_ident(), {})[id(node)] = weakref.ref(node), part
     return node
 
 
 def forget() -> None:
     """Forget this thread's notes: what was read so far is no operand of the next result."""
-    noted.pop(get_ident(), None)
+    state.turned.pop(get_ident(), None)
 
 
 def result_layout(node: Node) -> tuple[Node, Layout | None]:
     """The content of the result's storage and how the result shows it, by the rule of the node's op."""
     if node.op is control.item:  # the op's other results follow, and need the notes
-        reads, op = noted.get(get_ident()), node.inputs[0].op
+        reads, op = state.turned.get(get_ident()), node.inputs[0].op
     else:
-        reads, op = noted.pop(get_ident(), None), node.op
+        reads, op = state.turned.pop(get_ident(), None), node.op
     rule = _rule_of(op)
     if rule is None or reads is None or node.type.ndim < 2:
         return node, None

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend.at_once import Change, Expected, at_once, changes
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.layouts import forget, is_dense, laid_out, note, noted, result_layout
+from genesis.frontend.layouts import forget, is_dense, laid_out, note, result_layout
 from genesis.frontend.state import state
-from genesis.frontend.storage import VIEWS, Cell, Storage, View, compute_now, write_at_once
+from genesis.frontend.storage import Cell, Storage, compute_now
+from genesis.frontend.views import VIEWS, View
+from genesis.frontend.writes import write_at_once
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
 from genesis.ir.node import Node, Op, make, number
 from genesis.ir.numbers import as_number
@@ -197,7 +199,7 @@ def wrap(node: Node) -> Tensor:
     a tensor shows already, or reads through a view, gets an `alias`.
     """
     kind, part = node.type, None
-    if noted:
+    if state.turned:
         node, part = result_layout(node)
     if node.needs_grad:
         if node.shown or node.op in _READ_THROUGH:
@@ -308,7 +310,7 @@ def assign_all(tensors: Sequence[TensorBase], nodes: Sequence[Node], also: Itera
 
     `also`: other changes that belong to the writes (`at_once.py`).
     """
-    if noted:
+    if state.turned:
         forget()
     storages = [tensor.storage for tensor in tensors]
     if len(set(storages)) < len(storages) or any(map(_has_way, tensors, nodes)):
@@ -352,7 +354,7 @@ def assign(tensor: TensorBase, node: Node, replaces: bool = False, uniform: bool
     `since`: the content that the value was computed of (`content_of`). Returns False, and writes nothing, if another
     thread has written to the storage since.
     """
-    if noted:  # values that were read for this write are no operands of the next result
+    if state.turned:  # values that were read for this write are no operands of the next result
         forget()
     node, storage = _writable(tensor, node), tensor.storage
     detached = tensor.detached

@@ -103,14 +103,6 @@ class Session:
             self.refused()
 
 
-class _Rewriting(threading.local):
-    calls = 0
-
-
-rewriting = _Rewriting()
-"""How many functions run on stand-ins for values that are not there yet, as under `vmap`: nothing can be computed."""
-
-
 own_storages: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 """Storages of the framework's own that stay, and that any function may read and write: what orders collectives."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from genesis.frontend.session import Session
     from genesis.frontend.storage import Storage
     from genesis.frontend.tensor import Tensor
+    from genesis.frontend.views import View
     from genesis.ir.node import Node
 
 lock: Final = threading.RLock()
@@ -24,6 +25,12 @@ lock: Final = threading.RLock()
 
 # A fork waits for what another thread computes: its child finds everything as between two statements.
 os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+class Rewriting(threading.local):
+    """A count of each thread."""
+
+    calls = 0
 
 
 class FrontendState:
@@ -53,12 +60,16 @@ class FrontendState:
         look_at: the number of the recorded value at which the engine looks how much is pending.
         pieces: how many cuts (`engine/limits.py`) there were; each computed a piece of a longer program.
         fresh_bytes, bytes_mark: the bytes of all memories that there were, and how many make it look.
+        turned: thread → the nodes that were read since its last result from tensors whose elements lie in another order
+            (`layouts.py`), with the reading views, by their identity.
+        rewriting: how many functions this thread runs on stand-ins for values that are not there yet, as under `vmap`:
+            nothing can be computed.
         rebound: how often a tensor that exists was made to look at other memory, or to want gradients or not.
     """
 
     __slots__ = ("bytes_mark", "crossings", "differentiable", "fresh_bytes", "grad_looks", "histories", "hooked",
-                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "session", "touched",
-                 "tracked_writes", "undo", "volatile", "watched")
+                 "look_at", "modules", "parameters", "pending", "pieces", "rebound", "regions", "rewriting", "session",
+                 "touched", "tracked_writes", "turned", "undo", "volatile", "watched")
 
     def __init__(self) -> None:
         self.pending: dict[int, weakref.ref[Storage]] = {}
@@ -71,6 +82,8 @@ class FrontendState:
         self.modules: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.crossings: dict[int, tuple[Any, int]] = {}
         self.regions: list[Region] = []
+        self.turned: dict[int, dict[int, tuple[weakref.ref[Node], View]]] = {}
+        self.rewriting = Rewriting()
         self.session: Session | None = None
         self.fresh_bytes = self.bytes_mark = self.look_at = self.pieces = 0
         self.touched = self.tracked_writes = self.grad_looks = self.rebound = self.hooked = 0

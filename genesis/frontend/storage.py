@@ -1,9 +1,8 @@
-"""Storages, views and liveness: what aliasing means in a lazy program.
+"""Storages and liveness: what aliasing means in a lazy program.
 
 A `Storage` is one memory that tensors look at. Its content is an IR node, so writing to it is
 giving it another node; every tensor over it sees the new content, and nodes recorded before keep
-the old one. A `View` says which part of the storage a tensor shows, as the movement ops that
-lead there: reading emits them, writing emits them and their inverses.
+the old one. Which part of a storage a tensor shows says its `View` (`views.py`).
 
 Threads: recording takes no lock. CPython lets other threads and signal handlers run at calls and at jumps back, so what
 a method below does between two of these (look at a content, and replace it) happens at once. A write that was computed
@@ -13,22 +12,24 @@ of a content replaces that content alone: where another came first, it is comput
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
-from itertools import count, repeat
-from operator import attrgetter, lt
+from itertools import count
 from sys import getrefcount
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend import session
-from genesis.frontend.at_once import Change, Expected, at_once, attributes, changes
+from genesis.frontend.at_once import Change, at_once, changes
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.outside import Outside
 from genesis.frontend.state import state
 from genesis.ir.node import Node, make, unique
-from genesis.ir.ops import control, indexing, leaves, movement
-from genesis.ir.types import Device, TensorType, int64
+from genesis.ir.ops import control, leaves
+from genesis.ir.types import TensorType
 from genesis.ir.walk import walk
 from genesis.runtime.references import HELD_AND_NAMED
+
+if TYPE_CHECKING:
+    from genesis.frontend.outside import OtherStream
 
 next_number: Final = count(1).__next__
 """Numbers by which storages are noted. By a weak reference to it a storage would be found where others have died: each
@@ -85,7 +86,7 @@ class Storage:
         self.persistent = False
         self.inference = mode.flags[1] == 1
         self.error: BaseException | None = None
-        self._outside: _Outside | None = None
+        self._outside: Outside | None = None
         self.detached_by: list[weakref.ref[Any]] | None = None
         self._reference = weakref.ref(self)
         if node is None:
@@ -179,7 +180,7 @@ class Storage:
             if found is not None:  # another thread's
                 return found
 
-    def _shared_leaf(self, outside: _Outside) -> Node:
+    def _shared_leaf(self, outside: Outside) -> Node:
         """The content as it is now, though whoever shares the memory may write to it before it is used.
 
         A small one is copied. What reads a large one runs before the user's call returns.
@@ -304,14 +305,14 @@ class Storage:
         if self.cell is None:
             self.error = error
 
-    def share(self, owner: Any, stream: Any = None) -> None:
+    def share(self, owner: Any, stream: OtherStream | None = None) -> None:
         """Note that `owner`, which can be weakly referenced, shares the memory, which holds the content.
 
         `stream`: on a GPU, where the others work with it (`runtime.cuda.foreign.ForeignStream`).
         """
         state.touched += 1
         if self._outside is None:
-            self._outside = _Outside()
+            self._outside = Outside()
         if stream is not None:
             self._outside.streams.append((weakref.ref(owner), stream))
         owners = self._outside.owners
@@ -323,7 +324,7 @@ class Storage:
         if self._outside is not None:
             self._outside.join()
 
-    def _keep_from_outside(self, outside: _Outside) -> None:
+    def _keep_from_outside(self, outside: Outside) -> None:
         """Nodes that stand for the content as it is now get a copy of it, since the memory may change."""
         if not self.settled:  # another thread wrote to it since: that is to be computed
             return
@@ -345,81 +346,6 @@ def _take_back(content: Node) -> None:
         undo = state.undo.pop(node, None)
         if undo is not None:
             undo()
-
-
-_node_of, _reference_of, _error_of = attrgetter("_node"), attrgetter("_reference"), attrgetter("error")
-_needs_grad_of: Any = attrgetter("needs_grad")
-_outside_of, _queued_of, _writes_of = attrgetter("_outside"), attrgetter("_queued"), attrgetter("writes")
-
-
-def write_at_once(storages: Sequence[Storage], nodes: Sequence[Node], also: Iterable[Change] = (),
-                  expected: Sequence[Expected] = ()) -> None:
-    """Give several storages other contents, and make other changes: all of it, or nothing where an exception comes.
-
-    Args:
-        storages: each once.
-        also: the other changes. What they replace has to be held by the caller.
-        expected: see `at_once.changes`.
-
-    Raises:
-        KeyError: something is not as expected; nothing was done.
-    """
-    state.touched += 1
-    if any(map(_needs_grad_of, nodes)):
-        state.tracked_writes += 1
-    held = list(map(_node_of, storages))
-    found: list[Change] = [attributes(storages, "_node", nodes),
-                           attributes(storages, "writes", [writes + 1 for writes in map(_writes_of, storages)])]
-    if not all(map(_queued_of, storages)):
-        new = [storage for storage in storages if not storage._queued]
-        numbers = [next_number() for _ in new]
-        found += [(state.pending.update, zip(numbers, map(_reference_of, new), strict=True)),
-                  attributes(new, "_queued", numbers)]
-    if any(map(_error_of, storages)):
-        found.append(attributes(storages, "error", repeat(None)))
-    shared = [outside for outside in map(_outside_of, storages) if outside is not None] if any(
-        map(_outside_of, storages)) else []
-    if shared:
-        found.append(attributes(shared, "through", repeat(None)))
-    at_once(changes((), [*found, *also], expected))
-    del held
-    state.touched += 1
-    if state.session is not None and (running := session.active()) is not None:
-        for storage in storages:
-            running.note_write(storage._reference)
-    if shared or state.volatile:
-        later = [storage for storage, node in zip(storages, nodes, strict=True)
-                 if storage.exported or (state.volatile and node.op is not control.item)]
-        if later:
-            compute_now(*later)
-
-
-class _Outside:
-    """That memory is shared with the outside: as long as one of the owners is alive.
-
-    `snapshot` is the leaf of the last copy that was taken, `through` the node to differentiate through, `streams`
-    where the owners work with the memory.
-    """
-
-    __slots__ = ("owners", "snapshot", "streams", "through")
-
-    def __init__(self) -> None:
-        self.owners: list[weakref.ref] = []
-        self.streams: list[tuple[weakref.ref, Any]] = []
-        self.snapshot: weakref.ref[Node] | None = None
-        self.through: Node | None = None
-
-    def join(self) -> None:
-        """Our later work waits for what the owners' streams were given."""
-        for owner, stream in self.streams:
-            if owner() is not None:
-                stream.join()
-
-    def release(self) -> None:
-        """The owners' later work waits for what ours was given."""
-        for owner, stream in self.streams:
-            if owner() is not None:
-                stream.release()
 
 
 SNAPSHOT_BYTES = 1 << 20
@@ -482,129 +408,3 @@ def live_differentiable() -> list[Storage]:
         else:
             found[storage] = None
     return list(found)
-
-
-ViewStep = tuple[Any, tuple]
-
-
-class View:
-    """A part of a storage: strides and offset in elements, as torch reports them, and the
-    movement ops that select it from the whole.
-
-    `shapes`: what each step is taken of; None, or empty, where that is not known.
-    `leaf_steps`: how many of these lead to the leaf tensor that this is a view of, when that is a part itself.
-    `turned`: the elements may lie in another order than row-major, so that results may, too
-    (`genesis.frontend.layouts`).
-    """
-
-    __slots__ = ("leaf_steps", "offset", "shapes", "steps", "strides", "turned")
-
-    def __init__(self, strides: tuple[int, ...], offset: int, steps: tuple[ViewStep, ...], leaf_steps: int = 0,
-                 shapes: tuple[tuple[int, ...] | None, ...] = ()):
-        self.shapes = shapes
-        self.strides, self.offset, self.steps, self.leaf_steps = strides, offset, steps, leaf_steps
-        self.turned = 0 in strides or any(map(lt, strides, strides[1:]))
-
-    def of_leaf(self) -> View:
-        """The same part, shown by a leaf tensor: its gradient has the part's shape, not the whole's."""
-        return type(self)(self.strides, self.offset, self.steps, len(self.steps), self.shapes)
-
-    @property
-    def is_leaf(self) -> bool:
-        """True if it is the part that a leaf tensor shows, not a view of that."""
-        return self.leaf_steps == len(self.steps)
-
-    def read(self, whole: Node) -> Node:
-        """The part, given the whole."""
-        for op, attrs in self.steps:
-            whole = _applied(op, attrs, whole)
-        return whole
-
-    def watch(self, whole: Node, leaf: int) -> Node:
-        """The part, given the whole, as part of the leaf tensor with this number."""
-        for op, attrs in self.steps[:self.leaf_steps]:
-            whole = _applied(op, attrs, whole)
-        whole = make(control.watch, (whole,), (leaf,))
-        for op, attrs in self.steps[self.leaf_steps:]:
-            whole = _applied(op, attrs, whole)
-        return whole
-
-    def write(self, whole: Node, part: Node, uniform: bool = False) -> Node:
-        """The whole with this part replaced. `uniform`: all elements are equal.
-
-        Raises RuntimeError if elements share memory, so that the order of writes would matter.
-        """
-        if any(op in (movement.expand, movement.pad, STRIDED) for op, _ in self.steps):
-            return self._write_elements(whole, part, uniform)
-        parents = [whole]
-        for op, attrs in self.steps[:-1]:
-            parents.append(_applied(op, attrs, parents[-1]))
-        for (op, attrs), parent in zip(reversed(self.steps), reversed(parents), strict=True):
-            part = _undo(op, attrs, parent, part)
-        return part
-
-    def _write_elements(self, whole: Node, part: Node, uniform: bool) -> Node:
-        """The whole with each element of the part written to its place in memory."""
-        shape = part.type.shape
-        if not uniform and any(stride == 0 and size > 1 for size, stride in zip(shape, self.strides, strict=True)):
-            raise RuntimeError("unsupported operation: more than one element of the written-to tensor refers to a "
-                               "single memory location")
-        return _put(whole, part, _places(shape, self.strides, self.offset, part.type.device))
-
-
-class Layout(View):
-    """All of a storage, its elements in another order than row-major: the tensor is no view of another."""
-
-    __slots__ = ()
-
-
-class _Strided:
-    """The step of a view that no movement op selects: attributes (shape, strides, offset), in elements of the whole."""
-
-    name = "as_strided"
-
-
-STRIDED: Final = _Strided()
-
-VIEWS: Final = frozenset({movement.reshape, movement.permute, movement.slice, movement.expand})
-"""The ops that reading a view records, but for those of `as_strided` and of memory from outside."""
-
-
-def _applied(op: Any, attrs: tuple, whole: Node) -> Node:
-    """The node that a view's step selects of the whole."""
-    if op is not STRIDED:
-        return make(op, (whole,), attrs)
-    flat = movement.reshape(whole, shape=(whole.type.numel,))
-    shape, strides, offset = attrs
-    return indexing.take(flat, _places(shape, strides, offset, whole.type.device), axis=0)
-
-
-def _places(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, device: Device) -> Node:
-    """The position of each element in memory."""
-    place = leaves.full(shape, offset, int64, device)
-    for axis, stride in enumerate(strides):
-        place = place + leaves.iota(shape=shape, axis=axis, dtype=int64, device=device) * stride
-    return place
-
-
-def _put(whole: Node, part: Node, places: Node) -> Node:
-    """The whole with the elements at these places replaced."""
-    count = part.type.numel
-    flat = movement.reshape(whole, shape=(whole.type.numel,))
-    written = indexing.index_copy(flat, movement.reshape(places, shape=(count,)),
-                                  movement.reshape(part, shape=(count,)), axis=0)
-    return movement.reshape(written, shape=whole.type.shape)
-
-
-def _undo(op: Any, attrs: tuple, parent: Node, part: Node) -> Node:
-    """The parent with op(parent) replaced by `part`."""
-    if op is movement.reshape:
-        return make(movement.reshape, (part,), (parent.type.shape,))
-    if op is movement.permute:
-        return make(movement.permute, (part,), (movement.inverse(attrs[0]),))
-    if op is movement.slice:
-        return make(movement.assign, (parent, part), attrs)
-    if op is STRIDED:
-        shape, strides, offset = attrs
-        return _put(parent, part, _places(shape, strides, offset, part.type.device))
-    raise RuntimeError(f"cannot write through {op.name}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar, cast
 
-from genesis.frontend.storage import STRIDED, View, ViewStep
+from genesis.frontend.views import STRIDED, View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.memos import MEMOS, MemoFigures
 from genesis.ir.ops import movement as m

@@ -23,6 +23,7 @@ from genesis.ir.ops import (
     sorting,
 )
 from genesis.ir.ops.indexing import take
+from genesis.ir.ops.leading import LEADING, LeadingRule, deeper
 from genesis.ir.ops.pointwise import cast
 from genesis.ir.types import int64
 
@@ -36,37 +37,17 @@ def _pointwise(batch: Batch, node: Node, operands: list[Node]) -> Node:
     return node.op(*(x if x.type.weak else batch.batched(x) for x in operands), **node.attributes)
 
 
-def _deeper(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    """Ops whose axes count from the front."""
-    changed = {name: tuple(axis + 1 for axis in value) if name == "axes" else value + 1 if name == "axis" else value
-               for name, value in node.attributes.items()}
-    return node.op(*map(batch.batched, operands), **changed)
+def _by(rule: LeadingRule) -> BatchRule:
+    """A rule that needs of the batch only its size."""
+    return lambda batch, node, operands: rule(node, [batch.batched(x) for x in operands], batch.size)
+
+
+_deeper = _by(deeper)
 
 
 def _same(batch: Batch, node: Node, operands: list[Node]) -> Node:
     """Ops that take any leading dimensions."""
     return node.op(*map(batch.batched, operands), **node.attributes)
-
-
-def _reshape(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    return movement.reshape(batch.batched(operands[0]), shape=(batch.size, *node.type.shape))
-
-
-def _permute(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    return movement.permute(batch.batched(operands[0]), axes=(0, *(axis + 1 for axis in node["axes"])))
-
-
-def _expand(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    x = batch.batched(operands[0])
-    missing = node.type.ndim - operands[0].type.ndim
-    aligned = movement.reshape(x, shape=(batch.size, *(1,) * missing, *operands[0].type.shape))
-    return movement.expand(aligned, shape=(batch.size, *node.type.shape))
-
-
-def _region(batch: Batch, node: Node, operands: list[Node]) -> Node:
-    first = {"starts": 0, "stops": batch.size, "steps": 1, "low": 0, "high": 0}
-    changed = {name: (first[name], *value) if name in first else value for name, value in node.attributes.items()}
-    return node.op(*map(batch.batched, operands), **changed)
 
 
 # Rows of a table, read and written
@@ -193,8 +174,7 @@ BY_KIND: dict[str, BatchRule] = {
 }
 
 RULES: dict[Op, BatchRule] = {
-    movement.reshape: _reshape, movement.permute: _permute, movement.expand: _expand, movement.slice: _region,
-    movement.pad: _region, movement.assign: _region, movement.flip: _deeper, movement.concat: _deeper,
+    **{op: _by(rule) for op, rule in LEADING.items()},
     contraction.matmul: _same, indexing.gather: _deeper, indexing.scatter: _deeper, indexing.scatter_add: _deeper,
     indexing.take: _take, indexing.index_add: _written, indexing.index_copy: _written,
     searching.searchsorted: _leading_rows, sorting.sort: _deeper, sorting.topk: _deeper, sorting.unsort: _deeper,

@@ -11,9 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from genesis.frontend import session
 from genesis.frontend.generator import get_rng_state, set_rng_state
 from genesis.frontend.recording import TensorBase, read, wrap
+from genesis.frontend.state import state
 from genesis.frontend.storage import Storage, live_pending
 from genesis.func.batching import Batch, NotBatchable
 from genesis.func.tree import flatten, spread
@@ -127,7 +127,7 @@ def _rewritten(name: str, func: Callable[..., Any], front: list[Any], mapped: li
     given = [wrap(batch.stand_in(read(x))) if m else x for x, m in zip(front, mapped, strict=True)]
     holes = [x.storage.node if m else None for x, m in zip(given, mapped, strict=True)]
     pending = {storage: storage.node for storage in live_pending()}
-    session.rewriting.calls += 1
+    state.rewriting.calls += 1
     try:
         result = func(*build(given), **kwargs)
     except Overwritten:
@@ -135,7 +135,7 @@ def _rewritten(name: str, func: Callable[..., Any], front: list[Any], mapped: li
                       "flow: its values differ between examples",
                       hint="compute with it instead: where() for if, index_select for x[i]") from None
     finally:
-        session.rewriting.calls -= 1
+        state.rewriting.calls -= 1
     leaves, like, places = _results(name, result, out_dims)
     wanted = [i for i, d in enumerate(places) if d is not None]
     found = batch.all_of([read(leaves[i]) for i in wanted])

@@ -9,7 +9,8 @@ from genesis.frontend.detached import Detached
 from genesis.frontend.engine_protocol import engine
 from genesis.frontend.host_values import host_copy
 from genesis.frontend.recording import TensorBase, over
-from genesis.frontend.storage import Cell, Storage, View
+from genesis.frontend.storage import Cell, Storage
+from genesis.frontend.views import View
 from genesis.ir.errors import failure
 from genesis.ir.types import TensorType
 

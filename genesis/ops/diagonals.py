@@ -9,7 +9,7 @@ from genesis.frontend import view_geometry
 from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import TensorBase, misplaced, over, owned, require_tensors
-from genesis.frontend.storage import STRIDED, View
+from genesis.frontend.views import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
 from genesis.ops.common import axis_in, shape_of

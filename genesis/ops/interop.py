@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.recording import TensorBase, over
-from genesis.frontend.storage import STRIDED, Cell, Storage, View, ViewStep
+from genesis.frontend.storage import Cell, Storage
+from genesis.frontend.views import STRIDED, View, ViewStep
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
 from genesis.ir.types import Device, cpu, dtype_of_numpy, row_major, tensor_type

@@ -22,6 +22,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, Final
 
+from genesis.ir.polynomials import DIVISIONS, SYMBOLS
+from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Place, Plan, Table
 from genesis.runtime.stored_form import Entry, Field, Stored, check_form
@@ -32,13 +34,6 @@ FORMAT: Final = 1
 CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in (
     Plan, Launch, Copy, Collective, Table, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
-
-_DIVISIONS: Final[dict[str, Callable[[int, int], int]]] = {
-    "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}
-_COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {
-    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt}
-"""What a form's entries and guards are made with: those of `ir/sym_int.py`, which a process that only runs plans does
-without."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +88,11 @@ class PlanForm:
                         k = k * found[factor]
                     total = total + k
                 found.append(total)
-            elif kind == "symbol":
-                found.append(sizes[a])
-            elif kind == "sixteenth":
-                found.append(sizes[a] // 16)
+            elif kind in SYMBOLS:
+                found.append(SYMBOLS[kind](sizes[a]))
             else:
                 left, right = (found[x] if x.__class__ is int else x[0] for x in (a, b))
-                found.append(_DIVISIONS[kind](left, right) if right else 0)
+                found.append(DIVISIONS[kind](left, right) if right else 0)
         return found
 
     def fits(self, numbers: Sequence[int], values: Sequence[int]) -> bool:
@@ -113,7 +106,7 @@ class PlanForm:
 
     def guarded(self, values: Sequence[int]) -> bool:
         """Whether the guards hold for these values."""
-        return all(_COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
+        return all(COMPARISONS[kind](values[value], 0) for kind, value in self.guards)
 
     def elements(self, values: Sequence[int]) -> list[int]:
         """The number of elements of a value of each type."""

@@ -95,7 +95,7 @@ class CompiledFunction(CompiledBase):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.session is not None and session.active() is not None:  # inside another capture it is part of that one
             return self.function(*args, **kwargs)
-        if session.rewriting.calls:  # the arguments are stand-ins, which have no values
+        if state.rewriting.calls:  # the arguments are stand-ins, which have no values
             return self.function(*args, **kwargs)
         if stance.unusual and stance.disabled():
             return self.function(*args, **kwargs)

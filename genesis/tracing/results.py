@@ -9,8 +9,9 @@ from typing import Any
 from genesis.frontend.detached import Detached
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.recording import FREED, TensorBase, over
-from genesis.frontend.storage import Storage, View
+from genesis.frontend.storage import Storage
 from genesis.frontend.tensor import Size, Tensor
+from genesis.frontend.views import View
 from genesis.ir.node import Node
 from genesis.tracing.snapshot import MISSING, SIMPLE, NotReplayable, attributes, set_by_the_user
 

@@ -14,7 +14,7 @@ from genesis.frontend.draw_parts import state as draw_state
 from genesis.frontend.grad_mode import mode
 from genesis.frontend.patches import Held
 from genesis.frontend.recording import FREED, TensorBase
-from genesis.frontend.storage import Layout
+from genesis.frontend.views import Layout
 from genesis.nn.modules.tree import Tree
 from genesis.ops import creation
 from genesis.tracing.snapshot import NotReplayable, set_by_the_user

@@ -7,13 +7,13 @@ rows it is a kernel or two, where it was hundreds that nobody could compile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import OPS, Node, Op, located, make
 from genesis.ir.ops import movement
+from genesis.ir.ops.leading import LEADING, LeadingRule, deeper
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -23,31 +23,10 @@ if TYPE_CHECKING:
 FEWEST: Final = 4
 """Minimum rows that are rolled up; fewer are cheap as they are."""
 
-Batched = Callable[[Node, Node, int], Node]
-"""(a node of one row, its operand for all rows, how many) → the node for all rows, which are dimension 0."""
-
-
-def _expand(node: Node, x: Node, rows: int) -> Node:
-    given = node.inputs[0].shape
-    lead = len(node.shape) - len(given)
-    wide = movement.reshape(x, shape=(rows, *(1,) * lead, *given)) if lead else x
-    return movement.expand(wide, shape=(rows, *node.shape))
-
-
-def _reduce(node: Node, x: Node, rows: int) -> Node:
-    return node.op(x, axes=tuple(axis + 1 for axis in node["axes"]), keepdims=node["keepdims"])
-
-
-RULES: Final[dict[Op, Batched]] = {
-    movement.reshape: lambda node, x, rows: movement.reshape(x, shape=(rows, *node["shape"])),
-    movement.permute: lambda node, x, rows: movement.permute(x, axes=(0, *(axis + 1 for axis in node["axes"]))),
-    movement.flip: lambda node, x, rows: movement.flip(x, axes=tuple(axis + 1 for axis in node["axes"])),
-    movement.slice: lambda node, x, rows: movement.slice(x, starts=(0, *node["starts"]), stops=(rows, *node["stops"]),
-                                                  steps=(1, *node["steps"])),
-    movement.pad: lambda node, x, rows: movement.pad(x, low=(0, *node["low"]), high=(0, *node["high"]),
-                                                     value=node["value"]),
-    movement.expand: _expand,
-    **dict.fromkeys((op for op in OPS.values() if op.associative), _reduce),
+RULES: Final[dict[Op, LeadingRule]] = {
+    **{op: LEADING[op] for op in (movement.reshape, movement.permute, movement.flip, movement.slice, movement.pad,
+                                  movement.expand)},
+    **dict.fromkeys((op for op in OPS.values() if op.associative), deeper),
 }
 """Ops that can be done for all rows at once; pointwise ones can too."""
 
@@ -207,7 +186,7 @@ def _for_all_rows(node: Node, run: _Run, made: dict[Node, Node], replaced: dict[
     if node in run.likeness.rows:
         return _rows(node, *run.likeness.rows[node], run.count, replaced)
     if node.op.kind != "pointwise":
-        return RULES[node.op](node, made[node.inputs[0]], run.count)
+        return RULES[node.op](node, (made[node.inputs[0]],), run.count)
     inputs = []
     for x in node.inputs:
         if x in made:
