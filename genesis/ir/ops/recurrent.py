@@ -7,7 +7,7 @@ are those for the gradients of the weights. Written out it is its steps, one aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from genesis.ir.node import Node, Op, broadcast
 from genesis.ir.ops.contraction import linear, matmul, swap_last
@@ -20,7 +20,21 @@ from genesis.ir.ops.samples import FLOAT, Operand, Samples, Values, booleans, ca
 from genesis.ir.types import TensorType, bool_, tensor_type, uint8
 
 if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
     from numpy import ndarray
+
+    from genesis.ir.node import Attr
+    from genesis.ir.ops.entry import Accurate
+
+    class How(TypedDict):
+        """What a layer is like."""
+
+        mode: str
+        reverse: bool
+        biased: bool
+        projected: bool
+        ragged: bool
 
 GATES: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 """Rows of the weights for each hidden element, by the kind of the layer."""
@@ -29,8 +43,10 @@ ATTRIBUTES: Final = ("mode", "reverse", "biased", "projected", "ragged")
 
 State = tuple[Node, ...]
 
+T = TypeVar("T")
 
-class Operands(NamedTuple):
+
+class Operands(NamedTuple, Generic[T]):
     """The operands of a layer, by name; nodes, their types, or a backend's tensors.
 
     Attributes:
@@ -43,20 +59,20 @@ class Operands(NamedTuple):
             is. Each sequence is at least as long as the next one, and at least one step long.
     """
 
-    x: Any
-    state: tuple[Any, ...]
-    weights: tuple[Any, Any]
-    biases: tuple[Any, ...]
-    projection: tuple[Any, ...]
-    within: tuple[Any, ...]
+    x: T
+    state: tuple[T, ...]
+    weights: tuple[T, T]
+    biases: tuple[T, ...]
+    projection: tuple[T, ...]
+    within: tuple[T, ...]
 
 
-def operands_of(given: Sequence[Any], mode: str, biased: bool, projected: bool, ragged: bool,
-                **other: Any) -> Operands:
+def operands_of(given: Sequence[T], mode: str, biased: bool, projected: bool, ragged: bool,
+                **other: object) -> Operands[T]:
     """What a layer with these attributes is given, by name."""
     rest = list(given)
 
-    def take(count: int) -> tuple[Any, ...]:
+    def take(count: int) -> tuple[T, ...]:
         found = tuple(rest[:count])
         del rest[:count]
         return found
@@ -95,7 +111,7 @@ def _type(*types: TensorType, mode: str, reverse: bool, biased: bool, projected:
     return (x.with_shape((*x.shape[:2], size)), *given.state)
 
 
-def _gradient_types(*types: TensorType, received: tuple[bool, ...], **how: Any) -> tuple[TensorType, ...]:
+def _gradient_types(*types: TensorType, received: tuple[bool, ...], **how: Unpack[How]) -> tuple[TensorType, ...]:
     return types[received.count(True):len(types) - how["ragged"]]
 
 
@@ -143,11 +159,11 @@ def _step(mode: str, from_input: Node, from_hidden: Node, state: State) -> tuple
     return (found,), (found,)
 
 
-def _mask(given: Operands, t: int, like: Node) -> Node:
+def _mask(given: Operands[Node], t: int, like: Node) -> Node:
     return broadcast(_at(given.within[0], t), like)[0]
 
 
-def _steps(given: Operands, mode: str, reverse: bool) -> list[_Step]:
+def _steps(given: Operands[Node], mode: str, reverse: bool) -> list[_Step]:
     """All steps, in the order in which they are made."""
     from_inputs = linear(given.x, given.weights[0], *given.biases[:1])
     state, made = given.state, []
@@ -164,7 +180,7 @@ def _steps(given: Operands, mode: str, reverse: bool) -> list[_Step]:
     return made
 
 
-def _layer(*operands: Node, mode: str, reverse: bool, **how: Any) -> tuple[Node, ...]:
+def _layer(*operands: Node, mode: str, reverse: bool, **how: bool) -> tuple[Node, ...]:
     made = _steps(operands_of(operands, mode, **how), mode, reverse)
     results = [step.after[0] for step in sorted(made, key=lambda step: step.t)]
     return (_stack(results), *made[-1].after)
@@ -204,7 +220,7 @@ class _Pulled(NamedTuple):
     projected: Node
 
 
-def _backward(*given: Node, received: tuple[bool, ...], mode: str, reverse: bool, **how: Any) -> tuple[Node, ...]:
+def _backward(*given: Node, received: tuple[bool, ...], mode: str, reverse: bool, **how: bool) -> tuple[Node, ...]:
     """Backwards through the steps; then each weight's gradient is one product over all of them."""
     arrived = iter(given[:received.count(True)])
     operands = operands_of(given[received.count(True):], mode, **how)
@@ -235,7 +251,7 @@ def _rows(parts: Sequence[Node]) -> Node:
     return concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _over_all_steps(operands: Operands, made: list[_Step], pulled: dict[int, _Pulled],
+def _over_all_steps(operands: Operands[Node], made: list[_Step], pulled: dict[int, _Pulled],
                     to_state: list[Node]) -> tuple[Node, ...]:
     """The gradients of all operands, from those of each step."""
     in_order = sorted(made, key=lambda step: step.t)
@@ -251,7 +267,7 @@ def _over_all_steps(operands: Operands, made: list[_Step], pulled: dict[int, _Pu
     return tuple(found)
 
 
-def _vjp(g: tuple[Node | None, ...], *operands_and_y: Node, **how: Any) -> tuple[Node | None, ...]:
+def _vjp(g: tuple[Node | None, ...], *operands_and_y: Node, **how: Unpack[How]) -> tuple[Node | None, ...]:
     received = tuple(x is not None for x in g)
     found = recurrent_backward(*[x for x in g if x is not None], *operands_and_y[:-1], received=received, **how)
     return tuple(item(found, index=i) for i in range(len(found.types)))
@@ -259,23 +275,23 @@ def _vjp(g: tuple[Node | None, ...], *operands_and_y: Node, **how: Any) -> tuple
 
 # What a backend keeps between the two
 
-def _saving_type(*types: TensorType, **how: Any) -> tuple[TensorType, ...]:
+def _saving_type(*types: TensorType, **how: Unpack[How]) -> tuple[TensorType, ...]:
     return (*_type(*types, **how), tensor_type((1,), uint8, types[0].device))
 
 
-def _saving(*operands: Node, **how: Any) -> tuple[Node, ...]:
+def _saving(*operands: Node, **how: Unpack[How]) -> tuple[Node, ...]:
     return (*_layer(*operands, **how), full((1,), 0, uint8, operands[0].type.device))
 
 
 def _from_saved_types(saved: TensorType, *types: TensorType, received: tuple[bool, ...], wanted: tuple[bool, ...],
-                      **how: Any) -> tuple[TensorType, ...]:
+                      **how: Unpack[How]) -> tuple[TensorType, ...]:
     results = len(received)
     given = types[:received.count(True)]
     return _gradient_types(*given, *types[len(given) + results:], received=received, **how)
 
 
 def _from_saved(saved: Node, *given: Node, received: tuple[bool, ...], wanted: tuple[bool, ...],
-                **how: Any) -> tuple[Node, ...]:
+                **how: Unpack[How]) -> tuple[Node, ...]:
     arrived, results = received.count(True), len(received)
     return _backward(*given[:arrived], *given[arrived + results:], received=received, **how)
 
@@ -286,7 +302,7 @@ def _sigmoid_value(x: ndarray) -> ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _step_value(mode: str, a: ndarray, b: ndarray, state: list[Any]) -> list[Any]:
+def _step_value(mode: str, a: ndarray, b: ndarray, state: list[ndarray]) -> list[ndarray]:
     if mode == "LSTM":
         i, f, g, o = np.split(a + b, 4, -1)
         cell = _sigmoid_value(f) * state[1] + _sigmoid_value(i) * np.tanh(g)
@@ -298,7 +314,7 @@ def _step_value(mode: str, a: ndarray, b: ndarray, state: list[Any]) -> list[Any
     return [np.tanh(a + b) if mode == "RNN_TANH" else np.maximum(a + b, 0)]
 
 
-def _value(*operands: ndarray, mode: str, reverse: bool, **how: Any) -> tuple[Any, ...]:
+def _value(*operands: ndarray, mode: str, reverse: bool, **how: bool) -> tuple[ndarray, ...]:
     given = operands_of(operands, mode, **how)
     state, results = list(given.state), {}
     biases = given.biases or (0, 0)
@@ -344,7 +360,7 @@ def _samples(results: str) -> Samples:
     found = []
     for number, (mode, reverse, biased, projected, lengths) in enumerate(_CASES):
         given = _operands(mode, biased, projected, lengths)
-        how: dict[str, Any] = {"mode": mode, "reverse": reverse, "biased": biased, "projected": projected > 0,
+        how: dict[str, Attr] = {"mode": mode, "reverse": reverse, "biased": biased, "projected": projected > 0,
                                "ragged": bool(lengths)}
         if results:
             states = 2 if mode == "LSTM" else 1
@@ -357,8 +373,8 @@ def _samples(results: str) -> Samples:
     return cases(*found, scale=8)
 
 
-_ATTRIBUTES: dict[str, Any] = {"attrs": ATTRIBUTES, "ulp": 32}
-_BACKWARD: dict[str, Any] = {"attrs": ("received", *ATTRIBUTES), "ulp": 64}
+_ATTRIBUTES: Accurate = {"attrs": ATTRIBUTES, "ulp": 32}
+_BACKWARD: Accurate = {"attrs": ("received", *ATTRIBUTES), "ulp": 64}
 
 recurrent = Op("recurrent", "composite", _type, **_ATTRIBUTES, decompose=_layer, vjp=_vjp, autocast="low",
                doc="A recurrent layer over time in one direction: (all hidden states, the last state). Operands are "
