@@ -29,6 +29,8 @@ from genesis.frontend.tensor import *
 from genesis.frontend.tensor import install_later
 from genesis.ir import types as _types
 from genesis.ir.absent import install as _install_absent_modules
+from genesis.ir.torch_modules import install as _install_torch_paths
+from genesis.ir.torch_paths import is_path as _is_path
 from genesis.ir.types import *
 from genesis.ops.activation import *
 from genesis.ops.arithmetic import *
@@ -45,6 +47,7 @@ from genesis.ops.histograms import *
 from genesis.ops.index_plan import *
 from genesis.ops.indexing import *
 from genesis.ops.interop import *
+from genesis.ops.legacy import *
 from genesis.ops.limits import *
 from genesis.ops.linalg import *
 from genesis.ops.logic import *
@@ -136,12 +139,14 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         multiprocessing as multiprocessing,
         profiler as profiler,
         signal as signal,
+        sparse as sparse,
         special as special,
         testing as testing,
         utils as utils,
         version as version,
         xpu as xpu,
     )
+    from genesis.amp.grad_scaler import GradScaler as GradScaler
     from genesis.checkpointing.one_file import (
         load_checkpoint as load_checkpoint,
         save_checkpoint as save_checkpoint,
@@ -201,6 +206,8 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
         hann_window as hann_window,
         kaiser_window as kaiser_window,
     )
+    from genesis.sparse.functions import spmm as spmm
+    from genesis.sparse.tensor import sparse_coo as sparse_coo, sparse_coo_tensor as sparse_coo_tensor
     from genesis.tracing.compiled import (
         compile as compile,
         explain as explain,
@@ -215,6 +222,7 @@ if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every 
 install_later("genesis.linalg.methods", "MatrixMethods", (
     "det", "slogdet", "logdet", "inverse", "matrix_exp", "pinverse", "cholesky", "cholesky_solve", "cholesky_inverse",
     "qr", "svd", "lu", "lu_solve", "triangular_solve"))
+install_later("genesis.sparse.tensor", "SparseMethods", ("to_sparse", "to_dense"))
 install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
 
 eval = _materialize
@@ -233,6 +241,7 @@ def cuda_available() -> Any:
     return cuda.is_available()
 
 
+_install_torch_paths()
 _install_absent_modules()
 
 
@@ -244,6 +253,14 @@ if not TYPE_CHECKING:  # a type checker that saw it would believe every name
     def __getattr__(name: str) -> Any:
         """A name of the block for type checkers, from its module; from then on it is in this one (PEP 562)."""
         place = later_names(__name__).get(name)
+        if name.startswith("_foreach_"):
+            from genesis.ops.foreach import foreach
+            found = foreach(name)
+            if found is not None:
+                globals()[name] = found
+                return found
+        if place is None and _is_path(f"genesis.{name}"):
+            place = "genesis"
         if place is None:
             from genesis.ir.suggest import MissingName
             raise MissingName(f"module 'genesis' has no attribute {name!r}", name,

@@ -23,8 +23,9 @@ class autocast(Switch):
 
     Args:
         device_type: "cuda", "cpu" or another registered one.
-        dtype: bfloat16 or float16.
+        dtype: bfloat16, if None is given, or float16.
         enabled: False turns autocast off inside.
+        cache_enabled: accepted for torch's sake: equal casts are one.
 
     >>> import genesis
     >>> a = genesis.ones(2, 3)
@@ -34,7 +35,9 @@ class autocast(Switch):
     (genesis.bfloat16, genesis.float32)
     """
 
-    def __init__(self, device_type: str = "cuda", dtype: DType = bfloat16, enabled: bool = True):
+    def __init__(self, device_type: str = "cuda", dtype: DType | None = None, enabled: bool = True,
+                 cache_enabled: bool | None = None):
+        dtype = bfloat16 if dtype is None else dtype
         if device_type not in device_types():
             raise failure("autocast", f"device type {device_type!r} is unknown",
                           hint=" or ".join(f"autocast({name!r})" for name in sorted(device_types(), reverse=True)))
@@ -79,4 +82,23 @@ def is_autocast_enabled(device_type: str = "cuda") -> bool:
     return state.dtypes is not None and device_type in state.dtypes
 
 
-__all__ = ["autocast", "is_autocast_enabled", "low_precision"]
+def is_autocast_available(device_type: str) -> bool:
+    """True for the device types that `autocast` takes.
+
+    >>> is_autocast_available("cuda"), is_autocast_available("xpu")
+    (True, False)
+    """
+    return device_type in device_types()
+
+
+def enable_autocast(device_type: str = "cuda", dtype: DType = bfloat16) -> autocast:
+    """`autocast` by the name that says what it does; the arguments are the same.
+
+    >>> with enable_autocast("cpu"):
+    ...     is_autocast_enabled("cpu")
+    True
+    """
+    return autocast(device_type, dtype)
+
+
+__all__ = ["autocast", "enable_autocast", "is_autocast_available", "is_autocast_enabled", "low_precision"]

@@ -10,6 +10,7 @@ from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import TensorBase, assign_all, read
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.ir.types import float16
 from genesis.ops.shape import stack
 
@@ -201,3 +202,5 @@ def _number(state: dict[str, Any], name: str, whole: bool = False) -> float:
                       f"{'count' if whole else 'number of at least 0'}", error=ValueError,
                       hint="the state_dict() of a GradScaler")
     return value
+
+__getattr__ = suggesting(__name__)

@@ -5,13 +5,15 @@ from genesis.autograd.anomaly import detect_anomaly, is_anomaly_enabled, set_det
 from genesis.autograd.function import Function, FunctionCtx, once_differentiable
 from genesis.autograd.gradients import backward_of as backward
 from genesis.autograd.gradients import grad, value_and_grad
+from genesis.autograd.legacy import Variable
 from genesis.autograd.numerical import GradcheckError, gradcheck, gradgradcheck
 from genesis.frontend import grad_mode
 from genesis.frontend.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from genesis.ir.suggest import suggesting
 
 __all__ = [
-    "Function", "FunctionCtx", "GradcheckError", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
+    "Function", "FunctionCtx", "GradcheckError", "Variable",
+    "backward", "detect_anomaly", "enable_grad", "functional", "grad",
     "grad_mode", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_anomaly_enabled", "no_grad",
     "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "value_and_grad",
 ]

@@ -12,6 +12,7 @@ from genesis.frontend.grad_mode import enable_grad, mode, no_grad
 from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.frontend.state import state
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 
 
 class FunctionCtx:
@@ -301,3 +302,5 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
                 insert_boundary(x, _Once())
         return found
     return inside
+
+__getattr__ = suggesting(__name__)

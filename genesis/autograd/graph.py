@@ -11,6 +11,7 @@ from genesis.frontend.state import state
 from genesis.ir.graph import apply
 from genesis.ir.node import Node
 from genesis.ir.ops import control, movement
+from genesis.ir.suggest import suggesting
 
 _NAMES: Final = {
     "alias": "Clone", "reshape": "View", "matmul": "Mm", "concat": "Cat", "cast": "ToCopy", "where": "Where",
@@ -172,3 +173,5 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *,
             arrived[position] = gradient
         return note
     return _Handles([x.register_hook(hook_of(i)) for i, x in enumerate(tensors)])
+
+__getattr__ = suggesting(__name__)

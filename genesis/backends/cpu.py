@@ -2,6 +2,8 @@
 
 import platform
 
+from genesis.ir.suggest import suggesting
+
 
 def get_cpu_capability() -> str:
     """The instruction set that the CPU's kernels use, as torch, whose kernels they are, names it."""
@@ -12,3 +14,5 @@ def get_cpu_capability() -> str:
 def get_cpu_name() -> str:
     """The processor's name, as far as Python knows it."""
     return platform.processor() or platform.machine()
+
+__getattr__ = suggesting(__name__)

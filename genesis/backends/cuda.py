@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from genesis.ir.suggest import suggesting
+
 
 @dataclass
 class MatmulSwitches:
@@ -73,3 +75,5 @@ def enable_cudnn_sdp(enabled: bool) -> None:
 def preferred_linalg_library(backend: str | None = None) -> str:
     """"default": decompositions have one way."""
     return "default"
+
+__getattr__ = suggesting(__name__)

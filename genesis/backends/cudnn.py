@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from genesis.ir.suggest import suggesting
+
 enabled = True
 benchmark = False
 benchmark_limit: int | None = 10
@@ -44,3 +46,5 @@ def flags(enabled: bool = False, benchmark: bool = False, benchmark_limit: int =
         yield
     finally:
         own.update(before)
+
+__getattr__ = suggesting(__name__)

@@ -1,5 +1,7 @@
 """Torch's mps, which is not there: whoever asks is told so."""
 
+from genesis.ir.suggest import suggesting
+
 
 def is_available() -> bool:
     """False."""
@@ -9,3 +11,5 @@ def is_available() -> bool:
 def is_built() -> bool:
     """False."""
     return False
+
+__getattr__ = suggesting(__name__)

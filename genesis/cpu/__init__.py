@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-from genesis.amp import autocast as _autocast
+from genesis.ir.suggest import suggesting
 
 
 def is_available() -> bool:
@@ -45,10 +45,4 @@ def is_initialized() -> bool:
     return True
 
 
-class amp:
-    """`genesis.amp` for the CPU."""
-
-    @staticmethod
-    def autocast(enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> Any:
-        """`genesis.amp.autocast("cpu")`."""
-        return _autocast("cpu", dtype=dtype, enabled=enabled)
+__getattr__ = suggesting(__name__, ("amp",))

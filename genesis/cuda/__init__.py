@@ -4,6 +4,7 @@ A GPU can be given as a `Device`, a number, "cuda" or "cuda:1"; None is the curr
 Importing this needs no GPU. Asking for memory that was never used, or seeding, needs none either; other functions do.
 """
 
+from genesis.cuda.block_pool import AsyncMemoryPool
 from genesis.cuda.devices import (
     DeviceProperties,
     can_device_access_peer,
@@ -11,13 +12,16 @@ from genesis.cuda.devices import (
     device,
     device_count,
     device_of,
+    get_arch_list,
     get_device_capability,
     get_device_name,
     get_device_properties,
     init,
     is_available,
     is_bf16_supported,
+    is_current_stream_capturing,
     is_initialized,
+    is_tf32_supported,
     set_device,
     synchronize,
 )
@@ -55,4 +59,6 @@ from genesis.cuda.random import (
 from genesis.cuda.streams import Event, Stream, current_stream, default_stream, set_stream, stream
 from genesis.ir.suggest import suggesting
 
-__getattr__ = suggesting(__name__)
+StreamContext = stream
+
+__getattr__ = suggesting(__name__, ("amp",))

@@ -102,6 +102,21 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return including_emulation or get_device_capability()[0] >= 8
 
 
+def is_tf32_supported() -> bool:
+    """Whether the current GPU has products of TensorFloat32: from compute capability 8.0 on."""
+    return is_available() and get_device_capability()[0] >= 8
+
+
+def get_arch_list() -> list[str]:
+    """The architecture that kernels are compiled for: the current GPU's; none without one."""
+    return ["sm_{}{}".format(*get_device_capability())] if is_available() else []
+
+
+def is_current_stream_capturing() -> bool:
+    """False: what is captured into a CUDA graph is captured inside a call, which no program's line runs in."""
+    return False
+
+
 def can_device_access_peer(device: AnyDevice, peer_device: AnyDevice) -> bool:
     """Whether kernels on one GPU can read the other's memory."""
     return driver().can_access_peer(device_index(device), device_index(peer_device))

@@ -11,6 +11,7 @@ from typing import Any
 
 from genesis.cuda.devices import AnyDevice, is_initialized, run_pending
 from genesis.ir.memos import memo_figures
+from genesis.ir.suggest import suggesting
 from genesis.runtime.cuda.arena import release_idle_arenas
 from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.memory_pool import MemoryPool, OutOfMemoryError, PoolStats, pool_of
@@ -139,3 +140,5 @@ def _pool(device: AnyDevice) -> MemoryPool | None:
 def _stats(device: AnyDevice) -> PoolStats:
     pool = _pool(device)
     return PoolStats() if pool is None else pool.stats()
+
+__getattr__ = suggesting(__name__)

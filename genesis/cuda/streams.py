@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from genesis.cuda.devices import AnyDevice, run_pending
+from genesis.ir.suggest import suggesting
 from genesis.runtime.cuda import stream as cuda_stream
 from genesis.runtime.cuda.cuda_python_driver import cached_per_driver
 from genesis.runtime.cuda.stream import Event, Stream, before_marks, device_index, set_current_stream
@@ -70,3 +71,5 @@ before_marks.append(run_pending)
 @cached_per_driver
 def _side_stream(index: int) -> Stream:
     return Stream(index)
+
+__getattr__ = suggesting(__name__)

@@ -35,6 +35,7 @@ from genesis.distributed.process_group import ProcessGroup as ProcessGroup
 from genesis.distributed.run import GroupMember as GroupMember
 from genesis.distributed.run import destroy_process_group as destroy_process_group
 from genesis.distributed.run import get_backend as get_backend
+from genesis.distributed.run import get_default_backend_for_device as get_default_backend_for_device
 from genesis.distributed.run import get_global_rank as get_global_rank
 from genesis.distributed.run import get_group_rank as get_group_rank
 from genesis.distributed.run import get_node_local_rank as get_node_local_rank
@@ -44,11 +45,25 @@ from genesis.distributed.run import get_world_size as get_world_size
 from genesis.distributed.run import group as group
 from genesis.distributed.run import init_process_group as init_process_group
 from genesis.distributed.run import is_available as is_available
+from genesis.distributed.run import is_backend_available as is_backend_available
+from genesis.distributed.run import is_gloo_available as is_gloo_available
 from genesis.distributed.run import is_initialized as is_initialized
+from genesis.distributed.run import is_mpi_available as is_mpi_available
+from genesis.distributed.run import is_nccl_available as is_nccl_available
+from genesis.distributed.run import is_torchelastic_launched as is_torchelastic_launched
+from genesis.distributed.run import is_ucc_available as is_ucc_available
+from genesis.distributed.run import is_xccl_available as is_xccl_available
 from genesis.distributed.run import new_group as new_group
 from genesis.distributed.store import PrefixStore as PrefixStore
 from genesis.distributed.store import TCPStore as TCPStore
+from genesis.ir.suggest import suggesting
 from genesis.runtime.collectives import DistBackendError as DistBackendError
 from genesis.runtime.collectives import DistError as DistError
 from genesis.runtime.collectives import DistNetworkError as DistNetworkError
 from genesis.runtime.collectives import DistStoreError as DistStoreError
+
+reduce_op = ReduceOp
+Backend = str
+"""A backend's name is a word: "gloo" or "nccl"."""
+
+__getattr__ = suggesting(__name__)

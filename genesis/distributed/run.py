@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,6 +17,7 @@ from genesis.distributed.store import PrefixStore, Store, TCPStore
 from genesis.distributed.watchdog import Watchdog
 from genesis.frontend.session import rebound
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.runtime.collectives import ledger
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=30)
@@ -267,3 +269,43 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
+
+
+def is_gloo_available() -> bool:
+    """True: it is torch's, on the CPU."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """True if a GPU can be used."""
+    from genesis import cuda
+    return cuda.is_available()
+
+
+def is_mpi_available() -> bool:
+    """False: there is no such backend."""
+    return False
+
+
+is_ucc_available = is_xccl_available = is_mpi_available
+
+
+def is_backend_available(backend: str) -> bool:
+    """True for the name of a backend that can be used.
+
+    >>> is_backend_available("gloo"), is_backend_available("mpi")
+    (True, False)
+    """
+    return {"gloo": is_gloo_available, "nccl": is_nccl_available}.get(backend.lower(), is_mpi_available)()
+
+
+def is_torchelastic_launched() -> bool:
+    """True in a process that torchrun started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """"nccl" for a GPU, "gloo" for the CPU."""
+    return "nccl" if str(device).partition(":")[0] == "cuda" else "gloo"
+
+__getattr__ = suggesting(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 
 import genesis
 from genesis.frontend.tensor import Tensor
+from genesis.ir.suggest import suggesting
 
 __all__ = ["Constraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",
            "greater_than_eq", "half_open_interval", "independent", "integer_interval", "interval", "is_dependent",
@@ -224,3 +225,5 @@ symmetric = _Checked("Symmetric()", lambda x: x.isclose(x.mT, atol=1e-6).flatten
 positive_semidefinite = _Checked("PositiveSemidefinite()", lambda x: (genesis.linalg.eigvalsh(x) >= -1e-6).all(-1), 2)
 positive_definite = _Checked("PositiveDefinite()", _positive_definite, 2)
 dependent = _Dependent()
+
+__getattr__ = suggesting(__name__)

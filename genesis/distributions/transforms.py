@@ -18,6 +18,7 @@ from genesis.distributions.transform import (
     sum_rightmost,
 )
 from genesis.frontend.tensor import Tensor
+from genesis.ir.suggest import suggesting
 from genesis.nn import functional as F
 
 __all__ = ["AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CumulativeDistributionTransform",
@@ -243,3 +244,5 @@ class CumulativeDistributionTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """The density's logarithm."""
         return self.distribution.log_prob(x)  # type: ignore[no-any-return]
+
+__getattr__ = suggesting(__name__)

@@ -31,33 +31,70 @@ class Absent(NamedTuple):
 MODULES = (
     Absent("genesis.explain(f) shows what was captured, and `genesis dump script.py` every stage of a program", r"fx"),
     Absent("genesis.compiler has reset, disable, is_compiling and what else is around genesis.compile",
-           r"_dynamo|_inductor"),
+           r"_dynamo|_inductor", ""),
     Absent("save a state_dict with genesis.save: it is a safetensors file that other tools read",
            r"onnx|package|export"),
     Absent("it would run downloaded code: clone the repository, import its model, and genesis.load the weights",
-           r"hub"),
+           r"hub|model_zoo"),
     Absent("pad sequences, or pack them with genesis.nn.utils.rnn", r"nested|masked"),
-    Absent("use dense tensors, index_add and scatter_add along edges", r"sparse"),
     Absent("there are no complex numbers yet; genesis.signal.windows has the windows", r"fft"),
-    Absent("low precision is genesis.amp; there are no quantized integers", r"ao|quantization|quantiz.*|qat|intrinsic"),
+    Absent("low precision is genesis.amp; there are no quantized integers",
+           r"ao|quantization|quantiz.*|qat|intrinsic"),
     Absent("`genesis why` and `genesis passes` say what a program became, genesis.cuda.Event measures",
-           r"monitor"),
+           r"monitor", ""),
     Absent("operators of a user's own are genesis.autograd.Function, and kernels genesis.cuda.triton_kernels",
-           r"library|ops|_ops|classes|overrides|_library|_C"),
-    Absent("its functions are genesis' own, at the top", r"functional|torch", ""),
-    Absent("a GPU is genesis.cuda, the processor genesis.cpu", r"mtia|hpu|privateuse.*", ""),
+           r"library|ops|_ops|classes|overrides|_library|_C", ""),
+    Absent("operators of a user's own are genesis.autograd.Function, and kernels genesis.cuda.triton_kernels",
+           r"cpp_extension|backend_registration|bundled_inputs|mobile_optimizer|mkldnn|jit|hipify|cpp_backtrace|file_baton",
+           "utils"),
+    Absent("reading a value waits for it: time.perf_counter around `y.tolist()`, or genesis.cuda.Event",
+           r"benchmark|throughput_benchmark", "utils"),
+    Absent("genesis.profiler counts operations and bytes of each kernel", r"flop_counter|module_tracker|viz|debug_log",
+           "utils"),
+    Absent("`genesis inspect file` shows what is in a file", r"model_dump|show_pickle", "utils"),
+    Absent("genesis.use_deterministic_algorithms is the switch", r"deterministic", "utils"),
+    Absent("torch itself no longer uses it", r"backcompat|weak|collect_env", "utils"),
+    Absent("torch deprecated pipes of data: genesis.utils.data has datasets, samplers and DataLoader",
+           r"datapipes|graph|graph_settings|backward_compatibility", "utils.data"),
+    Absent("nn.functional.scaled_dot_product_attention takes any mask, and is compiled with what makes it",
+           r"flex_attention|bias|experimental|varlen", "nn.attention"),
+    Absent("genesis.autograd.grad gives the gradients of any function", r"grad", "nn"),
+    Absent("pruning is not there yet: multiply weights by masks, with nn.utils.parametrize", r"prune", "nn.utils"),
+    Absent("it is a part of torch itself; nothing stands in its place", r"backends|cpp", "nn"),
+    Absent("tensors are sent by value", r"reductions", "multiprocessing"),
+    Absent("genesis.sparse.sparse_coo_tensor makes sparse matrices", r"semi_structured", "sparse"),
+    Absent("it belongs to torch's libraries", r"rnn", "backends.cudnn"),
+    Absent("genesis.signal.windows has the windows", r"windows", "signal.windows"),
+    Absent("torch.nn.utils.parametrizations has it as spectral_norm and weight_norm", r"(weight|spectral)_norm",
+           "nn.utils"),
+    Absent("forward mode is not there: genesis.func.jvp, vjp and jacrev differentiate", r"forward_ad", "autograd"),
+    Absent("replays of compiled functions are CUDA graphs, and genesis.cuda has streams, events and memory",
+           r"comm|gds|green_contexts|jiterator|nccl|sparse|tunable", "cuda"),
+    Absent("replays of compiled functions are CUDA graphs", r"graphs", "accelerator"),
+    Absent("there is no such device here", r".*", "mps"),
+    Absent("there is no such device here", r".*", "xpu"),
+    Absent("genesis.config is the settings' object", r"config"),
+    Absent("models are Python: there is no bytecode of TorchScript's",
+           r"generate_bytecode|mobile|supported_ops|annotations|frontend|unsupported_tensor_ops", "jit"),
+    Absent("`torchrun`, or `genesis launch`, starts processes; nn.parallel.DistributedDataParallel trains with them",
+           r"elastic|launch|launcher|argparse_util|logging_handlers|c10d_logger|constants|utils|collective_utils|"
+           r"remote_device|debug|flight_recorder", "distributed"),
+    Absent("sharded parameters and tensors are not there yet: nn.parallel.DistributedDataParallel has whole modules",
+           r"fsdp|tensor|pipelining|optim|algorithms|nn|checkpoint|autograd", "distributed"),
+    Absent("its checks are torch's own", r"utils", "distributions"),
+    Absent("genesis.profiler.profile has the events", r"python_tracer", "profiler"),
     Absent("it is a part of torch itself; nothing stands in its place",
-           r"_.*|futures|quasirandom|return_types|storage|torch_version|types|contrib|nativert|numa|windows|serialization|"
-           r"cpp|backcompat|utils_.*"),
+           r"_(?!dynamo$|inductor$).*|futures|quasirandom|return_types|storage|torch_version|contrib|nativert|numa|windows|"
+           r"cpp|utils_.*"),
 )
 """Modules."""
 
 NAMES = (
     Absent("there are no complex numbers yet", r"complex(32|64|128)?|polar|eig|eigvals|view_as_(real|complex)(_copy)?|"
            r"i?stft|cfloat|cdouble|chalf|Complex.*"),
-    Absent("use dense tensors",
-           r".*sparse.*|.*_?indices(_copy)?|indices|values(_copy)?|coalesce|is_coalesced|dense_dim|"
-           "to_dense|smm|hsmm|dsmm|hspmm|saddmm|sspaddmm|spmm|SparseAdam"),
+    Absent("sparse_coo_tensor makes matrices, and genesis.sparse has mm, sum and softmax; all else is dense",
+           r".*[sS]parse.*|.*_?indices(_copy)?|indices|values(_copy)?|coalesce|is_coalesced|dense_dim|smm|hsmm|dsmm|hspmm|"
+           r"saddmm|sspaddmm|SparseAdam|as_sparse_gradcheck|check_sparse_tensor_invariants|sampled_addmm"),
     Absent("there are no quantized integers; low precision is genesis.amp",
            r"q?u?int\d.*|q_.*|choose_qparams.*|.*quant.*|per_(tensor|channel)_.*|float[48]_.*|bits?\d?.*|int_repr|"
            r"fbgemm_.*|qscheme|Q(U?)Int.*|quint.*"),
@@ -97,7 +134,7 @@ NAMES = (
            r"(modified_|scaled_modified_)?bessel_.*|fractional_max_pool.*|linear_cross_entropy|grouped_mm"),
     Absent("the factors that raise are here", r"LinAlgError|.*_ex|householder_product|ldl_(factor|solve)", "linalg"),
     Absent("it is not there yet", r"AdaptiveLogSoftmaxWithLoss|CrossMapLRN2d|FractionalMaxPool.*|LinearCrossEntropy.*|"
-           r"SyncBatchNorm", "nn"),
+           r"SyncBatchNorm"),
     Absent("Adam, AdamW and the others under genesis.optim are, and any that derives from Optimizer as in torch",
            "Adafactor|ASGD|Muon", "optim"),
     Absent("it belongs to torch's compiler alone",
@@ -106,42 +143,107 @@ NAMES = (
            "nested_compile_region", "compiler"),
     Absent("use nn.BatchNorm2d(..., track_running_stats=False)", "replace_all_batch_norm_modules_", "func"),
     Absent("keep the state_dict, with genesis.save and genesis.load: Python is the format of the program",
-           r"save|load|set_fusion_strategy|fuser|enable_onednn_fusion|onednn_fusion_enabled|last_executed_.*|"
+           r"annotations|frontend|save|load|set_fusion_strategy|fuser|enable_onednn_fusion|onednn_fusion_enabled|last_executed_.*|"
            r"run_frozen_.*|trace_module|to_backend.*|set_module|strict_fusion|Attribute|ONNX.*|TracedModule|"
            r"TracerWarning|TracingCheckError|TopLevelTracedModule|CompilationUnit|wrap_check_inputs|\w+_jit\w*|contextlib|"
            r"export_opnames|jit_module_from_flatbuffer|DataType", "jit"),
     Absent("there is no such device here", r".*", "mps"),
     Absent("there is no such device here", r".*", "xpu"),
-    Absent("it belongs to torch's libraries", r".*", "backends"),
-    Absent("it belongs to torch's libraries", r".*", "backends.cuda"),
-    Absent("it belongs to torch's libraries", r".*", "backends.cudnn"),
     Absent("memory is counted by genesis.cuda, and graphs are made by genesis.compile", r"Graph|graph.*|memory|"
            r"empty_host_cache|reset_accumulated_memory_stats|get_device_index.*|is_.*", "accelerator"),
-    Absent("genesis.testing has assert_close", r".*", "testing"),
-    Absent("each of these is Python's own, or a part of torch's", r".*", "multiprocessing"),
-    Absent("replays of compiled functions are CUDA graphs, and genesis.cuda has streams, events and memory",
-           r".*", "cuda"),
     Absent("it belongs to torch's loader of pipes", r".*[pP]ipe.*|DataChunk|runtime_.*|guaranteed_.*|non_deterministic|"
            r"argument_validation|dataloader|graph.*|distributed", "utils.data"),
-    Absent("it is a part of torch itself", r".*", "utils"),
-    Absent("it is a part of torch itself", r"[a-z_]*(backend|impl|impls)[a-z_]*|can_use_.*|WARN_.*|Iterable|Union|warn|"
-           r"contextlib|SDPAParams|varlen|bias|flex_attention|experimental", "nn.attention"),
-    Absent("it is a part of torch itself", r".*", "nn.utils"),
+    Absent("memory formats are those of `x.to(memory_format=...)`", r"convert_conv[23]d_weight_memory_format"),
+    Absent("nn.attention.sdpa_kernel and nn.attention.SDPBackend are accepted", r".*flash_attention_impls?|WARN_.*"),
+    Absent("one way computes each product: genesis.set_float32_matmul_precision is the switch",
+           r"cu(FFT|fft|BLAS|blas).*|preferred_.*|blas_.*|is_ck_.*|SDPAParams|.*reduction_math_sdp.*|can_use_.*|"
+           r"is_flash_attention_available|sdp_kernel", "backends.cuda"),
+    Absent("there is no such library here", r"VERBOSE_.*|verbose|get_core_count|get_name|is_macos.*"),
+    Absent("genesis.cuda.memory_summary and genesis.cuda.memory_stats say what memory is used for; the pool is one",
+           r"caching_allocator_.*|.*_as_nested_dict|.*host_memory_stats|reset_accumulated_.*|get_allocator_backend|"
+           r"CUDAPluggableAllocator|change_current_allocator|MemPool|use_mem_pool|ipc_collect|device_memory_used"),
+    Absent("replays of compiled functions are CUDA graphs: genesis.compile",
+           r"CUDAGraph|graph|graph_pool_handle|make_graphed_callables|GreenContext", "cuda"),
+    Absent("`nvidia-smi` tells", r"temperature|power_draw|clock_rate|utilization|memory_usage|list_gpu_processes"),
+    Absent("it belongs to torch's libraries: what fails on a GPU is an error with the line that asked for it",
+           r"Cuda(Error)?|cuda(rt|Status)|DeferredCudaCallError|check_error|current_(blas|solver)_handle|get_gencode_flags|"
+           r"(get|set)_sync_debug_mode|has_(half|magma)|ExternalStream|get_stream_from_external|default_generators",
+           "cuda"),
+    Absent("a tensor on a GPU is made with device='cuda'", r"\w+(Storage|Tensor)", "cuda"),
+    Absent("a tensor's memory is the engine's: x.data_ptr(), x.numpy() and genesis.from_dlpack share it",
+           r"(\w*|Typed|Untyped)Storage"),
+    Absent("it is a part of torch itself; nothing stands in its place",
+           r"ThroughputBenchmark|cmake_prefix_path|generate_methods_.*|get_cpp_backtrace|rename_privateuse1_.*|set_module|"
+           r"swap_tensors", "utils"),
+    Absent("genesis.testing has assert_close and make_tensor", r"FileCheck|assert_allclose", "testing"),
+    Absent("there are no saved tensors: a graph is a value, and what its backward reads is planned; "
+           "genesis.utils.checkpoint computes anew",
+           r"saved_tensors_hooks|save_on_cpu|disable_saved_tensors_hooks|allow_mutation_on_saved_tensors|GradientEdge|"
+           r"get_gradient_edge|increment_version|region_activation_memory_budget|set_warn_on_.*|set_override_.*",
+           "autograd.graph"),
+    Absent("genesis.autograd.Function is the class to derive from", r"BackwardCFunction|FunctionMeta|InplaceFunction|"
+           r"NestedIOFunction|traceable", "autograd.function"),
+    Absent("it is a part of torch's engine; the plan of backward decides what is computed anew",
+           r"Checkpoint(Error|Function|Policy)|check_backward_validity|detach_variable|[gs]et_device_states|"
+           r"noop_context_fn|set_checkpoint_.*|DefaultDeviceType|SelectiveCheckpointContext|"
+           r"create_selective_checkpoint_contexts|SAC_IGNORED_OPS|GraphExecGroup", "utils.checkpoint"),
+    Absent("genesis.amp.GradScaler keeps it", r"OptState", "amp.grad_scaler"),
+    Absent("the CPU has one queue: what is read has been computed", r"Stream(Context)?|Event|get_capabilities", "cpu"),
+    Absent("genesis.cuda.Event and genesis.cuda.Stream are those of GPUs", r"Event|Stream", ""),
+    Absent("torchrun starts processes; init_process_group asks for their number",
+           r"DefaultLogsSpecs|LaunchConfig|LogsSpecs|REMAINDER|Std|check_env|config_from_args|determine_local_world_size|elastic_launch|env|get_args_parser|"
+           r"get_logger|get_rdzv_endpoint|get_use_env|macros|main|parse_args|parse_min_max_nnodes|record|run|"
+           r"run_script_path", "distributed.run"),
+    Absent("it is a part of torch's process groups; here a collective is an op of the program",
+           r"\w*Options|BackendConfig|BuiltinCommHookType|DebugLevel|FileStore|GradBucket|GroupName|HashStore|Logger|"
+           r"ProcessGroupGloo|QueueEmptyError|Reducer|Store|all_gather_coalesced|\w+_single|breakpoint|"
+           r"default_pg_timeout|get_backend_config|[gs]et_debug_level.*|get_pg_count|new_subgroups.*|record_comm|"
+           r"recv_object_list|send_object_list|register_rendezvous_handler|rendezvous|shrink_group|split_group|"
+           r"supports_complex", "distributed"),
+    Absent("genesis.profiler.profile has the events",
+           r"ExecutionTraceObserver|DeviceType|kineto_available|emit_.*|load_nvprof|EnforceUnique|\w+(Tracker|Mixin|Avg)|"
+           r"EventList|EventMetadata|MemRecordsAcc|Interval|Kernel|StringTable", "profiler"),
+    Absent("genesis.cuda.nvtx.range_push and range_pop nest", r"range_(start|end)", "profiler.nvtx"),
+    Absent("genesis.distributed.isend and irecv are one by one", r"P2POp|batch_isend_irecv", "distributed"),
+    Absent("it is a part of torch itself; nothing stands in its place",
+           r"DeepCopyMemoTable|GraphExecutorState|IODescriptor|JITException|\w*Script\w*|SerializationStorageContext|Tag|"
+           r"Argument(Spec)?|Code|CompleteArgumentSpec|Graph|Node|Block|Type|Use|Value|Gradient|Future", ""),
+    Absent("genesis.distributed.get_backend tells", r"register_rendezvous_handler", "distributed.rendezvous"),
+    Absent("nn.Lazy... layers are made by genesis.nn", r"is_lazy|UninitializedTensorMixin", "nn.parameter"),
+    Absent("genesis.amp.autocast and genesis.amp.GradScaler are there", r"amp_definitely_not_available", "cuda.amp"),
+    Absent("they are private to torch's module; genesis.distributions has RelaxedBernoulli and "
+           "RelaxedOneHotCategorical", r"LogitRelaxedBernoulli|ExpRelaxedCategorical"),
+    Absent("genesis.multiprocessing.spawn starts processes",
+           r"Process(Context|Exception|ExitedException|RaisedException)|SpawnContext|start_processes",
+           "multiprocessing.spawn"),
+    Absent("genesis.load reads tensors and plain containers only", r"register_package|location_tag|\w*safe_globals\w*|"
+           r"storage_to_tensor_type|skip_data", "serialization"),
+    Absent("they are annotations: Python's numbers.Number, genesis.device and os.PathLike",
+           r"Number|Device|FileLike", "types"),
+    Absent("each tensor is a Variable", r"VariableMeta", "autograd.variable"),
+    Absent("genesis.nn.parallel.scatter hands on its keywords", r"scatter_kwargs"),
+    Absent("genesis.profiler.profile is a context", r"profile", "cuda.profiler"),
+    Absent("genesis.cuda.mem_get_info has it", r"empty_host_cache|get_memory_info", "accelerator.memory"),
+    Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
+    Absent("it is not there yet", r"ContinuousBernoulli|GeneralizedPareto|LKJCholesky|VonMises|Wishart|"
+           r"CorrCholeskyTransform|MixtureSameFamilyConstraint"),
+    Absent("genesis.nn.Module.register_module_forward_hook is the hook of all modules", r"register_module_\w+_hook",
+           "nn.modules.module"),
+    Absent("it is TorchScript's", r"Error|Future", "jit"),
+    Absent("it is not there: version.cuda and version.git_version are", r"rocm", "version"),
 )
 """Names of modules and classes."""
 
 
 @cache
-def why(space: str, name: str, whole: bool = True) -> str | None:
+def why(space: str, name: str) -> str | None:
     """The sentence for a name of torch's, None for any other.
-
-    Without `whole`, rows that leave out all other names of a module do not count: the name may be a misspelt one.
 
     >>> why("", "fx")
     'genesis.explain(f) shows what was captured, and `genesis dump script.py` every stage of a program'
     """
     for row in (*NAMES, *MODULES) if space else (*MODULES, *NAMES):
-        if row.space in ("*", space) and re.fullmatch(row.names, name) and (whole or row.names != ".*"):
+        if row.space in ("*", space) and re.fullmatch(row.names, name):
             return row.sentence
     return None
 

@@ -10,6 +10,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from genesis.ir.torch_paths import is_path
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -35,19 +37,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 class MissingName(AttributeError):
     """There is no such attribute. What is near is looked for when the message is read: `hasattr` does not ask."""
 
-    def __init__(self, problem: str, name: str, known: Callable[[], Iterable[str]], space: str | None = None):
+    def __init__(self, problem: str, name: str, known: Callable[[], Iterable[str]], space: str | None = None,
+                 home: str = ""):
         super().__init__(problem, name=name)
-        self._known, self._space = known, space
+        self._known, self._space, self._home = known, space, home
 
     def __str__(self) -> str:
         name = self.name or ""
         if self._space is not None:  # a module of torch's name: some names are left out
             from genesis.ir.absent import why
-            near = "" if name.startswith("_") else did_you_mean(name, self._known())
-            sentence = why(self._space, name, whole=not near)
-            if sentence is not None:
+            sentence = why(self._space, name) or (self._home and why(self._home.partition(".")[2], name))
+            if sentence:
                 return f"{super().__str__()}: {sentence}"
-        return super().__str__() + ("" if name.startswith("_") else did_you_mean(name, self._known()))
+        near = "" if name.startswith("_") else did_you_mean(name, self._known())
+        if self._home and not name.startswith("__") and not near:  # of a path of torch's
+            return f"{super().__str__()}: {self._home} has what there is of it"
+        return super().__str__() + near
 
 
 def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], object]:
@@ -59,7 +64,7 @@ def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], object
     known = frozenset(later)
 
     def __getattr__(name: str) -> ModuleType:
-        if name in known:
+        if name in known or is_path(f"{module}.{name}"):
             return import_module(f"{module}.{name}")
         raise MissingName(f"module {module!r} has no attribute {name!r}", name, lambda: public_names(module),
                           module.partition(".")[2])
@@ -68,7 +73,7 @@ def suggesting(module: str, later: Iterable[str] = ()) -> Callable[[str], object
 
 def public_names(module: str) -> list[str]:
     """The names that a module offers to its users."""
-    return [name for name in dir(sys.modules[module]) if not name.startswith("_")]
+    return [name for name in dir(sys.modules[module]) if not name.startswith("_") and not is_path(f"{module}.{name}")]
 
 
 def check_keywords(cls: type, given: Iterable[str]) -> None:

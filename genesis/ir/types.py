@@ -42,6 +42,17 @@ class DType:
         return self._numpy
 
     @property
+    def numpy_dtype(self) -> np.dtype:
+        """`numpy` by its longer name."""
+        return self.numpy
+
+    @property
+    def torch_dtype(self) -> Any:
+        """torch's dtype of the same name."""
+        import torch
+        return getattr(torch, self.name)
+
+    @property
     def is_floating_point(self) -> bool:
         """True for float16, bfloat16, float32 and float64."""
         return self.kind == "float"
@@ -191,6 +202,16 @@ class Device:
             self.type, self.index = name, position
             cls._all[name, position] = self
         return self
+
+    @property
+    def name(self) -> str:
+        """The type: "cpu" or "cuda"."""
+        return self.type
+
+    @property
+    def device_id(self) -> int | None:
+        """The index of a device of which there may be several, None for the CPU."""
+        return self.index if _kinds[self.type].numbered else None
 
     def __str__(self) -> str:
         return f"{self.type}:{self.index}" if _kinds[self.type].numbered else self.type

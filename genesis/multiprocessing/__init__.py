@@ -7,6 +7,8 @@ from collections.abc import Callable
 from multiprocessing import *  # noqa: F403
 from typing import Any
 
+from genesis.ir.suggest import suggesting
+
 __all__ = [*multiprocessing.__all__, "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy",
            "spawn"]
 
@@ -44,3 +46,5 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, j
     if failed:
         raise RuntimeError(f"spawn: process {failed[0]} ended with exit code {started[failed[0]].exitcode}")
     return None
+
+__getattr__ = suggesting(__name__)

@@ -3,9 +3,13 @@
 from genesis.ir.suggest import suggesting
 from genesis.nn import functional, init, modules, utils
 from genesis.nn.modules import *
-from genesis.nn.parameter import Buffer, Parameter
+from genesis.nn.parameter import Buffer, Parameter, UninitializedBuffer, UninitializedParameter
 
-__all__ = ["Buffer", "Parameter", "functional", "init", "modules", "utils"]
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "functional", "init", "modules",
+           "utils"]
 __all__ += modules.__all__
+
+BatchNorm = modules.BatchNorm1d
+"""The name without dimensions: features are in the second dimension of two or three."""
 
 __getattr__ = suggesting(__name__, ("parallel",))  # which few programs need

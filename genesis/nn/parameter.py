@@ -8,6 +8,7 @@ from genesis.frontend.recording import new_leaf
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
+from genesis.ir.suggest import suggesting
 from genesis.ir.types import DType
 from genesis.ops.creation import empty
 
@@ -161,3 +162,5 @@ class UninitializedBuffer(_Uninitialized, Buffer):
 
     def __repr__(self) -> str:
         return "<UninitializedBuffer>"
+
+__getattr__ = suggesting(__name__)

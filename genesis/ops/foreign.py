@@ -49,6 +49,20 @@ def reflected(error: NotAnOperand, other: Any, name: str) -> Any:
     raise error
 
 
+def called_by_torch(function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """What torch's function is of these arguments: Genesis' one of that name.
+
+    NotImplemented, on which torch raises TypeError, where there is no such function.
+    """
+    name, genesis = getattr(function, "__name__", ""), sys.modules["genesis"]
+    place = getattr(function, "__module__", None) or ""
+    homes = (genesis, genesis.nn.functional)
+    for home in homes[::-1] if place == "torch.nn.functional" else homes:
+        if not name.startswith("_") and hasattr(home, name):
+            return getattr(home, name)(*args, **options)
+    return NotImplemented
+
+
 def wrapped(array: Any) -> Tensor:
     """The tensor of an array that numpy made of a tensor: over its memory, unless that is nobody else's."""
     return from_host(array, cpu) if array.base is None else from_numpy(array)

@@ -11,7 +11,8 @@ from typing import Any, Final
 from genesis.frontend import layouts
 from genesis.ir.errors import failure
 
-__all__ = ["channels_last", "channels_last_3d", "contiguous_format", "preserve_format", "strided"]
+__all__ = ["channels_last", "channels_last_3d", "contiguous_format", "layout", "memory_format", "preserve_format",
+           "strided"]
 
 
 class MemoryFormat:
@@ -33,6 +34,7 @@ contiguous_format: Final = MemoryFormat("contiguous_format")
 preserve_format: Final = MemoryFormat("preserve_format")
 channels_last: Final = MemoryFormat("channels_last")
 channels_last_3d: Final = MemoryFormat("channels_last_3d")
+memory_format = layout = MemoryFormat
 strided: Final = MemoryFormat("strided")
 ORDERS: Final = {channels_last: layouts.CHANNELS_LAST[4], channels_last_3d: layouts.CHANNELS_LAST[5]}
 """Dimensions from the outermost to the innermost."""

@@ -154,6 +154,17 @@ class SharingMethods(TensorBase):
         """
         return wrapped(array)
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """torch's functions of tensors of Genesis alone are Genesis' functions of that name: `torch.isnan(x)`.
+
+        >>> import genesis, torch
+        >>> torch.isnan(genesis.zeros(2))
+        tensor([False, False])
+        """
+        from genesis.ops.foreign import called_by_torch
+        return called_by_torch(func, types, args, kwargs or {})
+
     def __dlpack_device__(self: Any) -> tuple[int, int]:
         """DLPack's type and number of the device: (1, 0) is the CPU, (2, n) is GPU number n."""
         from genesis.runtime.dlpack import device_code

@@ -1,6 +1,7 @@
 """Optimizers and learning rate schedules."""
 
 from genesis.ir.suggest import suggesting
+from genesis.ir.torch_modules import fill
 from genesis.optim import lr_scheduler, swa_utils
 from genesis.optim.adam import Adam, AdamW
 from genesis.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop, Rprop
@@ -11,5 +12,7 @@ from genesis.optim.sgd import SGD
 
 __all__ = ["LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "Optimizer", "RAdam",
            "RMSprop", "Rprop", "lr_scheduler", "swa_utils"]
+
+fill(__name__, "optim", ("adam", "lbfgs", "sgd"))
 
 __getattr__ = suggesting(__name__)

@@ -28,8 +28,19 @@ from genesis.frontend.tensor import Tensor, clear_gradients
 from genesis.ir.errors import failure, kind_and_conversion
 from genesis.ir.node import Node, Op
 from genesis.ir.ops.control import results_of
-from genesis.ir.suggest import check_keywords
+from genesis.ir.suggest import check_keywords, suggesting
+from genesis.nn.modules.hooks import RemovableHandle
+from genesis.optim import hooks
+from genesis.optim.hooks import (
+    AFTER,
+    BEFORE,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from genesis.optim.hooks import everywhere as _hooked
 from genesis.optim.loading import load
+
+__all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
 Group = dict[str, Any]
 
@@ -123,6 +134,11 @@ class Optimizer:
         Returns:
             What the closure returned.
         """
+        if "_hooks" in self.__dict__ or _hooked[BEFORE] or _hooked[AFTER]:
+            return hooks.around_step(self, Optimizer._step, () if closure is None else (closure,), {})
+        return self._step(closure)
+
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with enable_grad():
@@ -205,13 +221,19 @@ class Optimizer:
 
         Parameters are numbered in the order of the groups, as in torch; what is no parameter's keeps its key.
         """
+        for hook in hooks.of(self, "state_pre"):
+            hook(self)
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
-        return {
+        state = {
             "state": {numbers[id(key)] if isinstance(key, Tensor) else key: dict(state)
                       for key, state in self.state.items()},
             "param_groups": [{**group, "params": [numbers[id(p)] for p in group["params"]]}
                              for group in self.param_groups],
         }
+        for hook in hooks.of(self, "state_post"):
+            changed = hook(self, state)
+            state = state if changed is None else changed
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over a state, all of it or nothing: values are copied into the tensors that exist, options replaced.
@@ -232,7 +254,40 @@ class Optimizer:
         >>> second.param_groups[0]["lr"]
         0.1
         """
-        load(self, state_dict)
+        given = dict(state_dict) if "_hooks" in vars(self) else state_dict
+        for hook in hooks.of(self, "load_pre"):
+            changed = hook(self, given)
+            given = given if changed is None else changed
+        load(self, given)
+        for hook in hooks.of(self, "load_post"):
+            hook(self)
+
+    # Hooks
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; args begin with the optimizer, and it may return new
+        (args, kwargs)."""
+        return hooks.add(self, BEFORE, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return hooks.add(self, AFTER, hook)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` before `state_dict`."""
+        return hooks.add(self, "state_pre", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` after it; the state it returns, if any, is the one."""
+        return hooks.add(self, "state_post", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` before `load_state_dict`; the state it returns, if any, is loaded."""
+        return hooks.add(self, "load_pre", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` after `load_state_dict`."""
+        return hooks.add(self, "load_post", hook, prepend)
 
     def check_group(self, options: Group) -> None:
         """Refuse options of a loaded group that this optimizer cannot follow."""
@@ -360,7 +415,10 @@ def _ending(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(step)
     def ending(self: Optimizer, *args: Any, **options: Any) -> Any:
-        result = step(self, *args, **options)
+        if "_hooks" in self.__dict__ or _hooked[BEFORE] or _hooked[AFTER]:
+            result = hooks.around_step(self, step, args, options)
+        else:
+            result = step(self, *args, **options)
         engine.end_step()
         return result
     ending.ends_the_step = True  # type: ignore[attr-defined]
@@ -372,3 +430,5 @@ def check_option(optimizer: str, name: str, value: float, low: float = 0.0, belo
     if not low <= value < below:
         raise failure(optimizer, f"Invalid {name} value: {value}", hint=f"{low} ≤ {name}"
                       + (f" < {below}" if below != float("inf") else ""), error=ValueError)
+
+__getattr__ = suggesting(__name__)

@@ -7,6 +7,7 @@ In goes a running program, out come a table, a trace that Perfetto shows, and ro
 Nothing is paid while no profile is on: then the functions that tell are not in the program's way (`hooks`).
 """
 
+from genesis.ir.suggest import suggesting
 from genesis.profiler.profile import (
     ProfilerAction,
     ProfilerActivity,
@@ -19,3 +20,5 @@ from genesis.profiler.recorder import record_function
 
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
            "tensorboard_trace_handler"]
+
+__getattr__ = suggesting(__name__)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.ir.types import DType, float32, float64
 from genesis.ops.creation import DeviceLike, finish
 from genesis.ops.out import made_like
@@ -133,3 +134,5 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
         x = n * (2 / steps) - 1
         return i0((1 - x * x).clamp(min=0).sqrt() * beta) / i0(n[:1] * 0 + beta)
     return _window("kaiser", M, sym, formula, dtype, device, requires_grad)
+
+__getattr__ = suggesting(__name__)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from genesis.frontend.tensor import Tensor
+from genesis.ir.suggest import suggesting
+from genesis.ir.types import Device, DType, bool_
 from genesis.ops.comparison import allclose, isclose
-from genesis.ops.creation import as_tensor
+from genesis.ops.creation import as_tensor, empty
 
-__all__ = ["assert_close"]
+__all__ = ["assert_close", "make_tensor"]
 
 _TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
 """(relative, absolute) by dtype, torch's."""
@@ -75,3 +77,37 @@ def _of_tensors(actual: Any, expected: Any, rtol: float | None, atol: float | No
     return (f"Tensor-likes are not close!\n\nMismatched elements: {wrong.sum().item()} / {a.numel()}\n"
             f"Greatest absolute difference: {(a - b).abs().max().item()} (up to {atol} allowed)\n"
             f"Greatest relative difference: {((a - b).abs() / b.abs()).max().item()} (up to {rtol} allowed){where}")
+
+
+def make_tensor(*shape: Any, dtype: DType, device: Device | str, low: float | None = None, high: float | None = None,
+                requires_grad: bool = False, noncontiguous: bool = False, exclude_zero: bool = False) -> Tensor:
+    """Random numbers from low (included) to high: by default -9 to 9, of uint8 0 to 9, of bools 0 to 2.
+
+    Args:
+        shape: sizes, or one sequence of them.
+        noncontiguous: a view of every second element of the last dimension.
+        exclude_zero: what is 0 becomes the dtype's smallest step.
+
+    >>> import genesis
+    >>> x = make_tensor(2, 3, dtype=genesis.int64, device="cpu", low=1, high=4)
+    >>> x.shape, bool(((x >= 1) & (x < 4)).all())
+    (genesis.Size([2, 3]), True)
+    """
+    sizes = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else list(shape)
+    spread = noncontiguous and sizes and sizes[-1] > 1
+    if spread:
+        sizes[-1] *= 2
+    least = low if low is not None else 0 if dtype.kind == "bool" or dtype.name == "uint8" else -9
+    most = high if high is not None else 2 if dtype is bool_ else 9 if dtype.is_floating_point else 10
+    if dtype.is_floating_point:
+        made = empty(sizes, dtype=dtype, device=device).uniform_(least, most)
+    else:
+        made = empty(sizes, dtype=dtype, device=device).random_(int(least), int(most))
+    if exclude_zero:
+        made = made.masked_fill(made == 0, dtype.eps or 1)
+    if spread:
+        made = made[..., ::2]
+    return made.requires_grad_(requires_grad)
+
+
+__getattr__ = suggesting(__name__)

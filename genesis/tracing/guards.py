@@ -21,6 +21,7 @@ from genesis.frontend.generator import Generator
 from genesis.frontend.recording import TensorBase
 from genesis.ir.source import Source
 from genesis.nn.modules.tree import Tree
+from genesis.optim.hooks import everywhere as step_hooks
 from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
@@ -311,7 +312,10 @@ class Guards:
         if self._reads_states or (self._computed and "state" in self._names):
             raise NotReplayable(f"it looks into the state of {what}")
         self._stack.append((type(optimizer), what))
-        self.checks.absent(vars(optimizer), set(_CALLED) - self._world.of(optimizer).keys())
+        own = self._world.of(optimizer)
+        self.checks.absent(vars(optimizer), {*_CALLED, "_hooks"} - own.keys())
+        self._stack.extend((hooks, f"hooks of {what}")
+                           for hooks in (*own.get("_hooks", {}).values(), *step_hooks.values()))
         self.checks.optimizer(optimizer, self._world.of(optimizer), self._world)
 
     def _all_found(self) -> None:

@@ -19,6 +19,7 @@ from genesis.frontend.state import state
 from genesis.ir.node import make
 from genesis.ir.ops import control, recompute
 from genesis.ir.source import here
+from genesis.ir.suggest import suggesting
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
@@ -124,3 +125,5 @@ def _replaced(value: Any, outside: dict[int, Any]) -> Any:
 
 
 __all__ = ["checkpoint", "checkpoint_sequential"]
+
+__getattr__ = suggesting(__name__)

@@ -18,6 +18,7 @@ from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
+from genesis.ir.suggest import suggesting
 from genesis.ir.types import cpu, tensor_type
 from genesis.utils.atomic_file import replace_file
 from genesis.utils.locations import MapLocation, placing
@@ -248,3 +249,5 @@ def _checked(path: str) -> str:
         raise failure("save", f"the name {path!r} of a tensor has no form in UTF-8", error=ValueError,
                       hint="another key") from None
     return path
+
+__getattr__ = suggesting(__name__)

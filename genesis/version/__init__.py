@@ -8,9 +8,13 @@ Attributes:
 
 from importlib import import_module
 
+from genesis.ir.suggest import suggesting
+
 __version__: str = import_module("genesis").__version__
 cuda: str | None = None
 hip: str | None = None
 xpu: str | None = None
 git_version: str | None = None
 debug = False
+
+__getattr__ = suggesting(__name__)

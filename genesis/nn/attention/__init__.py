@@ -10,6 +10,8 @@ import enum
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from genesis.ir.suggest import suggesting
+
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
 
@@ -39,3 +41,9 @@ def sdpa_kernel(backends: SDPBackend | Sequence[SDPBackend], set_priority: bool 
     for backend in [backends] if isinstance(backends, SDPBackend) else backends:
         assert isinstance(backend, SDPBackend), f"Backend must be an SDPBackend, not {type(backend).__name__}"
     yield
+
+
+__getattr__ = suggesting(__name__)
+
+
+__getattr__ = suggesting(__name__)

@@ -1,5 +1,7 @@
 """The modules, a family a file; each is listed once, in `__all__` of its file."""
 
+from genesis.ir.suggest import suggesting
+from genesis.ir.torch_modules import fill
 from genesis.nn.modules.activation import *
 from genesis.nn.modules.channel_norm import *
 from genesis.nn.modules.container import *
@@ -27,4 +29,9 @@ from genesis.nn.modules.sparse import *
 from genesis.nn.modules.sync_batch_norm import *
 from genesis.nn.modules.transformer import *
 
+fill(__name__, "nn", ("activation", "container", "conv", "lazy", "linear", "loss", "module", "normalization", "pooling",
+                      "rnn", "sparse", "dropout", "padding", "distance", "transformer"))
+
 __all__ = [name for name, value in list(globals().items()) if isinstance(value, type)]
+
+__getattr__ = suggesting(__name__)

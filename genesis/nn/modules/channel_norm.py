@@ -86,6 +86,9 @@ class _BatchNorm(_Running):
                                   self.weight, self.bias, by_batch, factor, self.eps, tracked)
 
 
+_NormBase = _Running  # the name that programs ask `isinstance` with
+
+
 class BatchNorm1d(_BatchNorm):
     """Each channel with mean 0 and variance 1 over the batch, times weight plus bias (Ioffe and Szegedy 2015).
 

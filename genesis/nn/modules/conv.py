@@ -237,3 +237,6 @@ class ConvTranspose3d(_Transposed):
         """(batch, in_channels, depth, height, width) → (batch, out_channels, depth', height', width')."""
         return F.conv_transpose3d(input, self.weight, self.bias, self.stride, self.padding,
                                   self._extra(input, output_size), self.groups, self.dilation)
+
+
+_ConvNd, _ConvTransposeNd = _Convolution, _Transposed  # the names that programs ask `isinstance` with

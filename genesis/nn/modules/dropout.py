@@ -73,3 +73,6 @@ class FeatureAlphaDropout(_Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """The input's shape and dtype."""
         return F.feature_alpha_dropout(input, self.p, self.training, self.inplace)
+
+
+_DropoutNd = _Dropout  # the name that programs ask `isinstance` with

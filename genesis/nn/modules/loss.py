@@ -112,3 +112,22 @@ class BCEWithLogitsLoss(Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Logits and probabilities of one shape → the loss."""
         return F.binary_cross_entropy_with_logits(input, target, self.weight, self.reduction, self.pos_weight)
+
+
+class _Loss(Module):
+    """The base of losses of a user's own, as torch has it: they have a `reduction`."""
+
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
+        super().__init__()
+        if size_average is not None or reduce is not None:  # torch's words before `reduction`
+            reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+        self.reduction = reduction
+
+
+class _WeightedLoss(_Loss):
+    """One that has a buffer of weights, too."""
+
+    def __init__(self, weight: Tensor | None = None, size_average: bool | None = None, reduce: bool | None = None,
+                 reduction: str = "mean"):
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)

@@ -9,6 +9,7 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import assign_all
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import not_an_operand
+from genesis.nn.modules.tree import Tree
 from genesis.ops.conversion import copied
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _hooks(module: Module, when: str) -> list[Callable[..., Any]]:
 def _is_plain(module: Module, base: type[Module]) -> bool:
     """Whether nothing of the user's takes part in saving or loading any module of the tree; `base` is `Module`."""
     own = ("_save_to_state_dict", "_load_from_state_dict", "state_dict")
-    return all("_state_hooks" not in part.__dict__ and not hasattr(type(part), "get_extra_state")
+    return all("_state_hooks" not in part.__dict__ and type(part).get_extra_state is Tree.get_extra_state
                and all(getattr(type(part), name) is getattr(base, name) for name in own[:2])
                and (part is module or type(part).state_dict is base.state_dict) for part in module.modules())
 
@@ -79,7 +80,7 @@ def save_own(module: Module, destination: dict[str, Any], prefix: str, keep_vars
     """The entries of one module, not of its children."""
     for path, tensor in _own_tensors(module, prefix):
         destination[path] = tensor if keep_vars else tensor.detach()
-    if hasattr(module, "get_extra_state"):
+    if type(module).get_extra_state is not Tree.get_extra_state:
         destination[prefix + "_extra_state"] = module.get_extra_state()
 
 
@@ -170,9 +171,9 @@ def load_own(module: Module, state: Mapping[str, Any], prefix: str, strict: bool
     if not found:
         _copy({path: tensor for path, tensor in own.items() if path in state}, state)
     extra = prefix + "_extra_state"
-    if hasattr(module, "set_extra_state") and extra in state:
+    if type(module).set_extra_state is not Tree.set_extra_state and extra in state:
         module.set_extra_state(state[extra])
-    known = {*own, *({extra} if hasattr(module, "set_extra_state") else ())}
+    known = {*own, *({extra} if type(module).set_extra_state is not Tree.set_extra_state else ())}
     children = tuple(f"{prefix}{name}." for name in module._modules)
     unexpected += [path for path in state if path.startswith(prefix) and path not in known
                    and not path.startswith(children) and path not in unexpected]

@@ -104,6 +104,16 @@ class Tree:
                 return own["_buffers"][name]
         raise MissingName(f"'{type(self).__name__}' object has no attribute '{name}'", name, lambda: names_of(self))
 
+    def get_extra_state(self) -> Any:
+        """What the state dict holds beside tensors, for subclasses to define together with `set_extra_state`."""
+        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called: define it in "
+                           f"{type(self).__name__}")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what `get_extra_state` gave."""
+        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called: define it in "
+                           f"{type(self).__name__}")
+
     def __delattr__(self, name: str) -> None:
         changed()
         for registry in (self._parameters, self._buffers, self._modules):

@@ -1,5 +1,11 @@
-"""Modules that are trained by several processes."""
+"""Modules that are trained by several processes, and torch's older names for several GPUs of one."""
 
+from genesis.ir.suggest import suggesting
+from genesis.nn.modules.data_parallel import DataParallel as DataParallel
 from genesis.nn.parallel.distributed import DistributedDataParallel as DistributedDataParallel
+from genesis.nn.parallel.one_device import data_parallel, gather, parallel_apply, replicate, scatter
 
-__all__ = ["DistributedDataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather", "parallel_apply", "replicate",
+           "scatter"]
+
+__getattr__ = suggesting(__name__)

@@ -13,7 +13,7 @@ from genesis.ops.creation import tensor
 from genesis.ops.shape import cat, stack
 
 __all__ = ["PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
-           "pad_sequence", "unpad_sequence"]
+           "pad_sequence", "unpack_sequence", "unpad_sequence"]
 
 
 class _Fields(NamedTuple):
@@ -199,3 +199,14 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     [1, 3, 2]
     """
     return pack_padded_sequence(pad_sequence(sequences), [x.shape[0] for x in sequences], enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences of a packed one.
+
+    >>> import genesis
+    >>> unpack_sequence(pack_sequence([genesis.tensor([1.0, 2.0]), genesis.tensor([3.0])]))
+    [tensor([1., 2.]), tensor([3.])]
+    """
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)

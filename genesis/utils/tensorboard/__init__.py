@@ -1,0 +1,8 @@
+"""`genesis.utils.tensorboard`: a writer of what TensorBoard shows, over the `tensorboard` package."""
+
+from genesis.ir.suggest import suggesting
+from genesis.utils.tensorboard.writer import SummaryWriter
+
+__all__ = ["SummaryWriter"]
+
+__getattr__ = suggesting(__name__)
