@@ -82,6 +82,12 @@ MODULES = (
     Absent("sharded parameters and tensors are not there yet: nn.parallel.DistributedDataParallel has whole modules",
            r"fsdp|tensor|pipelining|optim|algorithms|nn|checkpoint|autograd", "distributed"),
     Absent("its checks are torch's own", r"utils", "distributions"),
+    Absent("it is not there yet: each rank takes as many batches", r"join|model_averaging", "distributed.algorithms"),
+    Absent("genesis.distributed.algorithms.ddp_comm_hooks has default_hooks", r"ddp_zero_hook|debugging_hooks|"
+           r"mixed_precision_hooks|optimizer_overlap_hooks|post_localSGD_hook|powerSGD_hook",
+           "distributed.algorithms.ddp_comm_hooks"),
+    Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
+           r"debug|device_mesh|experimental|placement_types", "distributed.tensor"),
     Absent("genesis.profiler.profile has the events", r"python_tracer", "profiler"),
     Absent("it is a part of torch itself; nothing stands in its place",
            r"_(?!dynamo$|inductor$).*|futures|quasirandom|return_types|storage|torch_version|contrib|nativert|numa|windows|"
@@ -224,6 +230,13 @@ NAMES = (
     Absent("genesis.nn.parallel.scatter hands on its keywords", r"scatter_kwargs"),
     Absent("genesis.profiler.profile is a context", r"profile", "cuda.profiler"),
     Absent("genesis.cuda.mem_get_info has it", r"empty_host_cache|get_memory_info", "accelerator.memory"),
+    Absent("it is not there yet: each rank takes as many batches", r"Join(Hook|able)?", "distributed.algorithms"),
+    Absent("DistributedDataParallel.register_comm_hook takes the functions of default_hooks",
+           r"DDPCommHookType|register_ddp_comm_hook", "distributed.algorithms.ddp_comm_hooks"),
+    Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
+           r"DTensor|distribute_(tensor|module)|ones|empty|full|rand|randn|zeros", "distributed.tensor"),
+    Absent("there is no DTensor: genesis.distributed.tensor.parallel shards modules",
+           r"loss_parallel|loss|api|ddp|fsdp|style|input_reshard", "distributed.tensor.parallel"),
     Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
     Absent("it is not there yet", r"ContinuousBernoulli|GeneralizedPareto|LKJCholesky|VonMises|Wishart|"
            r"CorrCholeskyTransform|MixtureSameFamilyConstraint"),

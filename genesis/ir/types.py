@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 __all__ = ["bfloat16", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 
@@ -47,10 +48,10 @@ class DType:
         return self.numpy
 
     @property
-    def torch_dtype(self) -> Any:
+    def torch_dtype(self) -> torch.dtype:
         """torch's dtype of the same name."""
         import torch
-        return getattr(torch, self.name)
+        return getattr(torch, self.name)  # type: ignore[no-any-return]
 
     @property
     def is_floating_point(self) -> bool:

@@ -9,3 +9,6 @@ from genesis.distributed.tensor.placement import Partial as Partial
 from genesis.distributed.tensor.placement import Placement as Placement
 from genesis.distributed.tensor.placement import Replicate as Replicate
 from genesis.distributed.tensor.placement import Shard as Shard
+from genesis.ir.suggest import suggesting
+
+__getattr__ = suggesting(__name__)

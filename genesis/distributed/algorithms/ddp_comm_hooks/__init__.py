@@ -1,3 +1,6 @@
 """Communication hooks of `DistributedDataParallel`: how a bucket of gradients becomes the mean of all processes'."""
 
 from genesis.distributed.algorithms.ddp_comm_hooks import default_hooks as default_hooks
+from genesis.ir.suggest import suggesting
+
+__getattr__ = suggesting(__name__)
