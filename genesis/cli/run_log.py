@@ -188,6 +188,31 @@ def peak_flops(device: genesis.device, precision: str | None) -> float:
     return half * model.dot_flops * model.multiprocessors * properties.clock_rate * 1e3
 
 
+class SilentLog(RunLog):
+    """The log of a rank that tells nothing."""
+
+    def __init__(self, folder: Path, config: LogConfig, steps: int, start: int, work: Work, device: str | None):
+        """Nothing is opened."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is closed."""
+
+    def step(self, step: int, loss: Tensor, norm: Tensor, lr: float) -> None:
+        """A step was made."""
+
+    def flush(self) -> None:
+        """There is nothing to read."""
+
+    def validation(self, step: int, loss: float) -> None:
+        """Another rank tells it."""
+
+    def sample(self, step: int, prompt: str, text: str) -> None:
+        """Another rank tells it."""
+
+
 def keep_rows(path: Path, last: int) -> None:
     """Drop the rows of steps behind `last`, and one that was not written to its end: the steps are made again."""
     if not path.is_file():

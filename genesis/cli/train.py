@@ -19,6 +19,9 @@ where tiny.toml holds
     num_hidden_layers = 4
     num_attention_heads = 4
 
+With --mesh dp=4 four processes of this host share the rows of each batch (on GPUs one each); under torchrun, srun or
+mpirun those that it has started do.
+
 The run's folder gets metrics.jsonl, checkpoints/ and, at the end, model/. Ctrl-C and SIGTERM save at the end of the
 step; the same command goes on from there, bit by bit as if nothing had happened.
 
@@ -38,7 +41,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from genesis.cli import language
+from genesis.cli import language, ranks
 
 if TYPE_CHECKING:
     import genesis
@@ -55,18 +58,24 @@ HELP = "train a language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("config", type=Path, help="a TOML file; see above")
+    parser.add_argument("--mesh", help="dp=N: N ranks, which share the rows of a batch")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, or go on training. 0 at the end of the run; 128 + the signal's number when one stopped it."""
-    return language.refused(lambda: _run(arguments.config))
+    return language.refused(lambda: _run(arguments.config, arguments.mesh))
 
 
-def _run(path: Path) -> int:
+def _run(path: Path, mesh: str | None) -> int:
     from genesis.cli.run_config import read_config
-    config = read_config(path)
-    ending = fit(prepared(config))
-    print(ending.text, flush=True)
+    config, count = read_config(path), ranks.ranks_of(mesh) if mesh else 1
+    if mesh and not ranks.is_started():
+        return ranks.start(["train", str(path), "--mesh", mesh], count)
+    here = ranks.join(count) if mesh else ranks.ALONE
+    ending = fit(prepared(config, here))
+    here.leave()
+    if here.is_first:
+        print(ending.text, flush=True)
     return ending.status
 
 
@@ -85,6 +94,7 @@ class Run:
         validation: the batches of an evaluation, in the same order each time; or None.
         tokenizer: for samples; or None.
         save: writes what was trained, at the end; returns the folder.
+        ranks: those that share the rows of a batch.
     """
 
     config: RunConfig
@@ -94,9 +104,10 @@ class Run:
     validation: DataLoader | None
     tokenizer: Tokenizer | None
     save: Callable[[], Path]
+    ranks: ranks.Ranks = ranks.ALONE
 
 
-def prepared(config: TrainConfig) -> Run:
+def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
     """The run of a configuration: a model that is new or a folder's, and windows over tokens.
 
     Raises:
@@ -110,6 +121,8 @@ def prepared(config: TrainConfig) -> Run:
     config = resolved(config)
     genesis.manual_seed(config.seed)
     data = config.data
+    if config.batch % here.size:
+        raise ValueError(f"batch = {config.batch} rows cannot be shared out evenly over {here.size} ranks")
     rows = TokenWindows(data.train, data.context, data.documents)
     model = build_model(config.model, rows.folder.vocab_size, config.device)
     if model.spec.vocab_size < rows.folder.vocab_size:
@@ -124,7 +137,8 @@ def prepared(config: TrainConfig) -> Run:
     has_tokenizer = (rows.folder.path / "tokenizer.json").is_file()
     tokenizer = Tokenizer.from_pretrained(rows.folder.path) if config.samples.every else None
     return Run(config, model, model, loader(rows, config), validation, tokenizer,
-               lambda: save_folder(model, Path(config.out) / "model", rows.folder.path if has_tokenizer else None))
+               lambda: save_folder(model, Path(config.out) / "model", rows.folder.path if has_tokenizer else None),
+               here)
 
 
 def resolved(config: Config) -> Config:
@@ -196,20 +210,22 @@ def fit(run: Run) -> Ending:
     """
     from genesis.checkpointing import CheckpointManager
     from genesis.cli.run_config import check_same
-    from genesis.cli.run_log import RunLog, work_of
-    config, out = run.config, Path(run.config.out)
+    from genesis.cli.run_log import RunLog, SilentLog, work_of
+    config, out, first = run.config, Path(run.config.out), run.ranks.is_first
     manager = CheckpointManager(out / "checkpoints", keep=config.checkpoints.keep, every=config.checkpoints.every)
     parts = state_of(run)
-    check_same(config, out, bool(manager.checkpoints()))
+    if first:
+        check_same(config, out, bool(manager.checkpoints()))
     found = manager.resume(**parts)
-    for name, why in found.skipped:
+    for name, why in found.skipped if first else ():
         print(f"checkpoint {name} is skipped: {why}", file=sys.stderr)
-    if found.step:
+    if found.step and first:
         print(f"going on behind step {found.step} of {config.steps}, from {found.path}", flush=True)
     one_step, batches, step = make_step(run, parts), endless(run.batches), found.step
     work = work_of(run.model, run.batches.dataset.context, config)
     stopping = 0
-    with StopFlag() as stop, RunLog(out, config.log, config.steps, step, work, config.device) as log:
+    open_log = RunLog if first else SilentLog
+    with StopFlag() as stop, open_log(out, config.log, config.steps, step, work, config.device) as log:
         while step < config.steps and not stopping:
             loss, norm = one_step(next(batches))
             rate = parts["scheduler"].get_last_lr()[0]
@@ -223,14 +239,16 @@ def fit(run: Run) -> Ending:
                 log.validation(step, evaluate(run))
             if run.tokenizer is not None and is_due(step, config.samples.every, last):
                 log.sample(step, config.samples.prompt, sample(run, step))
-            stopping = stop.signal
+            if run.ranks.size == 1 or is_due(step, config.log.every, last) or manager.due(step):
+                stopping = run.ranks.largest(stop.signal)  # all stop behind the same step
             if manager.due(step) or last or stopping:
                 log.flush()
-                manager.save(step, **parts)
+                if first:
+                    manager.save(step, **parts)
         manager.wait()
     if step < config.steps:
         return Ending(128 + stopping, f"stopped behind step {step} of {config.steps}: the same command goes on")
-    return Ending(0, f"{config.steps} steps are done; the model is in {run.save()}")
+    return Ending(0, f"{config.steps} steps are done; the model is in {run.save()}" if first else "")
 
 
 def is_due(step: int, every: int, last: bool) -> bool:
@@ -286,18 +304,19 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
     """The function of one step: a batch in, the mean loss of its targets and the norm of the gradients out."""
     import genesis
     from genesis.nn.utils import clip_grad_norm_
-    config, device, model = run.config, run.config.device, run.model
+    config, device, model, here = run.config, run.config.device, run.model, run.ranks
+    computing = here.data_parallel(model)
     optimizers = [part for name, part in parts.items() if name.endswith("optimizer")]
     scaler = parts.get("scaler", genesis.amp.GradScaler(enabled=False))
     learnt = [p for p in model.parameters() if p.requires_grad]
 
     def one_step(micro_batches: Sequence[Mapping[str, Any]]) -> tuple[Any, Any]:
         total = genesis.zeros((), device=device)
-        count = genesis.stack([(batch["targets"] >= 0).sum() for batch in micro_batches]).sum()
+        count = here.total(genesis.stack([(batch["targets"] >= 0).sum() for batch in micro_batches]).sum())
         share = 1 / count.clamp(min=1)
         for batch in micro_batches:
-            loss = summed_loss(model, batch, config) * share
-            scaler.scale(loss).backward()
+            loss = summed_loss(computing, batch, config) * share
+            scaler.scale(loss * here.size).backward()  # gradients become the means of all ranks'
             total = total + loss.detach()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
@@ -306,17 +325,17 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
             scaler.step(optimizer)
             optimizer.zero_grad()
         scaler.update()
-        return total, norm.detach()
+        return here.total(total), norm.detach()
 
     replayed = genesis.compile(one_step) if config.compile and config.precision != "float16" else one_step
 
     def whole_step(batch: Mapping[str, genesis.Tensor]) -> tuple[Any, Any]:
         pieces = {name: x.to(device).chunk(config.accumulate) for name, x in batch.items()}
-        return replayed([{name: x[i] for name, x in pieces.items()} for i in range(config.accumulate)])
+        return replayed([{name: here.own(x[i]) for name, x in pieces.items()} for i in range(config.accumulate)])
     return whole_step
 
 
-def summed_loss(model: CausalLM, batch: Mapping[str, Any], config: RunConfig) -> Any:
+def summed_loss(model: Any, batch: Mapping[str, Any], config: RunConfig) -> Any:
     """The cross-entropy in nats of a batch's targets, summed."""
     import genesis
     import genesis.nn.functional as F
