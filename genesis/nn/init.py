@@ -1,21 +1,42 @@
 """Initial values of parameters, written in place. Random ones come from Genesis' own generator.
 
-Each function returns the tensor that it was given. Being lazy, a value that is overwritten
+Each function returns the tensor that it was given. A parameter that is a part of a larger tensor gets its part of the
+whole tensor's values. Being lazy, a value that is overwritten
 before anybody reads it is never computed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
-from genesis.ops.creation import zeros
+from genesis.ops.creation import empty, zeros
 from genesis.ops.random import rand, randn
 from genesis.ops.ranges import eye
+
+_Fill = TypeVar("_Fill", bound=Callable[..., Tensor])
+
+
+def _of_the_whole(fill: _Fill) -> _Fill:
+    """The function, which fills a part of a larger tensor with what the whole has there: ranks draw different bits, and
+    the same whatever their number."""
+    @wraps(fill)
+    def filling(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
+        layout = getattr(tensor, "sharding", None)
+        if layout is None:
+            return fill(tensor, *args, **options)
+        whole = fill(empty(layout.shape, dtype=tensor.dtype, device=tensor.device), *args, **options)
+        with no_grad():
+            return tensor.copy_(layout.own(whole))
+    return filling  # type: ignore[return-value]
+
 
 _GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
 
@@ -55,10 +76,12 @@ def fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
         raise failure("init", "a fan can only be computed for two or more dimensions", [("tensor", tensor)],
                       hint="uniform_ or normal_ with bounds of your own", error=ValueError)
-    window = math.prod(tensor.shape[2:])
-    return tensor.shape[1] * window, tensor.shape[0] * window
+    layout = getattr(tensor, "sharding", None)
+    outputs, inputs, *window = tensor.shape if layout is None else layout.shape
+    return inputs * math.prod(window), outputs * math.prod(window)
 
 
+@_of_the_whole
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element is `val`."""
     with no_grad():
@@ -75,18 +98,21 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
+@_of_the_whole
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform in [a, b)."""
     with no_grad():
         return tensor.uniform_(a, b, generator=generator)
 
 
+@_of_the_whole
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal with this mean and standard deviation."""
     with no_grad():
         return tensor.normal_(mean, std, generator=generator)
 
 
+@_of_the_whole
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
                   generator: Generator | None = None) -> Tensor:
     """Normal, of what lies within [a, b]: uniform draws through the inverse of the distribution function."""
@@ -96,6 +122,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         return tensor.copy_((drawn * (std * math.sqrt(2)) + mean).clamp(a, b))
 
 
+@_of_the_whole
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform with variance 2·gain² / (fan in + fan out) (Glorot and Bengio 2010)."""
     fan_in, fan_out = fan_in_and_fan_out(tensor)
@@ -103,12 +130,14 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | No
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_of_the_whole
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal with variance 2·gain² / (fan in + fan out) (Glorot and Bengio 2010)."""
     fan_in, fan_out = fan_in_and_fan_out(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2 / (fan_in + fan_out)), generator)
 
 
+@_of_the_whole
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                      generator: Generator | None = None) -> Tensor:
     """Uniform with variance gain² / fan (He et al. 2015).
@@ -123,6 +152,7 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
     return uniform_(tensor, -bound, bound, generator)
 
 
+@_of_the_whole
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
                     generator: Generator | None = None) -> Tensor:
     """Normal with variance gain² / fan; arguments as of `kaiming_uniform_`."""
@@ -136,6 +166,7 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
 
 
+@_of_the_whole
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on a matrix's diagonal, zeros elsewhere.
 
@@ -147,6 +178,7 @@ def eye_(tensor: Tensor) -> Tensor:
         return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
+@_of_the_whole
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution's weight that passes as many channels on as it can: a one in the middle of their own windows.
 
@@ -172,6 +204,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         return tensor.copy_(whole)
 
 
+@_of_the_whole
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Orthonormal rows or columns, whichever are fewer, times the gain (Saxe, McClelland and Ganguli 2014).
 
@@ -194,6 +227,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
         return tensor.copy_(q.reshape(tensor.shape) * gain)
 
 
+@_of_the_whole
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal, with this part of each column 0 (Martens 2010).
 

@@ -28,7 +28,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    layout: Any = None
+    sharding: Any = None
     """Which part of which tensor it is (`genesis.distributed.tensor.Layout`); None: it is a tensor of its own."""
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
@@ -64,7 +64,7 @@ class ShardedParameter(Parameter):
     def __new__(cls, data: Tensor, layout: Any, requires_grad: bool = True) -> ShardedParameter:
         """A parameter over the storage of `data`."""
         self: ShardedParameter = super().__new__(cls, data, requires_grad)  # type: ignore[assignment]
-        self.layout = layout
+        self.sharding = layout
         return self
 
     def __init__(self, data: Tensor, layout: Any, requires_grad: bool = True):
@@ -73,12 +73,12 @@ class ShardedParameter(Parameter):
     @property
     def device_mesh(self) -> Any:
         """The ranks that have the parts."""
-        return self.layout.mesh
+        return self.sharding.mesh
 
     @property
     def placements(self) -> tuple[Any, ...]:
         """How it lies along each dimension of the mesh."""
-        return tuple(self.layout.placements)
+        return tuple(self.sharding.placements)
 
     def to_local(self) -> Tensor:
         """This rank's part, which it is."""

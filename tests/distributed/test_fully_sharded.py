@@ -325,3 +325,21 @@ def test_what_surrounds_a_forward(two: Ranks) -> None:
         assert found["after an error"] == found["again"] == (17 - rank, 16)
         assert found["by hand"] and found["twice"] and found["same"]
         assert "sharded already" in found["errors"][0] and "no factor of the 2 ranks" in found["errors"][1]
+
+
+def filled(rank: int, size: int) -> dict[str, Any]:
+    """A model that is initialised anew, after it was sharded where there are several ranks."""
+    model = network()
+    if size > 1:
+        sharded(model)
+    genesis.manual_seed(11)
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    nn.init.xavier_normal_(model.head.weight)
+    return {name: p.tolist() for name, p in model.named_parameters()}
+
+
+def test_parts_are_initialised_as_their_part_of_the_whole(two: Ranks) -> None:
+    first, second = two(filled)
+    assert {name: first[name] + second[name] for name in first} == filled(0, 1)

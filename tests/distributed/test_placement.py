@@ -59,8 +59,15 @@ def test_a_sharded_parameter_is_trained_like_any_other() -> None:
     part = ShardedParameter(genesis.ones(2, 3), Layout(mesh, (Shard(0),), (4, 3)))
     module = nn.Module()
     module.weight = part
-    assert list(module.parameters()) == [part] and part.layout.shape == (4, 3) and part.placements == (Shard(0),)
+    assert list(module.parameters()) == [part] and part.sharding.shape == (4, 3) and part.placements == (Shard(0),)
     (part * 2).sum().backward()
     genesis.optim.SGD([part], lr=0.5).step()
     assert part.to_local().tolist() == [[0, 0, 0]] * 2
-    assert nn.Parameter(genesis.ones(1)).layout is None
+    assert nn.Parameter(genesis.ones(1)).sharding is None
+    assert part.layout is nn.Parameter(genesis.ones(1)).layout is genesis.strided  # torch's name for something else
+
+
+def test_gradients_of_plain_leaves_are_clipped() -> None:
+    w = genesis.zeros(2, requires_grad=True)
+    w.grad = genesis.tensor([3.0, 4.0])
+    assert nn.utils.clip_grad_norm_([w], 1.0).item() == 5

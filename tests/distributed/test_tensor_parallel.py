@@ -49,7 +49,7 @@ def whole(name: str) -> Any:
 
 def gathered(parameter: Any, value: Any) -> list[float]:
     """A parameter's value of all ranks."""
-    layout = parameter.layout
+    layout = parameter.sharding
     if layout is None:
         return value.detach().flatten().tolist()  # type: ignore[no-any-return]
     (placement,) = layout.placements

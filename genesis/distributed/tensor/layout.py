@@ -1,7 +1,7 @@
 """Layouts: which part of a whole tensor a rank's parameter is.
 
-A parameter that is a part of a larger tensor says so by its `Layout` (`nn.Parameter.layout`): its own shape is that of
-the part. What norms, checkpoints and gathers need to know of the whole follows from there.
+A parameter that is a part of a larger tensor says so by its `Layout` (`nn.Parameter.sharding`): its own shape is that
+of the part. What norms, checkpoints and gathers need to know of the whole follows from there.
 """
 
 from __future__ import annotations

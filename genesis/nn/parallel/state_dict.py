@@ -58,7 +58,7 @@ def get_model_state_dict(model: Module, *, options: StateDictOptions | None = No
         parameter = own.get(name)
         if chosen.ignore_frozen_params and parameter is not None and not parameter.requires_grad:
             continue
-        _put(found, name, x, getattr(parameter, "layout", None), chosen)
+        _put(found, name, x, getattr(parameter, "sharding", None), chosen)
     return found
 
 
@@ -74,7 +74,7 @@ def set_model_state_dict(model: Module, model_state_dict: Mapping[str, Any], *,
     """
     chosen = options or StateDictOptions()
     own = dict(model.named_parameters(remove_duplicate=False))
-    given = {name: _part(name, x, getattr(own.get(name), "layout", None), chosen)
+    given = {name: _part(name, x, getattr(own.get(name), "sharding", None), chosen)
              for name, x in model_state_dict.items()}
     return model.load_state_dict(given, strict=chosen.strict)
 
@@ -89,7 +89,7 @@ def get_optimizer_state_dict(model: Module, optimizers: Any, *, options: StateDi
         made: dict[str, Any] = {}
         for key, x in state.items():
             of_elements = isinstance(x, Tensor) and x.spec.shape == parameter.spec.shape
-            _put(made, key, x, getattr(parameter, "layout", None) if of_elements else None, chosen)
+            _put(made, key, x, getattr(parameter, "sharding", None) if of_elements else None, chosen)
         states[names[id(parameter)]] = made
     groups = [{**group, "params": [names[id(p)] for p in group["params"]]} for group in optimizers.param_groups]
     return {} if _left_to_the_first(chosen) else {"state": states, "param_groups": groups}
@@ -108,7 +108,7 @@ def set_optimizer_state_dict(model: Module, optimizers: Any, optim_state_dict: M
     numbers = {id(p): at for at, p in enumerate(p for group in optimizers.param_groups for p in group["params"])}
     states: dict[int, Any] = {}
     for name, state in optim_state_dict["state"].items():
-        layout = getattr(own[name], "layout", None)
+        layout = getattr(own[name], "sharding", None)
         states[numbers[id(own[name])]] = {
             key: _part(name, x, layout, chosen) if isinstance(x, Tensor) and layout is not None and (
                 tuple(x.shape) == layout.shape) else x for key, x in state.items()}

@@ -10,7 +10,7 @@ from genesis.frontend.tensor import Tensor
 
 def groups_of(parameter: Tensor) -> tuple[Any, ...]:
     """The process groups whose ranks have different parts of a parameter; none if each has all of it."""
-    layout = getattr(parameter, "layout", None)
+    layout = getattr(parameter, "sharding", None)
     return () if layout is None else tuple([layout.mesh.get_group(dim) for dim in layout.sharded_dims()])
 
 

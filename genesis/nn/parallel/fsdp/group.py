@@ -78,7 +78,7 @@ class ParameterGroup:
         if not whole.ndim:
             raise failure("fully_shard", f"the parameter {name} has no dimension to be sharded along",
                           [(name, whole)], hint="a tensor of shape (1,)", error=ValueError)
-        if whole.layout is not None:
+        if whole.sharding is not None:
             raise failure("fully_shard", f"the parameter {name} is a part of a larger tensor already", [(name, whole)])
         shard: tuple[Placement, ...] = (Shard(0),)
         layout = Layout(self.mesh, shard if self._replicas is None else (Replicate(), *shard), tuple(whole.shape))
@@ -148,7 +148,7 @@ class ParameterGroup:
             parts = [self._padded(cast(read(x), self._dtype(x)), x) for x in self.parameters] if kept is None else [
                 read(x) for x in kept]
             wholes = ranks.next(ops.all_gather, parts, self.parameters[0].device, world=ranks.size())
-            return [_rows(whole, 0, x.layout.shape[0]) for whole, x in zip(wholes, self.parameters, strict=True)]
+            return [_rows(whole, 0, x.sharding.shape[0]) for whole, x in zip(wholes, self.parameters, strict=True)]
 
     def _dtype(self, x: Any) -> Any:
         wanted = self.policy.param_dtype
@@ -156,7 +156,7 @@ class ParameterGroup:
 
     def _chunk(self, x: Any) -> int:
         """Rows of a part, with its padding."""
-        return int(-(-x.layout.shape[0] // self._ranks.size()))
+        return int(-(-x.sharding.shape[0] // self._ranks.size()))
 
     def _padded(self, node: Node, x: Any, ranks: int = 1) -> Node:
         missing = ranks * self._chunk(x) - node.shape[0]

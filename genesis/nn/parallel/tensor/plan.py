@@ -82,7 +82,7 @@ def _begin_alike(module: Module, mesh: DeviceMesh, source: int) -> None:
     """Take one process' parameters and buffers."""
     by_device: dict[Any, list[Tensor]] = {}
     for x in (*module.parameters(), *module.buffers()):
-        if getattr(x, "layout", None) is None and x.device.type != "meta":
+        if getattr(x, "sharding", None) is None and x.device.type != "meta":
             by_device.setdefault(x.device, []).append(x)
     for alike in by_device.values():
         broadcast_coalesced(alike, group=mesh.get_group(), group_src=source)

@@ -43,7 +43,7 @@ def share_out(module: Module, name: str, dim: int, mesh: DeviceMesh) -> None:
     if parameter is None:
         return
     placements = (Shard(dim % parameter.ndim),)
-    known = parameter.layout
+    known = parameter.sharding
     if known is not None:
         if known.placements == placements and known.mesh is mesh:
             return
@@ -57,7 +57,7 @@ def share_out(module: Module, name: str, dim: int, mesh: DeviceMesh) -> None:
     with no_grad():
         parameter.data = layout.own(parameter.detach()).clone()
     object.__setattr__(parameter, "__class__", ShardedParameter)
-    parameter.layout = layout
+    parameter.sharding = layout
     if parameter.grad is not None:
         parameter.grad = None
 

@@ -124,7 +124,7 @@ class RowwiseParallel(ParallelStyle):
                           error=ValueError)
         share_out(module, "weight", 0, mesh)
         wanted, local = self.output_layouts[0], self.use_local_output
-        (first, end), _ = module.weight.layout.region()
+        (first, end), _ = module.weight.sharding.region()
         pad = module.padding_idx
         pad = pad - first if pad is not None and first <= pad < end else None
 
