@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,15 @@ def _rank(function: Any, rank: int, size: int, port: int, errors: str, started: 
     dist.destroy_process_group()
 
 
-def run(function: Any, tmp_path: Path, disturb: Any = lambda pids: None, resume: bool = False) -> tuple[
+def run(function: Any, tmp_path: Path, disturb: Any = lambda pids: None, resume: bool = False, size: int = 2) -> tuple[
         list[int | None], list[str]]:
-    """Exit codes and what was written to stderr, of two ranks that call the function."""
+    """Exit codes and what was written to stderr, of ranks that call the function."""
     store, context = StoreServer(0), forked()
     processes, pipes = [], []
-    files = [str(tmp_path / f"{rank}.txt") for rank in range(2)]
-    for rank in range(2):
+    files = [str(tmp_path / f"{rank}.txt") for rank in range(size)]
+    for rank in range(size):
         ours, theirs = context.Pipe()
-        processes.append(context.Process(target=_rank, args=(function, rank, 2, store.port, files[rank], theirs)))
+        processes.append(context.Process(target=_rank, args=(function, rank, size, store.port, files[rank], theirs)))
         pipes.append(ours)
         processes[-1].start()
     pids = []
@@ -133,3 +134,37 @@ def test_a_stopped_rank_is_named_after_the_time_without_beats(tmp_path: Path) ->
     codes, errors = run(goes_on, tmp_path, lambda pids: os.kill(pids[1], signal.SIGSTOP), resume=True)
     assert codes[0] == 1
     assert "rank 1 has not been heard of for" in errors[0]
+
+
+def test_all_of_four_ranks_name_the_one_that_fails(tmp_path: Path) -> None:
+    codes, errors = run(one_fails, tmp_path, size=4)
+    assert codes == [1] * 4
+    for rank in (0, 2, 3):
+        assert "rank 1 failed: ValueError: no such file at test_faults.py:" in errors[rank], rank
+
+
+def test_all_of_four_ranks_name_the_one_that_was_killed(tmp_path: Path) -> None:
+    codes, errors = run(goes_on, tmp_path, lambda pids: os.kill(pids[1], signal.SIGKILL), size=4)
+    assert codes == [1, -signal.SIGKILL, 1, 1]
+    for rank in (0, 2, 3):
+        assert "rank 1" in errors[rank] and "goes_on" in errors[rank], rank
+
+
+def stuck(rank: int) -> None:
+    """Rank 1 lives on, and never comes to the collective."""
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    x = genesis.ones(4)
+    dist.all_reduce(x, dist.ReduceOp.MAX, group)
+    x.tolist()
+    if rank == 1:
+        while True:
+            time.sleep(0.1)
+    dist.all_reduce(x, group=group)
+    x.tolist()
+
+
+def test_a_collective_that_a_living_rank_does_not_come_to_times_out(tmp_path: Path) -> None:
+    """The one that is elsewhere is killed when the other has ended."""
+    codes, errors = run(stuck, tmp_path, resume=True)
+    assert codes[0] == 1
+    assert "all_reduce(float32[4], sum)" in errors[0] and "stuck" in errors[0] and "test_faults.py:" in errors[0]
