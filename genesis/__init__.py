@@ -40,6 +40,7 @@ from genesis.ops.comparison import *
 from genesis.ops.covariance import *
 from genesis.ops.creation import *
 from genesis.ops.diagonals import *
+from genesis.ops.einops_backend import install as _install_einops
 from genesis.ops.einsum import *
 from genesis.ops.exponential import *
 from genesis.ops.formats import *
@@ -242,6 +243,7 @@ def cuda_available() -> Any:
 
 
 _install_torch_paths()
+_install_einops()
 _install_absent_modules()
 
 

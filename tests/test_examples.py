@@ -61,3 +61,8 @@ def test_low_rank_layers_learn_to_count(capsys: pytest.CaptureFixture[str]) -> N
     first, *_, last = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
     assert last < 0.8 * first
     assert set(model.state_dict()) == names
+
+
+def test_a_graph_network_finds_the_halves(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "graph_network.py"), run_name="__main__")
+    assert float(capsys.readouterr().out.split()[-1]) > 0.9

@@ -97,3 +97,8 @@ def test_files_that_pages_name_are_there(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.])((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)", page.read_text(encoding="utf-8")))
     missing = [name for name in sorted(named) if not any((root / name).exists() for root in (ROOT, ROOT / "genesis"))]
     assert missing == []
+
+
+def test_the_page_for_users_of_torch_is_current() -> None:
+    from .coming_from_pytorch import PAGE, page
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.coming_from_pytorch"

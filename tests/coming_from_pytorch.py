@@ -1,0 +1,62 @@
+"""Writes docs/coming-from-pytorch.md from the tables that the library reads: `python -m tests.coming_from_pytorch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from genesis.ir.absent import MODULES, NAMES, Absent
+from genesis.ir.torch_paths import NEVER, PATHS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from-pytorch.md"
+
+TEXT = """# Coming from PyTorch
+
+Rename `torch` to `genesis`: names, signatures, dtype rules and errors are torch's. This page says what differs. Its
+tables are made by `python -m tests.coming_from_pytorch` from those that the library itself reads, and a test holds the
+page against them.
+
+    import genesis as torch
+    from genesis import nn
+
+* Operations are recorded, and run when a value is read or an optimizer steps. `genesis.compile` is not needed; it saves
+  the recording.
+* A GPU is asked for as in torch. `allow_tf32` changes nothing: float32 products keep float32's bits.
+* Random numbers are others than torch's, for the same seed.
+* Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only.
+* Values that differ on purpose, and what is open, are listed in [open ends](open_ends.md).
+
+## Names that are left out
+
+Asking for one raises AttributeError (a module: ImportError) with the sentence, so that `hasattr` is False. Names are
+regular expressions; "any" is everywhere.
+
+| in | names | instead |
+|---|---|---|
+"""
+
+
+def row_of(row: Absent) -> str:
+    """A line of the first table."""
+    space = "any" if row.space == "*" else f"`genesis.{row.space}`".replace(".`", "`")
+    names = row.names.replace("|", "\\|")
+    return f"| {space} | `{names}` | {row.sentence} |"
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [TEXT.rstrip("\n"), *map(row_of, MODULES), *map(row_of, NAMES), "",
+             "## Paths whose names are elsewhere", "",
+             "They import, and hand on the names.", "", "| torch's | names are in |", "|---|---|"]
+    for path in PATHS:
+        package = f"genesis.{path.package}".rstrip(".")
+        homes = ", ".join(f"`genesis.{home}`".replace("..`", "`") for home in path.homes.split())
+        lines.append("| `{}.{}` | {} |".format(package, path.names.replace("|", "\\|"), homes))
+    lines += ["", "## What is never available", "", "`is_available()` is False.", "", "| module | |", "|---|---|"]
+    for path in NEVER:
+        package = f"genesis.{path.package}".rstrip(".")
+        lines.append("| `{}.{}` | {} |".format(package, path.names.replace("|", "\\|"), path.homes))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
