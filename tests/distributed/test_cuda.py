@@ -9,6 +9,7 @@ import pytest
 import genesis
 from genesis import distributed as dist
 from genesis import engine, nn
+from genesis.distributed.fsdp import fully_shard
 from genesis.engine.backends import FakeCUDABackend
 from genesis.nn.parallel import DistributedDataParallel
 from genesis.runtime.collectives import POINT_TO_POINT, DistBackendError, ledger
@@ -91,3 +92,37 @@ def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nccl.VARIABLE, "/nowhere/libnccl.so.2")
     with pytest.raises(DistBackendError, match="NCCL is not available"):
         nccl.Nccl()
+
+
+def sharded_steps(rank: int, size: int, device: str) -> tuple[list[float], Any]:
+    genesis.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 2)).to(device)
+    group = dist.new_group([0, 1])  # as above
+    mesh = dist.DeviceMesh(device, [0, 1], _groups=[group])
+    fully_shard(model[0], mesh=mesh, reshard_after_forward=True)
+    fully_shard(model, mesh=mesh)
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    losses, plan = [], None
+    for i in range(3):
+        optimizer.zero_grad()
+        loss = (model(genesis.full((2, 4), float(rank + i), device=device)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        plan = engine.last_plan()
+        losses.append(loss.item())
+    return losses, plan
+
+
+def sharded_on_both(rank: int, size: int) -> dict[str, Any]:
+    expected, _ = sharded_steps(rank, size, "cpu")
+    StagedTransport.capturable = True
+    with FakeCUDABackend(HostDriver(memory_bytes=16 << 20)):
+        losses, plan = sharded_steps(rank, size, "cuda")
+    names = [step.op for step in plan.plan.steps if type(step).__name__ == "Collective"]
+    return {"expected": expected, "losses": losses, "collectives": names}
+
+
+def test_a_sharded_step_is_one_plan_of_gathers_and_scatters(two: Ranks) -> None:
+    for found in two(sharded_on_both):
+        assert found["losses"] == pytest.approx(found["expected"], rel=1e-5)  # sums in another order
+        assert found["collectives"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "reduce_scatter"]
