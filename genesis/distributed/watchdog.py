@@ -210,7 +210,16 @@ class Watchdog:
                     ledger.problem = found
                     return found
                 time.sleep(PERIOD / 5)
-        return said
+        return "; ".join([*self._behind(entry), said])
+
+    def _behind(self, mine: Entry) -> list[str]:
+        """Which ranks ran collectives of this one's group before, and have not begun this one."""
+        found = []
+        for peer in self._peers.values():
+            begun = [number for group, number, _, _ in peer.beat["recent"] if group == mine.group]
+            if begun and max(begun) < mine.number:
+                found.append(f"rank {peer.rank} has not come to it; its last collective was {peer.doing}")
+        return found
 
     # Ends
 

@@ -168,3 +168,4 @@ def test_a_collective_that_a_living_rank_does_not_come_to_times_out(tmp_path: Pa
     codes, errors = run(stuck, tmp_path, resume=True)
     assert codes[0] == 1
     assert "all_reduce(float32[4], sum)" in errors[0] and "stuck" in errors[0] and "test_faults.py:" in errors[0]
+    assert "rank 1 has not come to it; its last collective was all_reduce(float32[4], max)" in errors[0]
