@@ -53,7 +53,7 @@ def _moved(captured: Captured) -> bool:
 def _new_plan(captured: Captured, device: Device, key: tuple) -> Compiled:
     from genesis.engine import plans
     ran = engine_state.ran
-    found = plans.find(captured, device, engine_state.plans.families)
+    found = plans.find(captured, device, engine_state.plans.shape_erased)
     if ran != engine_state.ran:  # a handler computed what the program was made of: it may be another one
         raise Superseded
     engine_state.plans.programs.add(key, found)

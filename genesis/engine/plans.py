@@ -17,7 +17,7 @@ from genesis.engine.backends import backend_of
 from genesis.engine.capture import Captured, build_graph
 from genesis.engine.compilation import Compiled, compile_graph, ready
 from genesis.engine.state import Cache
-from genesis.engine.symbolic.family import Family, Member
+from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.engine.symbolic.shape_erased_key import NotWritable, shape_erased_key
 from genesis.engine.symbolic.symbolic_program import FixedSizes, Sizes, SymbolicProgram, Terms
 from genesis.frontend.state import state
@@ -45,33 +45,33 @@ MOST_UNSAVED: Final = 64
 """Plans of other sizes that are written when the process ends; writing one takes longer than filling it in."""
 
 
-def find(captured: Captured, device: Device, families: Cache[tuple, Family]) -> Compiled:
+def find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeErased]) -> Compiled:
     """The plan of a captured program that has none in this process.
 
     Python's collector stays out: compiling makes objects by the hundred thousand, reading a plan by the ten thousand,
     which it would look at again and again. What is garbage by then has no cycles, or is collected afterwards.
 
     Args:
-        families: what later programs of the same shape-erased key are served from (`Plans.families`); grows.
+        shape_erased: what later programs of the same shape-erased key are served from (`Plans.shape_erased`); grows.
 
     Raises:
         CompilationFailed, Overwritten, ...: what compiling raises.
     """
     with uncollected:
-        return _find(captured, device, families)
+        return _find(captured, device, shape_erased)
 
 
-def _find(captured: Captured, device: Device, families: Cache[tuple, Family]) -> Compiled:
+def _find(captured: Captured, device: Device, shape_erased: Cache[tuple, ShapeErased]) -> Compiled:
     start = perf_counter()
     key = _shape_erased(captured, device)
     if key is None:
         return compile_graph(build_graph(captured), device)
     erased, numbers = key
     name = (device, backend_of(device).gpu, config.key(), erased)
-    family = families.get(name)
-    if family is None:
-        family = families.add(name, Family())
-    member = family.member(captured, _fixed_inputs(captured), numbers)
+    programs = shape_erased.get(name)
+    if programs is None:
+        programs = shape_erased.add(name, ShapeErased())
+    member = programs.member(captured, _fixed_inputs(captured), numbers)
     for template in member.templates:
         plan = template.plan(numbers)
         if plan is not None:

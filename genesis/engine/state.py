@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from genesis.engine.preparation import Flush
     from genesis.engine.saved_values import Usage
     from genesis.engine.short_read import Read
-    from genesis.engine.symbolic.family import Family
+    from genesis.engine.symbolic.shape_erased import ShapeErased
     from genesis.ir.types import Device
 
 Key = TypeVar("Key", bound=Hashable)
@@ -28,7 +28,7 @@ MOST_PROGRAMS: Final = 4096
 """Programs of which something is remembered. A training run has dozens; one whose sizes never come again, as many as
 it has steps, and would fill the memory. A plan on the CPU takes about 10 kB, one on a GPU its kernels' code."""
 
-MOST_FAMILIES: Final = 512
+MOST_SHAPE_ERASED: Final = 512
 """Programs apart from their sizes: far fewer, and larger, as each keeps its graph."""
 
 
@@ -104,17 +104,17 @@ class Plans:
     Attributes:
         programs: (device, settings, key of a captured program) → its plan.
         reads: (settings, key of a short read) → the plan that the first such read got as a program.
-        families: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
+        shape_erased: (device, its model, settings, key without sizes) → what plans of other sizes are made from.
         places: key of a captured program without the places of its slices → which of these move.
     """
 
-    __slots__ = ("families", "places", "programs", "reads")
+    __slots__ = ("places", "programs", "reads", "shape_erased")
 
     def __init__(self) -> None:
         self.programs: Cache[tuple, Compiled] = Cache(MOST_PROGRAMS, MOST_PLAN_BYTES, plan_bytes)
         self.reads: Cache[tuple, Read] = Cache(MOST_PROGRAMS, READ_BYTES * MOST_PROGRAMS, lambda _: READ_BYTES)
-        self.families: Cache[tuple, Family] = Cache(MOST_FAMILIES)
-        self.places: Cache[tuple, Places] = Cache(MOST_FAMILIES, MOST_PLACES_BYTES, lambda places: places.nbytes)
+        self.shape_erased: Cache[tuple, ShapeErased] = Cache(MOST_SHAPE_ERASED)
+        self.places: Cache[tuple, Places] = Cache(MOST_SHAPE_ERASED, MOST_PLACES_BYTES, lambda places: places.nbytes)
 
 
 class Record:

@@ -141,7 +141,7 @@ class Result:
         for i, inference in self._inference:
             fresh[i].inference = inference
         made = []
-        families: dict[int, Detached] = {}
+        detached: dict[int, Detached] = {}
         for out in self._outs:
             if out.argument is not None:
                 made.append(tensors[out.argument])
@@ -149,7 +149,7 @@ class Result:
             x = over(fresh[out.fresh], out.type, out.part)
             x.leaf, x.is_view = out.leaf, out.is_view
             if out.detached is not None:
-                x.detached = families.setdefault(out.detached, Detached())
+                x.detached = detached.setdefault(out.detached, Detached())
             made.append(x)
         return made
 

@@ -12,7 +12,7 @@ from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.size_trace import Trace
-from genesis.passes import structural_memo as outline
+from genesis.passes import structural_memo as memo
 from genesis.passes.fusion.fuse import fuse
 from genesis.passes.fusion.operand_view import _operand_view, operand_view
 from genesis.passes.groups import Group
@@ -48,7 +48,7 @@ def test_a_layer_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitting, "_emitted", counted)
     counts = []
     for layers in (5, 10):
-        monkeypatch.setattr(outline, "_closed", {})
+        monkeypatch.setattr(memo, "_closed", {})
         emitted.clear()
         assert len([emit(group) for group in fuse(model(layers)).groups]) == 2 * layers
         counts.append(len(emitted))
@@ -62,7 +62,7 @@ def test_each_layer_has_its_own_arguments() -> None:
         assert named == {*group.inputs, *group.outputs}
 
 
-def test_an_outlined_program_means_the_same() -> None:
+def test_a_rolled_program_means_the_same() -> None:
     graph = model(3)
     check(graph.inputs, *graph.outputs, tolerance=1e-4)
 

@@ -18,7 +18,7 @@ from genesis.codegen.cuda.gpu_model import H200, MODELS, GpuModel, model_of
 from genesis.codegen.cuda.source import KernelSource
 from genesis.engine import backends, plans
 from genesis.engine.backends import FakeCUDABackend, backend_named, cuda_backend
-from genesis.engine.symbolic.family import Family, Member
+from genesis.engine.symbolic.shape_erased import Member, ShapeErased
 from genesis.ir import Graph, Node
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
@@ -168,7 +168,7 @@ def test_the_gpu_is_part_of_a_kernels_and_of_a_plans_name(monkeypatch: pytest.Mo
     x, = inputs((64,))
     kernel, = kernels(H200, p.exp(x))
     assert len({compile_cuda.key_of(kernel, gpu) for gpu in GPUS.values()}) == len(GPUS)
-    names, program = set(), Member(Family(), (), [], frozenset(), [])
+    names, program = set(), Member(ShapeErased(), (), [], frozenset(), [])
     for gpu in (H200, replace(H200, multiprocessors=66), replace(H200, l2_bytes=1 << 20), MODELS["h100"]):
         monkeypatch.setattr(backends, "gpu_at_hand", lambda index, gpu=gpu: gpu)
         names.add(plans._name((), program, Device("cuda")))

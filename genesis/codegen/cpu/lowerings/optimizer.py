@@ -19,8 +19,8 @@ FAR = 1e9
 """A step number at which torch's own bias corrections are 1."""
 
 
-def families_of(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> list[list[Tensor]]:
-    """The tensors, `count` a family. torch's fused kernels walk memory: all contiguous. The calls that copy those that
+def roles_of(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> list[list[Tensor]]:
+    """The tensors by role (parameters, gradients, moments), `count` of each. torch's fused kernels walk memory: all contiguous. The calls that copy those that
     are not are appended to `before`."""
     rest = []
     for x in operands:
@@ -44,7 +44,7 @@ def _adamw_late(outs: Outs, lr: Any, beta1: Any, beta2: Any, eps: Any, decay: An
     this and torch's corrections at 1 the update is the same. lr · decay is kept as it is.
     """
     before: list[Any] = []
-    parameters, gradients, first, second = families_of(tensors, count, before)
+    parameters, gradients, first, second = roles_of(tensors, count, before)
     _start(outs, parameters + first + second, before)
     lr, root, decay = float(lr), math.sqrt(correction2), float(decay)
     scaled = lr * root / float(correction1)
@@ -71,7 +71,7 @@ def _sgd(outs: Outs, *operands: Any, **attributes: Any) -> None:
 def _sgd_late(outs: Outs, lr: Any, rate: Any, dampening: Any, decay: Any, *tensors: Tensor, count: int, momentum: bool,
               nesterov: bool) -> Writes:
     before: list[Any] = []
-    parameters, gradients, *buffers = families_of(tensors, count, before)
+    parameters, gradients, *buffers = roles_of(tensors, count, before)
     _start(outs, parameters + (buffers[0] if momentum else []), before)
     held = list(outs[count:])
     if momentum and not rate:  # torch skips the buffers then, but they are results here
@@ -88,7 +88,7 @@ def _sgd_late(outs: Outs, lr: Any, rate: Any, dampening: Any, decay: Any, *tenso
 
 
 def _one_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
-    """torch's fused kernels take one dtype for all families."""
+    """torch's fused kernels take one dtype for all roles."""
     return len({t.dtype for t in types if not t.weak}) == 1
 
 
@@ -98,7 +98,7 @@ def _wide_dtype(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 
 
 def own_tensor(node: Node, index: int) -> int:
-    """The results are the families but the second one, of gradients, which stand after the numbers."""
+    """The results are the roles but the second one, of gradients, which stand after the numbers."""
     numbers = next(i for i, x in enumerate(node.inputs) if not x.type.weak)  # they come first
     return numbers + (index if index < node["count"] else index + int(node["count"]))
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.movement import base_copied
-from genesis.codegen.cpu.lowerings.optimizer import FAR, families_of, own_tensor
+from genesis.codegen.cpu.lowerings.optimizer import FAR, roles_of, own_tensor
 from genesis.codegen.cpu.lowerings.table import Lowering, Writes
 
 Tensors = list[Tensor]
@@ -61,11 +61,11 @@ def _update(rule: Rule) -> Lowering:
         first = next(i for i, x in enumerate(operands) if isinstance(x, Tensor))
         decay, *numbers = map(float, operands[:first])
         calls = _Calls(sum(x.numel() for x in outs[:count]))
-        families = families_of(operands[first:], count, calls)
+        roles = roles_of(operands[first:], count, calls)
         results = [outs[i:i + count] for i in range(0, len(outs), count)]
-        for out, x in zip(outs, (y for family in (families[0], *families[2:]) for y in family), strict=True):
+        for out, x in zip(outs, (y for role in (roles[0], *roles[2:]) for y in role), strict=True):
             calls += base_copied(out, x)
-        for p, g, *states in _pieces([results[0], tuple(families[1]), *results[1:]]):
+        for p, g, *states in _pieces([results[0], tuple(roles[1]), *results[1:]]):
             _on_piece(calls, rule, numbers, decay, decoupled, how, p, g, states)
         return calls
 
@@ -75,9 +75,9 @@ def _update(rule: Rule) -> Lowering:
     return Lowering(run, writes_over=own_tensor, late=late)
 
 
-def _pieces(families: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
-    """Parts of all families, of contiguous tensors, that belong together, of about PIECE elements."""
-    flat = [[x.view(-1) for x in family] for family in families]  # as fused kernels walk memory
+def _pieces(roles: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
+    """Parts of all roles, of contiguous tensors, that belong together, of about PIECE elements."""
+    flat = [[x.view(-1) for x in role] for role in roles]  # as fused kernels walk memory
     piece: list[tuple[Tensor, ...]] = []
     room = PIECE
     for mine in zip(*flat, strict=True):
@@ -87,12 +87,12 @@ def _pieces(families: list[tuple[Tensor, ...]]) -> Iterator[list[Tensors]]:
                 yield [[x] for x in parts]
             continue
         if size > room:
-            yield [list(family) for family in zip(*piece, strict=True)]
+            yield [list(role) for role in zip(*piece, strict=True)]
             piece, room = [], PIECE
         piece.append(mine)
         room -= size
     if piece:
-        yield [list(family) for family in zip(*piece, strict=True)]
+        yield [list(role) for role in zip(*piece, strict=True)]
 
 
 def _on_piece(calls: _Calls, rule: Rule, numbers: list[float], decay: float, decoupled: bool, how: dict[str, Any],
@@ -100,8 +100,8 @@ def _on_piece(calls: _Calls, rule: Rule, numbers: list[float], decay: float, dec
     """The rule in the states' dtype, with weight decay; parameters and states are written."""
     wide = torch.float64 if p[0].dtype == torch.float64 else torch.float32
     held = [p, *states]
-    now = [family if family[0].dtype == wide else calls.copied(f"upcast {at}", family, wide)
-           for at, family in enumerate(held)]
+    now = [role if role[0].dtype == wide else calls.copied(f"upcast {at}", role, wide)
+           for at, role in enumerate(held)]
     if g[0].dtype != wide:
         g = calls.copied("gradient", g, wide)
     if decoupled and decay != 1:
@@ -110,9 +110,9 @@ def _on_piece(calls: _Calls, rule: Rule, numbers: list[float], decay: float, dec
         g = calls.copied("decayed", g)
         calls(torch._foreach_add_, g, now[0], alpha=decay)
     rule(calls, numbers, now[0], g, *now[1:], **how)
-    for family, new in zip(held, now, strict=True):
-        if new is not family:
-            calls(torch._foreach_copy_, family, new)
+    for role, new in zip(held, now, strict=True):
+        if new is not role:
+            calls(torch._foreach_copy_, role, new)
 
 
 def _squares(calls: _Calls, mean: Tensors, g: Tensors, keep: float, take: float) -> None:

@@ -1,4 +1,4 @@
-"""A family: what one process knows of the programs that differ in nothing but sizes.
+"""What one process knows of the programs of one shape-erased key: they differ in nothing but sizes.
 
 An axis of an input that is no parameter, buffer or optimizer state is *data*. Every plan is compiled as if all sizes
 of data could change; what a kernel does follows from their classes (`ir/size_class.py`) and from guards, which name
@@ -23,8 +23,8 @@ MOST_SAMPLES: Final = 4
 """Programs whose numbers are remembered to tell apart sizes that are equal by chance."""
 
 
-class Family:
-    """The programs of one structure.
+class ShapeErased:
+    """The programs of one shape-erased key.
 
     Attributes:
         samples: the numbers of programs that were compiled, the newest last.
@@ -57,7 +57,7 @@ class Family:
 
 
 class Member:
-    """One program of a family.
+    """One program of a shape-erased key.
 
     Attributes:
         axes: those of its data.
@@ -66,35 +66,35 @@ class Member:
         signature: its fixed inputs, and the class of each axis: all that its kernels depend on, but for guards.
     """
 
-    def __init__(self, family: Family, types: Sequence[TensorType], axes: list[Axis], fixed: frozenset[int],
+    def __init__(self, shape_erased: ShapeErased, types: Sequence[TensorType], axes: list[Axis], fixed: frozenset[int],
                  numbers: list[int]):
-        self._family, self._types = family, types
+        self._shape_erased, self._types = shape_erased, types
         self.axes, self.fixed, self.numbers = axes, fixed, numbers
         self.signature: Hashable = fixed, tuple([class_of(numbers[axis.position]) for axis in axes])
 
     @property
     def templates(self) -> list[PlanTemplate]:
         """The templates of its signature, which may serve it."""
-        return self._family.templates.setdefault(self.signature, [])
+        return self._shape_erased.templates.setdefault(self.signature, [])
 
     @property
     def all_templates(self) -> list[PlanTemplate]:
         """Those of all signatures, by signature."""
-        return [template for found in self._family.templates.values() for template in found]
+        return [template for found in self._shape_erased.templates.values() for template in found]
 
     @property
     def samples(self) -> list[list[int]]:
         """The numbers of other members that were compiled."""
-        return [sample for sample in self._family.samples if sample != self.numbers]
+        return [sample for sample in self._shape_erased.samples if sample != self.numbers]
 
     def arguments(self) -> list[Axis]:
         """The axes whose sizes kernels take as arguments: the batch, and what was seen to change."""
         leading = leading_axis(self._types, self.axes)
-        return [axis for axis in self.axes if axis == leading or axis.position in self._family.moving]
+        return [axis for axis in self.axes if axis == leading or axis.position in self._shape_erased.moving]
 
     def compiled(self) -> None:
         """Keep its numbers as a sample."""
-        samples = self._family.samples
+        samples = self._shape_erased.samples
         if self.numbers not in samples:
             samples.append(self.numbers)
             if len(samples) > MOST_SAMPLES:  # the first and the latest tell most
