@@ -20,8 +20,11 @@ FAR = 1e9
 
 
 def roles_of(operands: tuple[Tensor, ...], count: int, before: list[Any]) -> list[list[Tensor]]:
-    """The tensors by role (parameters, gradients, moments), `count` of each. torch's fused kernels walk memory: all contiguous. The calls that copy those that
-    are not are appended to `before`."""
+    """The tensors by role (parameters, gradients, moments), `count` of each.
+
+    torch's fused kernels walk memory: all are contiguous. The calls that copy those that are not are appended to
+    `before`.
+    """
     rest = []
     for x in operands:
         if not x.is_contiguous():
