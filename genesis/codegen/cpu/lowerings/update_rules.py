@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.movement import base_copied
-from genesis.codegen.cpu.lowerings.optimizer import FAR, roles_of, own_tensor
+from genesis.codegen.cpu.lowerings.optimizer import FAR, own_tensor, roles_of
 from genesis.codegen.cpu.lowerings.table import Lowering, Writes
 
 Tensors = list[Tensor]
