@@ -55,7 +55,7 @@ class Compiled:
     fixed_sizes: str | None = None
     recompilation: Recompilation | None = None
     communicates: bool = False
-    settings: tuple[Any, ...] = field(default_factory=config.key)
+    settings: tuple = field(default_factory=config.key)
 
     @property
     def exclusive(self) -> bool:

@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 from genesis.ir.suggest import MissingName
 from genesis.ir.torch_paths import NEVER, PATHS, is_path, row_of
 
 
-def names_from(module: str, homes: str) -> Callable[[str], Any]:
+def names_from(module: str, homes: str) -> Callable[[str], object]:
     """A `__getattr__` for a module (PEP 562): each name of the homes that it lacks itself.
 
     Args:
         module: its full name.
         homes: as in `Path`.
     """
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         places = [import_module("genesis" if home == "." else f"genesis.{home}") for home in homes.split()]
         if not name.startswith("__"):
             for place in places:
@@ -35,13 +34,13 @@ def names_from(module: str, homes: str) -> Callable[[str], Any]:
 def fill(package: str, homes: str, modules: Sequence[str]) -> None:
     """Give modules of a package, whose files have some of the names that torch's have, the others, from the homes."""
     for name in modules:
-        module: Any = sys.modules[f"{package}.{name}"]
+        module = sys.modules[f"{package}.{name}"]
         if "__getattr__" not in vars(module):
-            module.__getattr__ = names_from(module.__name__, homes)
+            module.__getattr__ = names_from(module.__name__, homes)  # type: ignore[method-assign]
 
 
-def _never(module: str, sentence: str) -> Callable[[str], Any]:
-    def __getattr__(name: str) -> Any:
+def _never(module: str, sentence: str) -> Callable[[str], object]:
+    def __getattr__(name: str) -> object:
         ending = "" if name.startswith("__") else f": {sentence}"
         raise AttributeError(f"module {module!r} has no attribute {name!r}{ending}", name=name)
     return __getattr__
@@ -54,7 +53,7 @@ class TorchPaths:
     """
 
     @classmethod
-    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """The spec of such a module; None for any other."""
         above = row_of(fullname.rpartition(".")[0], NEVER)
         if above is not None:
