@@ -10,6 +10,7 @@ from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
+from types import FunctionType as _FunctionType
 from typing import TYPE_CHECKING, Any
 
 import genesis.autograd.methods
@@ -24,6 +25,8 @@ from genesis.frontend.default_dtypes import *
 from genesis.frontend.generator import *
 from genesis.frontend.grad_mode import *
 from genesis.frontend.later import later_names
+from genesis.frontend.public_functions import bound as _bound
+from genesis.frontend.public_functions import publish as _publish
 from genesis.frontend.runtime_settings import *
 from genesis.frontend.tensor import *
 from genesis.frontend.tensor import install_later
@@ -227,6 +230,7 @@ install_later("genesis.sparse.tensor", "SparseMethods", ("to_sparse", "to_dense"
 install_later("genesis.array_api.methods", "ArrayMethods", ("__array_namespace__",))
 
 eval = _materialize
+_publish(globals(), __name__)
 device = _types.Device
 dtype = _types.DType
 bool = _types.bool_
@@ -268,5 +272,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would believe every name
             raise MissingName(f"module 'genesis' has no attribute {name!r}", name,
                               lambda: {*globals(), *later_names(__name__)}, "")
         found = import_module(f"genesis.{name}") if place == "genesis" else getattr(import_module(place), name)
+        if found.__class__ is _FunctionType:
+            found = _bound(found, __name__, name)
         globals()[name] = found
         return found

@@ -127,7 +127,7 @@ def require_tensors(*values: Any) -> None:
     """Raise TypeError if one of these is no tensor; None, an argument that was left out, may be among them.
 
     For functions of several operands, whose recording takes long beside it. One that looks at a shape and records a
-    single op does without, by `misplaced`.
+    single op does without: what it misses is told by the function that users call (`public_functions.py`).
     """
     for value in values:
         if not isinstance(value, TensorBase) and value is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import repeat
@@ -13,6 +15,7 @@ from genesis.frontend.detached import Detached, note_detached
 from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
+from genesis.frontend.public_functions import bound, is_public_method
 from genesis.frontend.recording import TensorBase, assign_all, misplaced, over, set_tensor_class, showing
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
@@ -150,6 +153,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
         self.leaf, self.detached, self.is_view = leaf_of(self) or new_leaf(self), None, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
+        else:
+            _follow(self)
         return self
 
     @property
@@ -325,6 +330,17 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
     del held
 
 
+def _follow(leaf: Tensor) -> None:
+    """Views that were taken of the tensor before it wanted gradients are views of a leaf from now on.
+
+    Nobody keeps a list of views, so the collector is asked (0.1 s for a million objects), if somebody else has the memory.
+    """
+    if sys.getrefcount(leaf.storage) > 2:  # the tensor's own, and the argument
+        for view in gc.get_referrers(leaf.storage):
+            if isinstance(view, TensorBase) and view.is_view and view.leaf is None and view.detached is None:
+                view.leaf = leaf.leaf
+
+
 class Size(tuple):
     """A shape, which prints as torch's does."""
 
@@ -344,6 +360,12 @@ class Size(tuple):
 _OWN = frozenset(vars(Tensor))
 
 
+def _give(name: str, value: Any) -> None:
+    if is_public_method(name, value):
+        value = bound(value, "genesis", f"Tensor.{name}")
+    type.__setattr__(Tensor, name, value)  # past `WatchedClass`: nothing is replaced
+
+
 def install(methods: type) -> type:
     """A class decorator: give tensors the methods of the class and of its bases.
 
@@ -353,7 +375,7 @@ def install(methods: type) -> type:
         if part not in TensorBase.__mro__:
             for name, value in vars(part).items():
                 if name not in _OWN:
-                    type.__setattr__(Tensor, name, value)  # past `WatchedClass`: nothing is replaced
+                    _give(name, value)
     return methods
 
 
@@ -371,6 +393,8 @@ class Later:
     def __get__(self, tensor: Tensor | None, kind: type[Tensor]) -> Any:
         module, methods = self.place
         found = vars(getattr(import_module(module), methods))[self.name]
+        if is_public_method(self.name, found):
+            found = bound(found, "genesis", f"Tensor.{self.name}")
         return found if tensor is None else found.__get__(tensor, kind)
 
 
@@ -380,5 +404,8 @@ def install_later(module: str, methods: str, names: Iterable[str]) -> None:
         type.__setattr__(Tensor, name, Later((module, methods), name))
 
 
+for _name in _OWN:
+    if is_public_method(_name, vars(Tensor)[_name]):
+        _give(_name, vars(Tensor)[_name])
 set_tensor_class(Tensor)
 __all__ = ["Size", "Tensor"]

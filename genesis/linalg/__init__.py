@@ -4,6 +4,7 @@ Norms and products run on the tensor's device. Decompositions are LAPACK's, on t
 host and back, which is said once.
 """
 
+from genesis.frontend.public_functions import publish
 from genesis.ir.suggest import suggesting
 from genesis.linalg.lu_factors import *
 from genesis.linalg.norms import *
@@ -37,6 +38,7 @@ from genesis.ops.products import (
 )
 # isort: on
 
+publish(globals(), __name__)
 __all__ = [name for name, value in list(globals().items()) if callable(value)]
 
 __getattr__ = suggesting(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.linalg import lu_factors
 from genesis.linalg.lu_factors import lu_unpack, matrix_exp
@@ -112,11 +111,8 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The inverse of A, of A's factor by `cholesky`."""
-    try:
-        if L.spec.ndim < 2 or L.spec.shape[-1] != L.spec.shape[-2]:
-            raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
-    except AttributeError as error:
-        raise misplaced(error, L) from None
+    if L.spec.ndim < 2 or L.spec.shape[-1] != L.spec.shape[-2]:
+        raise failure("cholesky_inverse", "the factors must be square matrices", [("L", L)])
     one = eye(L.spec.shape[-1], dtype=L.spec.dtype, device=L.spec.device)
     return into(out, cholesky_solve(one, L, upper))
 
@@ -132,10 +128,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     """
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     A = A if M is None else A - M
-    try:
-        wide = A.spec.shape[-2] < A.spec.shape[-1]
-    except AttributeError as error:
-        raise misplaced(error, A) from None
+    wide = A.spec.shape[-2] < A.spec.shape[-1]
     A = A.mT if wide else A
     drawn = randn((A.spec.shape[-1], q), dtype=A.spec.dtype, device=A.spec.device)
     Q = d.qr(matmul(A, drawn)).Q
@@ -148,10 +141,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """`svd_lowrank` of the columns' deviations from their means: the q principal directions are V's columns."""
-    try:
-        m, n = A.spec.shape[-2:]
-    except AttributeError as error:
-        raise misplaced(error, A) from None
+    m, n = A.spec.shape[-2:]
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n):
         raise failure("pca_lowrank", f"q(={q}) must be non-negative integer and not greater than min(m, n)={min(m, n)}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import misplaced, require_tensors
+from genesis.frontend.recording import require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.ops import lu as ops
 from genesis.ir.types import float32
@@ -144,8 +144,5 @@ def matrix_exp(A: Tensor) -> Tensor:
     tensor([[1., 0.],
             [0., 1.]])
     """
-    try:
-        low = A.spec.dtype.kind == "float" and A.spec.dtype.itemsize < 4
-    except AttributeError as error:
-        raise misplaced(error, A) from None
+    low = A.spec.dtype.kind == "float" and A.spec.dtype.itemsize < 4
     return to_dtype(computed(ops.matrix_exp, (to_dtype(A, float32) if low else A,)), A.spec.dtype)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.ops.decompositions import inv, solve
 from genesis.ops.out import into
@@ -31,10 +30,7 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
     """
     if ind <= 0:
         raise failure("linalg.tensorinv", "expected a strictly positive integer for 'ind'", [("A", A)])
-    try:
-        first, rest = A.spec.shape[:ind], A.spec.shape[ind:]
-    except AttributeError as error:
-        raise misplaced(error, A) from None
+    first, rest = A.spec.shape[:ind], A.spec.shape[ind:]
     if math.prod(first) != math.prod(rest):
         raise failure("linalg.tensorinv", f"Expected self to satisfy the requirement prod(self.shape[ind:]) == "
                       f"prod(self.shape[:ind]), but got {math.prod(rest)} != {math.prod(first)}", [("A", A)])
@@ -49,10 +45,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out:
         dims: dimensions of A to move to the end first.
     """
     moved = A if dims is None else movedim(A, tuple(dims), tuple(range(-len(dims), 0)))
-    try:
-        shape = moved.spec.shape[B.spec.ndim:]
-    except AttributeError as error:
-        raise misplaced(error, B) from None
+    shape = moved.spec.shape[B.spec.ndim:]
     if math.prod(shape) != B.spec.numel or math.prod(moved.spec.shape) != B.spec.numel**2:
         raise failure("linalg.tensorsolve", "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
                       f"prod(self.shape[:other.ndim]), but got {math.prod(shape)} != {B.spec.numel}",
@@ -67,10 +60,7 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     >>> genesis.linalg.vander(genesis.tensor([2, 3])).tolist()
     [[1, 2], [1, 3]]
     """
-    try:
-        x = x if x.spec.ndim else reshape(x, 1)
-    except AttributeError as error:
-        raise misplaced(error, x) from None
+    x = x if x.spec.ndim else reshape(x, 1)
     if N is not None and N <= 1:
         raise failure("linalg.vander", f"N must be greater than 1, not {N}", [("x", x)])
     count = x.spec.shape[-1] if N is None else N

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
+from genesis.frontend.public_functions import publish
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
@@ -246,4 +247,6 @@ def _matrix(name: str, tensor: Tensor) -> None:
     if tensor.ndim != 2:
         raise failure(name, "Only tensors with 2 dimensions are supported", [("tensor", tensor)], error=ValueError)
 
+
+publish(globals(), __name__, own=True)
 __getattr__ = suggesting(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import emit, misplaced, read, record, wrap
+from genesis.frontend.recording import emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Op
 from genesis.ir.ops import activation, pointwise
@@ -157,11 +157,8 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     """
     if min_val > max_val:
         raise failure("hardtanh", "min_val cannot be greater than max_val", [("input", input)], error=ValueError)
-    try:
-        if input.spec.dtype.kind == "float":
-            return _written(input, _recorded(activation.hardtanh, input, (float(min_val), float(max_val))), inplace)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.dtype.kind == "float":
+        return _written(input, _recorded(activation.hardtanh, input, (float(min_val), float(max_val))), inplace)
     if input.spec.dtype.min is None or min_val < input.spec.dtype.min:
         raise failure("hardtanh", "cannot do hardtanh on an unsigned type with negative limits", [("input", input)])
     return _written(input, input.clamp(int(min_val), int(max_val)), inplace)
@@ -179,10 +176,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     >>> threshold(genesis.tensor([0.5, 2.0]), 1.0, -1.0).tolist()
     [-1.0, 2.0]
     """
-    try:
-        kind = float if input.spec.dtype.kind == "float" else int
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    kind = float if input.spec.dtype.kind == "float" else int
     return _written(input, _recorded(activation.threshold, input, (kind(threshold), kind(value))), inplace)
 
 
@@ -211,11 +205,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     >>> glu(genesis.tensor([2.0, 0.0])).tolist()
     [1.0]
     """
-    try:
-        if input.spec.ndim == 0:
-            raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim == 0:
+        raise failure("glu", "glu does not support 0-dimensional tensors", [("input", input)])
     axis = axis_in("glu", dim, input.spec.ndim)
     size = input.spec.shape[axis]
     if size % 2:
@@ -243,10 +234,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     >>> prelu(genesis.tensor([-2.0, 2.0]), genesis.tensor([0.5])).tolist()
     [-1.0, 2.0]
     """
-    try:
-        rank, count = input.spec.ndim, weight.spec.numel
-    except AttributeError as error:
-        raise misplaced(error, input, weight) from None
+    rank, count = input.spec.ndim, weight.spec.numel
     named = [("input", input), ("weight", weight)]
     if weight.spec.ndim > 1 or (weight.spec.ndim == 0 and rank == 0 and count != 1):
         raise failure("prelu", f"Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.spec.ndim}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import number
 from genesis.ir.numbers import as_number
@@ -119,28 +119,19 @@ def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def positive(input: Tensor) -> Tensor:
     """The tensor itself; bool tensors are refused, as by +."""
-    try:
-        if input.spec.dtype is bool_:
-            raise failure("positive", "the + operator, on a bool tensor is not supported", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.dtype is bool_:
+        raise failure("positive", "the + operator, on a bool tensor is not supported", [("input", input)])
     return input
 
 
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """|x|, element by element."""
-    try:
-        return into(out, pointwise_op(p.abs, input) if input.spec.dtype is not bool_ else input.clone())
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return into(out, pointwise_op(p.abs, input) if input.spec.dtype is not bool_ else input.clone())
 
 
 def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1, element by element; 0 of NaN."""
-    try:
-        return into(out, pointwise_op(p.sign, input) if input.spec.dtype is not bool_ else input.clone())
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return into(out, pointwise_op(p.sign, input) if input.spec.dtype is not bool_ else input.clone())
 
 
 def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:

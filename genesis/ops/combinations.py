@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import misplaced
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.creation import tensor
@@ -22,12 +21,9 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     >>> genesis.combinations(genesis.tensor([1, 2, 3])).tolist()
     [[1, 2], [1, 3], [2, 3]]
     """
-    try:
-        if input.spec.ndim != 1 or r < 0:
-            raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
-                          f"{list(input.spec.shape)} and {r}", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim != 1 or r < 0:
+        raise failure("combinations", f"expect a 1D vector and a non-negative number, but got shape "
+                      f"{list(input.spec.shape)} and {r}", [("input", input)])
     if not r:
         return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -44,11 +40,8 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
             [4, 2, 1],
             [9, 3, 1]])
     """
-    try:
-        if x.spec.ndim != 1:
-            raise failure("vander", "x must be a one-dimensional tensor.", [("x", x)])
-    except AttributeError as error:
-        raise misplaced(error, x) from None
+    if x.spec.ndim != 1:
+        raise failure("vander", "x must be a one-dimensional tensor.", [("x", x)])
     count = x.spec.numel if N is None else N
     if count < 0:
         raise failure("vander", "N must be non-negative.", [("x", x)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes, number
 from genesis.ir.ops import composite
@@ -56,42 +56,27 @@ def ge(input: Tensor, other: Value, *, out: Tensor | None = None) -> Tensor:
 
 def isnan(input: Tensor) -> Tensor:
     """True where x is NaN."""
-    try:
-        return pointwise_op(p.isnan, input) if input.spec.dtype.kind == "float" else ne(input, input)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return pointwise_op(p.isnan, input) if input.spec.dtype.kind == "float" else ne(input, input)
 
 
 def isinf(input: Tensor) -> Tensor:
     """True where x is infinite."""
-    try:
-        return pointwise_op(p.isinf, input) if input.spec.dtype.kind == "float" else ne(input, input)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return pointwise_op(p.isinf, input) if input.spec.dtype.kind == "float" else ne(input, input)
 
 
 def isposinf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is +∞."""
-    try:
-        return into(out, pointwise_op(f.isposinf, input) if input.spec.dtype.kind == "float" else ne(input, input))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return into(out, pointwise_op(f.isposinf, input) if input.spec.dtype.kind == "float" else ne(input, input))
 
 
 def isneginf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """True where x is -∞."""
-    try:
-        return into(out, pointwise_op(f.isneginf, input) if input.spec.dtype.kind == "float" else ne(input, input))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return into(out, pointwise_op(f.isneginf, input) if input.spec.dtype.kind == "float" else ne(input, input))
 
 
 def isfinite(input: Tensor) -> Tensor:
     """True where x is neither infinite nor NaN."""
-    try:
-        return pointwise_op(f.isfinite, input) if input.spec.dtype.kind == "float" else eq(input, input)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return pointwise_op(f.isfinite, input) if input.spec.dtype.kind == "float" else eq(input, input)
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
@@ -114,11 +99,8 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """True if both have the same shape and elements. Reads the values."""
-    try:
-        if input.spec.shape != other.spec.shape:
-            return False
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    if input.spec.shape != other.spec.shape:
+        return False
     return bool(wrap(emit(composite.equal, operands("equal", (input.detach(), other.detach())))).item())
 
 
@@ -133,10 +115,7 @@ def where(condition: Tensor, input: Value | None = None, other: Value | None = N
     if input is None or other is None:
         from genesis.ops.searching import nonzero
         return into(out, nonzero(condition, as_tuple=True))
-    try:
-        fits = condition.spec.dtype is bool_
-    except AttributeError as error:
-        raise misplaced(error, condition) from None
+    fits = condition.spec.dtype is bool_
     if not fits:
         raise failure("where", "expected condition to be a boolean tensor", [("condition", condition)],
                       hint="compare it: condition != 0")

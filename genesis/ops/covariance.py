@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import TensorBase, misplaced, read, require_tensors
+from genesis.frontend.recording import TensorBase, read, require_tensors
 from genesis.ir.errors import failure
 from genesis.ops.common import axis_in, result_type, to_dtype
 from genesis.ops.comparison import where
@@ -101,11 +101,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | N
     tensor([[0.6000, 0.8000],
             [0.0000, 1.0000]])
     """
-    try:
-        if input.spec.ndim < 2:
-            raise failure("renorm", "input needs at least 2 dimensions", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 2:
+        raise failure("renorm", "input needs at least 2 dimensions", [("input", input)])
     if p <= 0 or maxnorm < 0:
         raise failure("renorm", f"non-positive-norm not supported: p={p}, maxnorm={maxnorm}")
     axis = axis_in("renorm", dim, input.spec.ndim)

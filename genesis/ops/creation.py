@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
-from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, require_tensors, wrap, wrap_laid_out
+from genesis.frontend.recording import TensorBase, assign, emit, read, require_tensors, wrap, wrap_laid_out
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
@@ -234,20 +234,14 @@ def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, de
 def zeros_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
                requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Zeros with the input's shape, dtype, device and layout."""
-    try:
-        made = zeros(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = zeros(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     return finish(as_laid_out("zeros_like", made, input, memory_format), requires_grad)
 
 
 def ones_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """Ones with the input's shape, dtype, device and layout."""
-    try:
-        made = ones(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = ones(input.spec.shape, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     return finish(as_laid_out("ones_like", made, input, memory_format), requires_grad)
 
 
@@ -260,10 +254,7 @@ def empty_like(input: Tensor, *, dtype: DType | None = None, device: DeviceLike 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,
               requires_grad: bool = False, memory_format: MemoryFormat | None = None) -> Tensor:
     """The value in every element, with the input's shape, dtype, device and layout."""
-    try:
-        made = full(input.spec.shape, fill_value, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = full(input.spec.shape, fill_value, dtype=dtype or input.spec.dtype, device=device or input.spec.device)
     return finish(as_laid_out("full_like", made, input, memory_format), requires_grad)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from genesis.frontend.recording import TensorBase, misplaced, record
+from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import decompositions as d
 from genesis.ir.types import Device, cpu, float32, float64, int64
@@ -60,10 +60,7 @@ class LstSq(NamedTuple):
 
 def computed(op: Any, tensors: tuple[Tensor, ...], attrs: tuple = ()) -> Any:
     """The op on the host, its results on the tensors' device."""
-    try:
-        device = tensors[0].spec.device
-    except AttributeError as error:
-        raise misplaced(error, *tensors) from None
+    device = tensors[0].spec.device
     for x in tensors:
         if not isinstance(x, TensorBase):
             raise TypeError(f"linalg.{op.name}: expected a tensor, not {type(x).__name__}")
@@ -117,10 +114,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
     >>> genesis.linalg.solve(genesis.tensor([[2., 0.], [0., 4.]]), genesis.tensor([2., 2.]))
     tensor([1.0000, 0.5000])
     """
-    try:
-        vectors = B.spec.ndim == 1 or (A.spec.ndim - 1 == B.spec.ndim and B.spec.shape == A.spec.shape[:-1])
-    except AttributeError as error:
-        raise misplaced(error, B, A) from None
+    vectors = B.spec.ndim == 1 or (A.spec.ndim - 1 == B.spec.ndim and B.spec.shape == A.spec.shape[:-1])
     right = unsqueeze(B, -1) if vectors else B
     if not left:
         if vectors:
@@ -133,10 +127,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
 
 def _batched(*matrices: Tensor) -> list[Tensor]:
     """The matrices with their batches broadcast."""
-    try:
-        unbatched = any(x.spec.ndim < 2 for x in matrices)
-    except AttributeError as error:
-        raise misplaced(error, *matrices) from None
+    unbatched = any(x.spec.ndim < 2 for x in matrices)
     if unbatched:
         return list(matrices)
     batch = broadcast_shapes(*(x.spec.shape[:-2] for x in matrices))
@@ -281,10 +272,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     """
     from genesis.ops.creation import empty
     from genesis.ops.linalg import matmul
-    try:
-        vectors = A.spec.ndim - 1 == B.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, B, A) from None
+    vectors = A.spec.ndim - 1 == B.spec.ndim
     right = unsqueeze(B, -1) if vectors else B
     solution = matmul(pinv(A, rcond), right)
     *_, m, n = A.spec.shape

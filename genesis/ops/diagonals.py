@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import view_geometry
 from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
-from genesis.frontend.recording import TensorBase, misplaced, over, owned, require_tensors
+from genesis.frontend.recording import TensorBase, over, owned, require_tensors
 from genesis.frontend.views import STRIDED, View
 from genesis.ir.errors import failure
 from genesis.ir.types import tensor_type
@@ -36,10 +36,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     >>> genesis.arange(9).reshape(3, 3).diagonal()
     tensor([0, 4, 8])
     """
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     rows, columns = axis_in("diagonal", dim1, ndim), axis_in("diagonal", dim2, ndim)
     if rows == columns:
         raise failure("diagonal", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
@@ -50,11 +47,8 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
 
 def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A matrix with this vector on a diagonal, or a matrix's diagonal as a copy."""
-    try:
-        if input.spec.ndim == 1:
-            return into(out, diag_embed(input, diagonal))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim == 1:
+        return into(out, diag_embed(input, diagonal))
     if input.spec.ndim != 2:
         raise failure("diag", "expected a vector or a matrix", [("input", input)])
     return into(out, _diagonal(input, diagonal).clone())
@@ -71,10 +65,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     tensor([[1, 0],
             [0, 2]])
     """
-    try:
-        ndim = input.spec.ndim + 1
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim + 1
     rows, columns = axis_in("diag_embed", dim1, ndim), axis_in("diag_embed", dim2, ndim)
     if rows == columns:
         raise failure("diag_embed", f"diagonal dimensions cannot be identical {dim1}, {dim2}", [("input", input)])
@@ -98,11 +89,8 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's main diagonal."""
-    try:
-        if input.spec.ndim != 2:
-            raise failure("trace", "expected a matrix", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim != 2:
+        raise failure("trace", "expected a matrix", [("input", input)])
     return diagonal(input).sum()
 
 
@@ -162,10 +150,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     tensor([[0, 1, 2],
             [2, 3, 4]])
     """
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     axis = axis_in("unfold", dimension, max(len(shape), 1))
     length = shape[axis] if shape else 1
     if not 0 <= size <= length:
@@ -189,10 +174,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
                   step: int = 1) -> Tensor:
     """A copy with the elements start:end:step along `dim` replaced."""
-    try:
-        axis = axis_in("slice_scatter", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("slice_scatter", dim, input.spec.ndim)
     if step < 1:
         raise failure("slice_scatter", f"step must be positive, not {step}", [("input", input)])
     first, last, _ = slice(start, end).indices(input.spec.shape[axis])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.diagonals import diagonal
@@ -69,10 +69,7 @@ def _parsed(equation: str, tensors: list[Tensor]) -> tuple[list[list[int]], list
     widest = 0
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         named = len(term.replace("...", ""))
-        try:
-            rank = x.spec.ndim
-        except AttributeError as error:
-            raise misplaced(error, x) from None
+        rank = x.spec.ndim
         dots = rank - named if "..." in term else 0
         if dots < 0 or (named != x.spec.ndim and "..." not in term):
             raise failure("einsum", f"the number of subscripts in the equation ({named}) does not match the number of "

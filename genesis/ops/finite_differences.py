@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.types import float32
 from genesis.ops.common import axis_in, to_dtype
@@ -38,11 +38,8 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None
     >>> genesis.gradient(genesis.tensor([0.0, 1.0, 4.0, 9.0]))
     (tensor([1., 2., 4., 5.]),)
     """
-    try:
-        axes = list(range(input.spec.ndim)) if dim is None else [
-            axis_in("gradient", d, input.spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axes = list(range(input.spec.ndim)) if dim is None else [
+        axis_in("gradient", d, input.spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
     if len(set(axes)) != len(axes):
         raise failure("gradient", f"dim {axes} appears multiple times in the list of dims", [("input", input)])
     if edge_order not in (1, 2):

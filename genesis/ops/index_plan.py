@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from genesis.frontend import view_geometry
-from genesis.frontend.recording import TensorBase, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, read, wrap
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops.row_number import row_number
@@ -222,10 +222,7 @@ def _items(input: Tensor, key: Any) -> list[Any]:
         elif item is not None and not isinstance(item, bool):
             used += 1
         items.append(item)
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     if used > ndim:
         problem = ("invalid index of a 0-dim tensor; use tensor.item() to convert it to a number" if not ndim else
                    f"too many indices for tensor of dimension {ndim}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, assign, emit, misplaced, read, require_tensors, update, wrap
+from genesis.frontend.recording import TensorBase, assign, emit, read, require_tensors, update, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
@@ -173,10 +173,7 @@ def rewrite(target: Tensor, compute: Callable[[], Any]) -> None:
 
 def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False, out: Tensor | None = None) -> Tensor:
     """result[i][j] = input[index[i][j]][j] for dim = 0, and so on for other dimensions and ranks."""
-    try:
-        axis, scalar = axis_in("gather", dim, input.spec.ndim), 0 in (input.spec.ndim, index.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input, index) from None
+    axis, scalar = axis_in("gather", dim, input.spec.ndim), 0 in (input.spec.ndim, index.spec.ndim)
     if scalar:
         rows, at = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index))
         return into(out, reshape(gather(rows, 0, at), index.spec.shape))
@@ -226,10 +223,7 @@ def _fitted(src: Tensor, index: Tensor) -> Node:
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The positions `index` (a vector) along `dim`."""
-    try:
-        axis = axis_in("index_select", dim, max(input.spec.ndim, 1))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("index_select", dim, max(input.spec.ndim, 1))
     if not input.spec.ndim:
         return into(out, reshape(index_select(reshape(input, 1), 0, index), ()))
     return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.spec.shape[axis], axis)), (axis,))))

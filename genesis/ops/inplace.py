@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import assign, content_of, emit, misplaced, update
+from genesis.frontend.recording import assign, content_of, emit, update
 from genesis.ir.errors import failure
 from genesis.ir.types import CATEGORIES
 from genesis.ops.common import cast, operands
@@ -23,10 +23,7 @@ def write(tensor: Tensor, op: Any, *others: Any, floating: bool = False) -> Tens
     """Compute op(tensor, others) and write it to the tensor, in its dtype."""
     name = op.name + "_"
     while True:  # again, if another thread wrote to the tensor meanwhile
-        try:
-            since = content_of(tensor.storage)
-        except AttributeError as error:
-            raise misplaced(error, tensor) from None
+        since = content_of(tensor.storage)
         result = emit(op, operands(name, (tensor, *others), floating))
         if result.type is not tensor.spec:
             result = as_content(name, tensor, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import low_precision
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import NotAnOperand, failure
 from genesis.ir.node import Node, broadcast_shapes, make
 from genesis.ir.ops import contraction, movement
@@ -64,12 +64,9 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 
 def _ranked(name: str, ndim_a: int, ndim_b: int, input: Tensor, other: Tensor) -> Tensor:
-    try:
-        if input.spec.ndim != ndim_a or other.spec.ndim != ndim_b:
-            raise failure(name, f"expected {ndim_a}-D and {ndim_b}-D tensors", [("input", input), ("other", other)],
-                          hint="use matmul, which broadcasts")
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    if input.spec.ndim != ndim_a or other.spec.ndim != ndim_b:
+        raise failure(name, f"expected {ndim_a}-D and {ndim_b}-D tensors", [("input", input), ("other", other)],
+                      hint="use matmul, which broadcasts")
     return matmul(input, other)
 
 

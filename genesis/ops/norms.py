@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import DType
@@ -54,12 +54,9 @@ def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fals
     >>> genesis.linalg.vector_norm(genesis.tensor([[3., 4.], [6., 8.]]), dim=1)
     tensor([ 5., 10.])
     """
-    try:
-        if x.spec.dtype.kind != "float" and dtype is None:
-            raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.spec.dtype!r}",
-                          [("x", x)], hint="cast it with .float()")
-    except AttributeError as error:
-        raise misplaced(error, x, dtype=dtype) from None
+    if x.spec.dtype.kind != "float" and dtype is None:
+        raise failure("linalg.vector_norm", f"expected a floating point tensor as input, got {x.spec.dtype!r}",
+                      [("x", x)], hint="cast it with .float()")
     return into(out, reduce(s.vector_norm, x, dim, keepdim, dtype, float(ord)))
 
 
@@ -81,12 +78,9 @@ def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool 
     """
     if dtype is not None:
         A = A.to(dtype)
-    try:
-        if A.spec.dtype.kind != "float":
-            raise failure("linalg.matrix_norm", f"expected a floating point tensor as input, got {A.spec.dtype!r}",
-                          [("A", A)])
-    except AttributeError as error:
-        raise misplaced(error, A) from None
+    if A.spec.dtype.kind != "float":
+        raise failure("linalg.matrix_norm", f"expected a floating point tensor as input, got {A.spec.dtype!r}",
+                      [("A", A)])
     if isinstance(dim, int) or len(dim) != 2:
         raise failure("linalg.matrix_norm", f"dim must be a 2-tuple, got {dim}", [("A", A)])
     rows, columns = (axis_in("linalg.matrix_norm", d, A.spec.ndim) for d in dim)

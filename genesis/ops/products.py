@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops.cross import cross as cross_op
 from genesis.ops.common import axis_in, broadcast_shapes, operands
@@ -42,11 +42,8 @@ def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.inner(genesis.tensor([1., 2.]), genesis.tensor([[1., 1.], [0., 3.]]))
     tensor([3., 6.])
     """
-    try:
-        if not input.spec.ndim or not other.spec.ndim:
-            return into(out, input * other)
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    if not input.spec.ndim or not other.spec.ndim:
+        return into(out, input * other)
     if input.spec.shape[-1] != other.spec.shape[-1]:
         raise failure("inner", f"the size of the last dimension must match but got {input.spec.shape[-1]} and "
                       f"{other.spec.shape[-1]}", [("input", input), ("other", other)])
@@ -82,10 +79,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
          out: Tensor | None = None) -> Tensor:
     """beta · input + alpha · outer(vec1, vec2)."""
     for name, x in (("vec1", vec1), ("vec2", vec2)):
-        try:
-            rank = x.spec.ndim
-        except AttributeError as error:
-            raise misplaced(error, x) from None
+        rank = x.spec.ndim
         if rank != 1:
             raise failure("addr", f"expected 1-D argument {name}, but got {x.spec.ndim}-D", [(name, x)])
     return into(out, _scaled(input, outer(vec1, vec2), beta, alpha))
@@ -100,10 +94,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
         batch1: (b, n, m).
         batch2: (b, m, p).
     """
-    try:
-        unfit = batch1.spec.ndim != 3 or batch2.spec.ndim != 3 or batch1.spec.shape[0] != batch2.spec.shape[0]
-    except AttributeError as error:
-        raise misplaced(error, batch1, batch2) from None
+    unfit = batch1.spec.ndim != 3 or batch2.spec.ndim != 3 or batch1.spec.shape[0] != batch2.spec.shape[0]
     if unfit:
         raise failure("addbmm", "expected two batches of as many matrices", [("batch1", batch1), ("batch2", batch2)])
     count, rows, depth = batch1.spec.shape
@@ -125,10 +116,7 @@ def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.kron(genesis.tensor([1, 2]), genesis.tensor([1, 10]))
     tensor([ 1, 10,  2, 20])
     """
-    try:
-        ndim = max(input.spec.ndim, other.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    ndim = max(input.spec.ndim, other.spec.ndim)
     a, b = (((1,) * (ndim - x.spec.ndim) + x.spec.shape) for x in (input, other))
     spread_a = tuple(n for size in a for n in (size, 1))
     spread_b = tuple(n for size in b for n in (1, size))
@@ -152,10 +140,7 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     first, last = tensors[0], tensors[-1]
     for position, x in enumerate(tensors):
         allowed = (1, 2) if position in (0, count - 1) else (2,)
-        try:
-            unfit = x.spec.ndim not in allowed
-        except AttributeError as error:
-            raise misplaced(error, x) from None
+        unfit = x.spec.ndim not in allowed
         if unfit:
             raise failure("multi_dot", f"tensor {position} must be {' or '.join(f'{n}D' for n in allowed)}, got "
                           f"{x.spec.ndim}D", [("tensor", x)])
@@ -189,10 +174,7 @@ def _in_best_order(parts: list[Tensor]) -> Tensor:
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """`linalg.multi_dot` of matrices that are given one by one; one alone is returned."""
     for x in matrices:
-        try:
-            unfit = x.spec.ndim != 2
-        except AttributeError as error:
-            raise misplaced(error, x) from None
+        unfit = x.spec.ndim != 2
         if unfit:
             raise failure("chain_matmul", "expected matrices", [("matrix", x)])
     return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
@@ -206,11 +188,8 @@ def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     tensor([[1., 5.],
             [0., 1.]])
     """
-    try:
-        if input.spec.ndim < 2 or input.spec.shape[-1] != input.spec.shape[-2]:
-            raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 2 or input.spec.shape[-1] != input.spec.shape[-2]:
+        raise failure("matrix_power", "the input must be batches of square matrices", [("input", input)])
     if n < 0:
         from genesis.ops.decompositions import inv
         input, n = inv(input), -n
@@ -235,21 +214,15 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor |
     >>> genesis.cross(genesis.tensor([1, 0, 0]), genesis.tensor([0, 1, 0]))
     tensor([0, 0, 1])
     """
-    try:
-        if dim is None:
-            dim = next((i for i, size in enumerate(input.spec.shape) if size == 3), -1)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if dim is None:
+        dim = next((i for i, size in enumerate(input.spec.shape) if size == 3), -1)
     return into(out, cross_along("cross", input, other, dim))
 
 
 def cross_along(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     """Vector product along a dimension, operands broadcast."""
-    try:
-        if input.spec.ndim != other.spec.ndim:
-            raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    if input.spec.ndim != other.spec.ndim:
+        raise failure(name, "inputs must have the same number of dimensions", [("input", input), ("other", other)])
     axis = axis_in(name, dim, input.spec.ndim)
     if input.spec.shape[axis] != 3 or other.spec.shape[axis] != 3:
         raise failure(name, f"inputs dimension {dim} must have length 3", [("input", input), ("other", other)])
@@ -265,10 +238,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, *, out: Tensor | None = None)
     """
     require_tensors(a, b)
     if isinstance(dims, int):
-        try:
-            unfit = dims < 0 or dims > min(a.spec.ndim, b.spec.ndim)
-        except AttributeError as error:
-            raise misplaced(error, a, b) from None
+        unfit = dims < 0 or dims > min(a.spec.ndim, b.spec.ndim)
         if unfit:
             raise failure("tensordot", f"expects dims >= 0 and no more than there are, but got {dims}",
                           [("a", a), ("b", b)])
@@ -315,10 +285,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     tensor([[5., 1.]])
     """
     for name, x in (("x1", x1), ("x2", x2)):
-        try:
-            unfit = x.spec.ndim < 2 or x.spec.dtype.kind != "float"
-        except AttributeError as error:
-            raise misplaced(error, x) from None
+        unfit = x.spec.ndim < 2 or x.spec.dtype.kind != "float"
         if unfit:
             raise failure("cdist", f"{name} must be floating point and have at least two dimensions", [(name, x)])
     if x1.spec.shape[-1] != x2.spec.shape[-1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced
+from genesis.frontend.recording import TensorBase
 from genesis.ir.errors import failure
 from genesis.ir.types import cpu, uint8
 from genesis.ops.common import axis_in
@@ -29,10 +29,7 @@ def is_tensor(obj: object) -> bool:
 
 def is_floating_point(input: Tensor) -> bool:
     """True for floating-point dtypes."""
-    try:
-        return input.spec.dtype.is_floating_point
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return input.spec.dtype.is_floating_point
 
 
 def is_complex(input: Tensor) -> bool:
@@ -42,10 +39,7 @@ def is_complex(input: Tensor) -> bool:
 
 def is_signed(input: Tensor) -> bool:
     """True if the dtype has negative numbers."""
-    try:
-        return input.spec.dtype.kind != "bool" and input.spec.dtype is not uint8
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return input.spec.dtype.kind != "bool" and input.spec.dtype is not uint8
 
 
 def is_conj(input: Tensor) -> bool:
@@ -73,22 +67,16 @@ def is_nonzero(input: Tensor) -> bool:
     >>> genesis.is_nonzero(genesis.tensor([0.0]))
     False
     """
-    try:
-        if input.spec.numel != 1:
-            many = "no values" if not input.spec.numel else "more than one value"
-            raise failure("is_nonzero", f"Boolean value of Tensor with {many} is ambiguous", [("input", input)],
-                          hint="use any() or all()")
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.numel != 1:
+        many = "no values" if not input.spec.numel else "more than one value"
+        raise failure("is_nonzero", f"Boolean value of Tensor with {many} is ambiguous", [("input", input)],
+                      hint="use any() or all()")
     return bool(input.item())
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether the shapes are equal."""
-    try:
-        return input.spec.shape == other.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input, other) from None
+    return input.spec.shape == other.spec.shape
 
 
 def numel(input: Tensor) -> int:
@@ -98,18 +86,12 @@ def numel(input: Tensor) -> int:
     >>> genesis.numel(genesis.ones(2, 3))
     6
     """
-    try:
-        return input.spec.numel
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return input.spec.numel
 
 
 def get_device(input: Tensor) -> int:
     """The device's number; -1 for a tensor on the CPU."""
-    try:
-        device = input.spec.device
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    device = input.spec.device
     return -1 if device is cpu else device.index
 
 

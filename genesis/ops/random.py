@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.generator import Generator, draw_numbers
-from genesis.frontend.recording import TensorBase, emit, misplaced, wrap
+from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
@@ -84,11 +84,8 @@ def rand_like(input: Tensor, *, generator: Generator | None = None, dtype: DType
               device: DeviceLike = None, requires_grad: bool = False,
               memory_format: MemoryFormat | None = None) -> Tensor:
     """Uniform in [0, 1), with the input's shape, dtype, device and layout."""
-    try:
-        made = rand(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
-                    device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = rand(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                device=device or input.spec.device)
     return finish(as_laid_out("rand_like", made, input, memory_format), requires_grad)
 
 
@@ -96,11 +93,8 @@ def randn_like(input: Tensor, *, generator: Generator | None = None, dtype: DTyp
                device: DeviceLike = None, requires_grad: bool = False,
                memory_format: MemoryFormat | None = None) -> Tensor:
     """Standard normal, with the input's shape, dtype, device and layout."""
-    try:
-        made = randn(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
-                     device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = randn(input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                 device=device or input.spec.device)
     return finish(as_laid_out("randn_like", made, input, memory_format), requires_grad)
 
 
@@ -109,11 +103,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, generator:
                  memory_format: MemoryFormat | None = None) -> Tensor:
     """Integers in [low, high), or in [0, low), with the input's shape, dtype, device and layout."""
     low, high = (0, low) if high is None else (low, high)
-    try:
-        made = randint(low, high, input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
-                       device=device or input.spec.device)
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    made = randint(low, high, input.spec.shape, generator=generator, dtype=dtype or input.spec.dtype,
+                   device=device or input.spec.device)
     return finish(as_laid_out("randint_like", made, input, memory_format), requires_grad)
 
 
@@ -163,10 +154,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
     >>> genesis.bernoulli(genesis.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    try:
-        dtype = input.spec.dtype
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    dtype = input.spec.dtype
     if p is None and dtype.kind != "float":
         raise failure("bernoulli", f"not implemented for {dtype!r}", [("input", input)],
                       hint="probabilities are floating-point")
@@ -206,11 +194,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     tensor([1, 1])
     """
     named = [("input", input)]
-    try:
-        if input.spec.ndim not in (1, 2):
-            raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim not in (1, 2):
+        raise failure("multinomial", "prob_dist must be 1 or 2 dim", named)
     if input.spec.dtype.kind != "float":
         raise failure("multinomial", f"only supports floating-point dtypes for input, got: {input.spec.dtype!r}", named)
     if num_samples <= 0:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
 from genesis.frontend.host_values import from_host
-from genesis.frontend.recording import TensorBase, emit, misplaced, wrap
+from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, not_an_operand
 from genesis.ir.node import Node, make, number
 from genesis.ir.numbers import as_number
@@ -211,10 +211,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         raise failure("meshgrid", "meshgrid expects a non-empty TensorList")
     if indexing not in ("ij", "xy"):
         raise failure("meshgrid", f'indexing must be one of "xy" or "ij", but received: {indexing}', named)
-    try:
-        unfit = any(x.spec.ndim > 1 for x in found)
-    except AttributeError as error:
-        raise misplaced(error, *found) from None
+    unfit = any(x.spec.ndim > 1 for x in found)
     if unfit:
         raise failure("meshgrid", "expected scalar or 1D tensors", named)
     if len({x.spec.dtype for x in found}) > 1:

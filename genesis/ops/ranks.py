@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks, reduction
 from genesis.ir.types import bool_, float32, float64, int64
@@ -32,21 +32,15 @@ def _alone(input: Tensor) -> ValuesIndices:
 
 def _rows(op: str, input: Tensor, dim: int) -> int:
     """The axis; it must have an element."""
-    try:
-        axis = axis_in(op, dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in(op, dim, input.spec.ndim)
     if input.spec.ndim and not input.spec.shape[axis]:
         raise failure(op, f"Expected reduction dim {dim} to have non-zero size.", [("input", input)], error=IndexError)
     return axis
 
 
 def _without_bool(op: str, input: Tensor) -> None:
-    try:
-        if input.spec.dtype is bool_:
-            raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.dtype is bool_:
+        raise failure(op, "not defined for bool", [("input", input)], hint="x.to(genesis.uint8)")
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *,
@@ -224,11 +218,8 @@ def _quantile(op: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, in
 def _checked_parts(op: str, input: Tensor, q: Any, interpolation: str) -> Any:
     """q as a tensor of the input's dtype."""
     from genesis.ops.creation import tensor
-    try:
-        if input.spec.dtype not in (float32, float64):
-            raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.dtype not in (float32, float64):
+        raise failure(op, f"{op}() input tensor must be either float or double dtype", [("input", input)])
     if interpolation not in INTERPOLATIONS:
         raise failure(op, f"{op}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
                       f"but got {interpolation}")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.recording import TensorBase, misplaced, require_tensors
+from genesis.frontend.recording import TensorBase, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import bool_
 from genesis.ops.arithmetic import sign
@@ -78,10 +78,7 @@ def angle(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     >>> genesis.angle(genesis.tensor([2.0, -2.0]))
     tensor([0.0000, 3.1416])
     """
-    try:
-        x = input if input.spec.dtype.kind == "float" else input.to(default_dtype("float"))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    x = input if input.spec.dtype.kind == "float" else input.to(default_dtype("float"))
     return into(out, where(x < 0, math.pi, where(x.isnan(), x.detach(), sign(x) * 0)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced, owned, require_tensors
+from genesis.frontend.recording import TensorBase, owned, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.types import int64
 from genesis.ops.common import axes_in, axis_in, shape_of, to_dtype
@@ -89,21 +89,15 @@ def _listed(x: int | Sequence[int]) -> list[int]:
 
 def fliplr(input: Tensor) -> Tensor:
     """A copy with columns (dimension 1) backwards."""
-    try:
-        if input.spec.ndim < 2:
-            raise failure("fliplr", "the input must have at least 2 dimensions", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 2:
+        raise failure("fliplr", "the input must have at least 2 dimensions", [("input", input)])
     return flip(input, 1)
 
 
 def flipud(input: Tensor) -> Tensor:
     """A copy with rows (dimension 0) backwards."""
-    try:
-        if input.spec.ndim < 1:
-            raise failure("flipud", "the input must have at least 1 dimension", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 1:
+        raise failure("flipud", "the input must have at least 1 dimension", [("input", input)])
     return flip(input, 0)
 
 
@@ -117,10 +111,7 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """
     if len(dims) != 2:
         raise failure("rot90", f"rotation happens in 2 dims, not in {len(dims)}", [("input", input)])
-    try:
-        flat = input.spec.ndim < 2
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    flat = input.spec.ndim < 2
     if flat:
         raise failure("rot90", f"expected total dims >= 2, but got total dims = {input.spec.ndim}", [("input", input)])
     first, second = (axis_in("rot90", dim, input.spec.ndim) for dim in dims)
@@ -151,20 +142,14 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 def _to_2d(x: Tensor) -> Tensor:
-    try:
-        return x if x.spec.ndim >= 2 else reshape(x, (1, -1) if x.spec.numel else (1, *(x.spec.shape or (1,))))
-    except AttributeError as error:
-        raise misplaced(error, x) from None
+    return x if x.spec.ndim >= 2 else reshape(x, (1, -1) if x.spec.numel else (1, *(x.spec.shape or (1,))))
 
 
 def _each(tensors: tuple[Any, ...], change: Any) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], TensorBase):
         return change(tensors[0])
     listed = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    try:
-        return tuple([change(x) for x in listed])
-    except AttributeError as error:
-        raise misplaced(error, *listed) from None
+    return tuple([change(x) for x in listed])
 
 
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
@@ -189,10 +174,7 @@ def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side, vectors as columns."""
     given = _some("column_stack", tensors)
-    try:
-        columns = [x if x.spec.ndim > 1 else reshape(x, -1, 1) for x in given]
-    except AttributeError as error:
-        raise misplaced(error, *given) from None
+    columns = [x if x.spec.ndim > 1 else reshape(x, -1, 1) for x in given]
     return into(out, cat(columns, 1))
 
 
@@ -210,10 +192,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     >>> genesis.tensor_split(genesis.arange(5), 2)
     (tensor([0, 1, 2]), tensor([3, 4]))
     """
-    try:
-        axis = axis_in("tensor_split", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("tensor_split", dim, input.spec.ndim)
     size = input.spec.shape[axis]
     if isinstance(indices_or_sections, TensorBase):
         indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
@@ -235,10 +214,7 @@ def _cut(index: int, size: int) -> int:
 
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """`tensor_split` along dimension 1, of a vector along 0; sections must be of one size."""
-    try:
-        return _even_split("hsplit", input, indices_or_sections, 1 if input.spec.ndim > 1 else 0, 1)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return _even_split("hsplit", input, indices_or_sections, 1 if input.spec.ndim > 1 else 0, 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
@@ -252,11 +228,8 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 def _even_split(op: str, input: Tensor, how: Any, axis: int, ndim: int) -> tuple[Tensor, ...]:
-    try:
-        if input.spec.ndim < ndim:
-            raise failure(op, f"the input must have at least {ndim} dimensions", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < ndim:
+        raise failure(op, f"the input must have at least {ndim} dimensions", [("input", input)])
     if isinstance(how, int) and (how < 1 or input.spec.shape[axis] % how):
         raise failure(op, f"dimension {axis} of size {input.spec.shape[axis]} is not divisible by {how}",
                       [("input", input)])
@@ -291,12 +264,9 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     >>> genesis.unravel_index(genesis.tensor([1, 5]), (2, 3))
     (tensor([0, 1]), tensor([1, 2]))
     """
-    try:
-        if indices.spec.dtype.kind != "int":
-            raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.spec.dtype!r}",
-                          [("indices", indices)], error=TypeError)
-    except AttributeError as error:
-        raise misplaced(error, indices) from None
+    if indices.spec.dtype.kind != "int":
+        raise failure("unravel_index", f"expected 'indices' to be integer dtype, but got {indices.spec.dtype!r}",
+                      [("indices", indices)], error=TypeError)
     found, left = [], to_dtype(indices, int64)
     for size in reversed(shape_of((shape,))):
         found.append(left % size)

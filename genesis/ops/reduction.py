@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
 from genesis.frontend.default_dtypes import default_dtype
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap, wrap_all
+from genesis.frontend.recording import TensorBase, emit, read, wrap, wrap_all
 from genesis.ir.errors import failure
 from genesis.ir.node import make
 from genesis.ir.ops import composite as c
@@ -46,10 +46,7 @@ def reduce(op: Any, input: Tensor, dim: Axis, keepdim: bool, dtype: DType | None
 
 
 def _summed(input: Tensor, dtype: DType | None) -> DType | None:
-    try:
-        return dtype if dtype is not None or input.spec.dtype.kind == "float" else int64
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    return dtype if dtype is not None or input.spec.dtype.kind == "float" else int64
 
 
 def sum(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DType | None = None, axis: Axis = None,
@@ -97,12 +94,9 @@ def nanmean(input: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: DT
 
 
 def _must_be_float(name: str, input: Tensor, dtype: DType | None = None) -> None:
-    try:
-        if (dtype or input.spec.dtype).kind != "float":
-            raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
-                          hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
-    except AttributeError as error:
-        raise misplaced(error, input, dtype=dtype) from None
+    if (dtype or input.spec.dtype).kind != "float":
+        raise failure(name, "could not infer output dtype. Input dtype must be floating point", [("input", input)],
+                      hint=f"x.float().{name}() or {name}(dtype=genesis.float32)")
 
 
 def count_nonzero(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tensor:
@@ -123,10 +117,7 @@ def amin(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: Axis =
 
 
 def _extremum(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool) -> Tensor:
-    try:
-        empty = input.spec.numel == 0
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    empty = input.spec.numel == 0
     if empty and (dim is None or dim == ()):
         raise failure(name, "Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim "
                       "with the 'dim' argument.", [("input", input)])
@@ -190,11 +181,8 @@ def _max_or_min(name: str, op: Any, arg: Any, of_two: Any, input: Tensor, dim: A
 
 
 def _arg(op: Any, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    try:
-        kind = input.spec
-        ndim, numel = kind.ndim, kind.numel
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    kind = input.spec
+    ndim, numel = kind.ndim, kind.numel
     if dim is None:
         if numel == 0:
             raise failure(op.name, "Expected reduction dim to be specified for input.numel() == 0.",
@@ -244,20 +232,14 @@ def logsumexp(input: Tensor, dim: Axis = None, keepdim: bool = False, *, axis: A
     >>> genesis.logsumexp(genesis.tensor([1000.0, -1000.0]), dim=0)
     tensor(1000.)
     """
-    try:
-        dtype = None if input.spec.dtype.kind == "float" else default_dtype("float")
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    dtype = None if input.spec.dtype.kind == "float" else default_dtype("float")
     return into(out, reduce(s.logsumexp, input, dim if axis is None else axis, keepdim or keepdims, dtype))
 
 
 def _along(op: Any, input: Tensor, dim: int, dtype: DType | None) -> Tensor:
     if autocast.policy[0]:
         (input,) = cast_for(op, input)
-    try:
-        axis = axis_in(op.name, dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in(op.name, dim, input.spec.ndim)
     if dtype is None and input.spec.dtype.kind != "float":
         dtype = default_dtype("float")
     node = read(input) if dtype is None else cast(read(input), dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, wrap
+from genesis.frontend.recording import TensorBase, emit, read, wrap
 from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.ops import arithmetic as a
@@ -108,10 +108,7 @@ def nan_to_num(input: Tensor, nan: float | None = None, posinf: float | None = N
     >>> genesis.nan_to_num(genesis.tensor([float("nan"), float("inf"), 1.0]), posinf=9.0)
     tensor([0., 9., 1.])
     """
-    try:
-        dtype = input.spec.dtype
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    dtype = input.spec.dtype
     if dtype.kind != "float":
         return into(out, input.clone())
     values = (nan or 0.0, dtype.max if posinf is None else posinf, dtype.min if neginf is None else neginf)

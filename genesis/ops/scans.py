@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.autocast_policy import state as autocast
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, wrap
+from genesis.frontend.recording import TensorBase, emit, read, record, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import scan
 from genesis.ir.types import DType, int64
@@ -26,10 +26,7 @@ def _accumulated(op: Any, input: Tensor, dim: int | None, dtype: DType | None, a
         raise failure(op.name, "the dimension is missing", [("input", input)], hint="x.cumsum(dim=0)", error=TypeError)
     if autocast.policy[0]:
         (input,) = cast_for(op, input)
-    try:
-        place = axis_in(op.name, dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    place = axis_in(op.name, dim, input.spec.ndim)
     if dtype is None and input.spec.dtype.kind != "float":
         dtype = int64
     node = read(input) if dtype is None else cast(read(input), dtype)
@@ -66,10 +63,7 @@ def cumprod(input: Tensor, dim: int | None = None, *, dtype: DType | None = None
 
 
 def _running(op: Any, input: Tensor, dim: int) -> ValuesIndices:
-    try:
-        place = axis_in(op.name, dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    place = axis_in(op.name, dim, input.spec.ndim)
     if not input.spec.ndim:
         return ValuesIndices(input.clone(), input.new_zeros((), dtype=int64))
     return ValuesIndices(*record(op, (input,), (place,)))
@@ -112,10 +106,7 @@ def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tenso
     >>> genesis.logcumsumexp(genesis.tensor([1000., 1000.]), 0)
     tensor([1000.0000, 1000.6932])
     """
-    try:
-        place = axis_in("logcumsumexp", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    place = axis_in("logcumsumexp", dim, input.spec.ndim)
     if input.spec.dtype.kind != "float":
         raise failure("logcumsumexp", "the input must be floating-point", [("input", input)], hint="x.float()")
     if not input.spec.ndim:

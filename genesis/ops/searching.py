@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, require_tensors, wrap, wrap_all, wrap_laid_out
+from genesis.frontend.recording import TensorBase, emit, read, require_tensors, wrap, wrap_all, wrap_laid_out
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import literal, make
 from genesis.ir.ops import movement
@@ -83,11 +83,8 @@ def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right:
     >>> genesis.bucketize(genesis.tensor([0.5, 2.]), genesis.tensor([1., 2., 3.]))
     tensor([0, 1])
     """
-    try:
-        if boundaries.spec.ndim != 1:
-            raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
-    except AttributeError as error:
-        raise misplaced(error, boundaries) from None
+    if boundaries.spec.ndim != 1:
+        raise failure("bucketize", "boundaries tensor must be 1 dimension", [("boundaries", boundaries)])
     return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right))
 
 
@@ -112,11 +109,8 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Tensor | None = None)
     if as_tuple and out is not None:
         raise failure("nonzero", "there is no out kwarg when as_tuple is True", [("input", input), ("out", out)],
                       "nonzero(x, out=out), a row for each element")
-    try:
-        if as_tuple and not input.spec.ndim:
-            return nonzero(input.reshape(1), as_tuple=True)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if as_tuple and not input.spec.ndim:
+        return nonzero(input.reshape(1), as_tuple=True)
     count = counted(input)
     flat = emit(s.nonzero, (read(input.detach()),), (count,))
     parts = [_coordinate(flat, input.spec.shape, d) for d in range(input.spec.ndim)]
@@ -227,10 +221,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
 def _places(repeats: Any, output_size: int | None) -> Any:
     """0, 1, 2, … each repeated so often."""
     from genesis.ops.ranges import arange
-    try:
-        unfit = repeats.spec.ndim != 1
-    except AttributeError as error:
-        raise misplaced(error, repeats) from None
+    unfit = repeats.spec.ndim != 1
     if unfit:
         raise failure("repeat_interleave", "repeat_interleave only accepts 1D vector as repeat", [("repeats", repeats)])
     if repeats.spec.dtype not in (int32, int64):

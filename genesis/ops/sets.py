@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.engine_protocol import engine
-from genesis.frontend.recording import TensorBase, emit, misplaced, read, record, require_tensors, wrap
+from genesis.frontend.recording import TensorBase, emit, read, record, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import ranks
 from genesis.ir.types import bool_, float32, float64, int64
@@ -126,10 +126,7 @@ def _unique_slices(input: Any, axis: int, wants_inverse: bool, wants_counts: boo
 
 def _check_slices(name: str, line: Any, axis: int) -> None:
     """Slices without elements cannot be told apart; that there are no slices is fine."""
-    try:
-        empty = line.spec.shape.count(0)
-    except AttributeError as error:
-        raise misplaced(error, line) from None
+    empty = line.spec.shape.count(0)
     if empty > 1 or (empty and line.spec.shape[axis]):
         raise failure(name, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
                       [("input", line)])
@@ -243,11 +240,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     tensor([0., 2., 1., 0.])
     """
     bins = operator.index(bins)
-    try:
-        if input.spec.dtype.kind != "float":
-            raise failure("histc", f"not implemented for {input.spec.dtype!r}", [("input", input)], hint="x.float()")
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.dtype.kind != "float":
+        raise failure("histc", f"not implemented for {input.spec.dtype!r}", [("input", input)], hint="x.float()")
     if bins <= 0:
         raise failure("histc", f"bins must be > 0, but got {bins}")
     if max < min or not (abs(min) < float("inf") and abs(max) < float("inf")):

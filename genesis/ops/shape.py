@@ -14,7 +14,6 @@ from genesis.frontend.recording import (
     TensorBase,
     emit,
     leaf_numbers,
-    misplaced,
     over,
     owned,
     read,
@@ -94,10 +93,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
     tensor([[0, 1, 2],
             [3, 4, 5]])
     """
-    try:
-        kind, part = input.spec, input.part
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    kind, part = input.spec, input.part
     if dtype is not None or (len(shape) == 1 and shape[0].__class__ is DType):
         from genesis.ops.bitcast import viewed_as  # numpy's memory: only who asks for it needs that room
         return viewed_as(input, shape[0] if dtype is None else dtype)
@@ -125,11 +121,8 @@ def _not_a_shape(input: Tensor, given: tuple[Any, ...]) -> Exception:
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements in another shape: a view where possible, else a copy."""
-    try:
-        return shaped(input, view_geometry.filled(
-            "reshape", input.spec, shape_of(sizes if shape is None else (shape,))))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return shaped(input, view_geometry.filled(
+        "reshape", input.spec, shape_of(sizes if shape is None else (shape,))))
 
 
 def shaped(input: Any, new: tuple[int, ...]) -> Any:
@@ -153,10 +146,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A view whose dimension i is dimension dims[i]."""
     given = shape_of(axes if dims is None else (dims,))
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     axes = tuple([axis_in("permute", d, ndim) for d in given])
     if sorted(axes) != list(range(ndim)):
         raise failure("permute", f"dims {given} are not a permutation of {ndim} dimensions", [("input", input)])
@@ -165,20 +155,14 @@ def permute(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """A view with two dimensions swapped."""
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     a, b = axis_in("transpose", dim0, ndim), axis_in("transpose", dim1, ndim)
     return shown(input, view_geometry.swapped(input.spec, input.part, a, b))
 
 
 def t(input: Tensor) -> Tensor:
     """The transpose of a matrix (vectors and numbers as they are)."""
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     if ndim > 2:
         raise failure("t", "t() expects a tensor with <= 2 dimensions", [("input", input)], hint="use transpose or mT")
     if input.spec.ndim == 2:
@@ -188,10 +172,7 @@ def t(input: Tensor) -> Tensor:
 
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """A view with dimensions moved to new places, the others in order."""
-    try:
-        ndim = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    ndim = input.spec.ndim
     if source.__class__ is int and destination.__class__ is int:
         order = view_geometry.moved(ndim, (axis_in("movedim", source, ndim),), (axis_in("movedim", destination, ndim),))
         return shown(input, view_geometry.permuted(input.spec, input.part, order))
@@ -210,10 +191,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """A view repeated along dimensions of size 1 and new leading ones; -1 keeps a size."""
     given = shape_of(sizes if size is None else (size,))
-    try:
-        found = view_geometry.expanded(input.spec, input.part, given)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    found = view_geometry.expanded(input.spec, input.part, given)
     if found is None:
         raise failure("expand", f"the expanded size {list(given)} does not fit shape {list(input.spec.shape)}",
                       [("input", input)], hint="only dimensions of size 1 can be expanded")
@@ -233,19 +211,13 @@ def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape."""
-    try:
-        shape = broadcast_shapes(*(x.spec.shape for x in tensors))
-    except AttributeError as error:
-        raise misplaced(error, *tensors) from None
+    shape = broadcast_shapes(*(x.spec.shape for x in tensors))
     return tuple(x if x.spec.shape == shape else expand(x, shape) for x in tensors)
 
 
 def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     if isinstance(dim, (tuple, list)) and not dim:
         chosen: frozenset[int] = frozenset()
     else:
@@ -255,19 +227,13 @@ def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    try:
-        axis = axis_in("unsqueeze", dim, input.spec.ndim + 1)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("unsqueeze", dim, input.spec.ndim + 1)
     return shown(input, view_geometry.with_one(input.spec, input.part, axis))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim to end_dim as one."""
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     if not shape:
         return shaped(input, (1,))
     first, last = axis_in("flatten", start_dim, len(shape)), axis_in("flatten", end_dim, len(shape))
@@ -280,10 +246,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into these sizes (one may be -1)."""
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     at = axis_in("unflatten", dim, len(shape))
     known = 1
     for size in sizes:
@@ -299,10 +262,7 @@ def sliced(input: Any, starts: tuple[int, ...], stops: tuple[int, ...], steps: t
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """A view of `length` elements along `dim` from `start` (a number, or a tensor of one integer) on."""
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     if not shape:
         raise failure("narrow", "narrow() cannot be applied to a 0-dim tensor", [("input", input)])
     if isinstance(start, TensorBase) and (start.spec.ndim or start.spec.dtype.kind != "int"):
@@ -322,10 +282,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of one position along `dim`, without that dimension."""
-    try:
-        shape = input.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    shape = input.spec.shape
     axis = axis_in("select", dim, len(shape))
     if not shape or not -shape[axis] <= index < shape[axis]:
         raise failure("select", f"index {index} is out of range for dimension {dim}", [("input", input)],
@@ -343,10 +300,7 @@ def split(input: Tensor, split_size_or_sections: int | Sequence[int] | None = No
     """
     if split_size is not None:
         split_size_or_sections = split_size
-    try:
-        axis = axis_in("split", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("split", dim, input.spec.ndim)
     size = input.spec.shape[axis]
     if isinstance(split_size_or_sections, int):
         step = split_size_or_sections
@@ -369,10 +323,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` consecutive parts of one size along `dim`."""
     if chunks < 1:
         raise failure("chunk", f"chunks must be positive, not {chunks}", [("input", input)])
-    try:
-        size = input.spec.shape[axis_in("chunk", dim, input.spec.ndim)]
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    size = input.spec.shape[axis_in("chunk", dim, input.spec.ndim)]
     return split(input, max(-(-size // chunks), 1), dim)
 
 
@@ -393,10 +344,7 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of each position along `dim`."""
-    try:
-        axis = axis_in("unbind", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("unbind", dim, input.spec.ndim)
     return tuple([select(input, axis, i) for i in range(input.spec.shape[axis])])
 
 
@@ -424,10 +372,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
     """The tensors, of one shape, along a new dimension `dim`."""
     if not tensors:
         raise failure("stack", "expected a non-empty list of tensors")
-    try:
-        shapes = [x.spec.shape for x in tensors]
-    except AttributeError as error:
-        raise misplaced(error, *tensors) from None
+    shapes = [x.spec.shape for x in tensors]
     first = shapes[0]
     for other in shapes:
         if other != first:
@@ -441,10 +386,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """A copy read backwards along these dimensions: flip(x, 0, 1), flip(x, (0, 1)) or flip(x, dims=(0, 1))."""
     given = (dims,) if dims is not None else axes
-    try:
-        axes = tuple(sorted([axis_in("flip", d, input.spec.ndim) for d in shape_of(given)]))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axes = tuple(sorted([axis_in("flip", d, input.spec.ndim) for d in shape_of(given)]))
     if len(set(axes)) < len(axes):
         raise failure("flip", f"a dim appears multiple times in {axes}", [("input", input)])
     return wrap(emit(m.flip, (read(input),), (axes if input.spec.ndim else (),)))
@@ -463,10 +405,7 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
 def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     """`repeat` with missing leading repeats taken as 1."""
     times = shape_of(times if dims is None else (dims,))
-    try:
-        return repeat(input, (1,) * (input.spec.ndim - len(times)) + times)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return repeat(input, (1,) * (input.spec.ndim - len(times)) + times)
 
 
 def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
@@ -478,10 +417,7 @@ def contiguous(input: Tensor, *, memory_format: MemoryFormat | None = None) -> T
 
 def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
     """A copy with memory of its own, laid out as the input is or in the format; gradients flow through."""
-    try:
-        part = input.part
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    part = input.part
     if memory_format is None and (part is None or not part.turned):
         return wrap(read(input))
     return wrap_laid_out(read(input), strides_like("clone", input, memory_format))
@@ -498,11 +434,8 @@ def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tens
 
 
 def _triangle(input: Tensor, diagonal: int, upper: bool) -> Tensor:
-    try:
-        if input.spec.ndim < 2:
-            raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 2:
+        raise failure("triu" if upper else "tril", "the input must have at least 2 dimensions", [("input", input)])
     return wrap(emit(triangle, (read(input), number(operator.index(diagonal))), (upper,)))
 
 

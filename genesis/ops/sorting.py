@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from genesis.frontend.recording import TensorBase, misplaced, record
+from genesis.frontend.recording import TensorBase, record
 from genesis.ir.errors import failure
 from genesis.ir.ops import sorting as s
 from genesis.ir.types import bool_, int64
@@ -44,10 +44,7 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     >>> genesis.sort(genesis.tensor([3, 1, 2])).indices
     tensor([1, 2, 0])
     """
-    try:
-        axis = axis_in("sort", dim, input.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("sort", dim, input.spec.ndim)
     if not input.spec.ndim:
         return into(out, _alone(input))
     return into(out, ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))))
@@ -89,10 +86,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     >>> genesis.topk(genesis.tensor([1, 9, 5]), 2)
     ValuesIndices(values=tensor([9, 5]), indices=tensor([1, 2]))
     """
-    try:
-        axis, k = axis_in("topk", dim, input.spec.ndim), operator.index(k)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis, k = axis_in("topk", dim, input.spec.ndim), operator.index(k)
     size = input.spec.shape[axis] if input.spec.ndim else 1
     if not 0 <= k <= size:
         raise failure("topk", f"selected index k out of range: k is {k}, but dimension {dim} has size {size}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, misplaced, require_tensors
+from genesis.frontend.recording import TensorBase, require_tensors
 from genesis.ir.errors import failure
 from genesis.ir.ops import statistics as s
 from genesis.ir.types import bool_
@@ -30,10 +30,7 @@ def _how(dim: Any, unbiased: Any, correction: float | None, axis: Axis) -> tuple
 
 
 def _spread(name: str, op: Any, input: Tensor, dim: Axis, keepdim: bool, correction: float) -> Tensor:
-    try:
-        kind = input.spec.dtype.kind
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    kind = input.spec.dtype.kind
     if kind != "float":
         raise failure(name, f"only floating-point dtypes are supported, not {input.spec.dtype!r}", [("input", input)],
                       hint="cast the input with .float()")
@@ -85,11 +82,8 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     >>> genesis.diff(genesis.tensor([1, 4, 9]))
     tensor([3, 5])
     """
-    try:
-        if input.spec.ndim == 0:
-            raise failure("diff", "diff expects input to be at least one-dimensional", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim == 0:
+        raise failure("diff", "diff expects input to be at least one-dimensional", [("input", input)])
     axis = axis_in("diff", dim, input.spec.ndim)
     if n < 0:
         raise failure("diff", f"order must be non-negative but got {n}", [("input", input)])
@@ -116,10 +110,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
     >>> genesis.trapezoid(genesis.tensor([1.0, 2.0, 3.0]))
     tensor(4.)
     """
-    try:
-        axis = axis_in("trapezoid", dim, y.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, y) from None
+    axis = axis_in("trapezoid", dim, y.spec.ndim)
     size = y.spec.shape[axis]
     if x is None and y.spec.dtype is not bool_:
         if size == 0:
@@ -130,10 +121,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
     """The integral of y from the first point to each other one, by the trapezoidal rule."""
-    try:
-        axis = axis_in("cumulative_trapezoid", dim, y.spec.ndim)
-    except AttributeError as error:
-        raise misplaced(error, y) from None
+    axis = axis_in("cumulative_trapezoid", dim, y.spec.ndim)
     return _areas("cumulative_trapezoid", y, x, dx, axis).cumsum(axis)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from genesis.frontend.public_functions import bound
 from genesis.ops import diagonals, shape
 from genesis.ops.formats import contiguous_format
 from genesis.ops.shape import clone
@@ -27,6 +28,8 @@ def copied(view: Callable[P, Views]) -> Callable[P, Views]:
     >>> wide.sum().item()
     0.0
     """
+    view = bound(view, "genesis", view.__name__)  # type: ignore[arg-type,assignment]
+
     @wraps(view)
     def copy(*args: P.args, **how: P.kwargs) -> Views:
         found = view(*args, **how)

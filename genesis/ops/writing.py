@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase, emit, misplaced, owned, read, require_tensors, wrap
+from genesis.frontend.recording import TensorBase, emit, owned, read, require_tensors, wrap
 from genesis.ir.errors import failure
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops.scatter_reduce import REDUCTIONS
@@ -62,12 +62,9 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None, *, ou
 
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with source's elements at these positions in row-major order, added to what is there with `accumulate`."""
-    try:
-        if index.spec.numel != source.spec.numel:
-            raise failure("put", f"expected source and index to have the same number of elements, but got "
-                          f"{source.spec.numel} and {index.spec.numel}", [("index", index), ("source", source)])
-    except AttributeError as error:
-        raise misplaced(error, index, source) from None
+    if index.spec.numel != source.spec.numel:
+        raise failure("put", f"expected source and index to have the same number of elements, but got "
+                      f"{source.spec.numel} and {index.spec.numel}", [("index", index), ("source", source)])
     flat, rows = reshape(input, -1), wrapped(reshape(index, -1), input.spec.numel, 0)
     op = ix.index_add if accumulate else ix.index_copy
     found = wrap(emit(op, (read(flat), rows, read(reshape(source, -1))), (0,)))
@@ -76,10 +73,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy with source's positions along `dim` written at `index`; of equal indices the last wins."""
-    try:
-        axis = axis_in("index_copy", dim, max(input.spec.ndim, 1))
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    axis = axis_in("index_copy", dim, max(input.spec.ndim, 1))
     given = reshape(input, 1) if not input.spec.ndim else input
     rows = wrapped(reshape(index, -1), given.spec.shape[axis], axis)
     written = reshape(source, (*given.spec.shape[:axis], index.spec.numel, *given.spec.shape[axis + 1:]))
@@ -134,10 +128,7 @@ def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: 
     if reduce not in REDUCTIONS:
         raise failure("scatter_reduce", f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}",
                       [("input", input)])
-    try:
-        whole, at, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index, src))
-    except AttributeError as error:
-        raise misplaced(error, input, index, src) from None
+    whole, at, given = (reshape(x, 1) if not x.spec.ndim else x for x in (input, index, src))
     axis = axis_in("scatter_reduce", dim, whole.spec.ndim)
     part = given[tuple(slice(0, n) for n in at.spec.shape)]
     found = wrap(emit(scatter_reduce_op, (read(whole), read(at), read(part)), (axis, reduce, include_self)))

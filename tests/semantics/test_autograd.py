@@ -369,6 +369,26 @@ def a_leaf_made_from_a_value(T, nn, optim, np):
 
 
 @program
+def a_view_taken_before_its_base_wants_gradients(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0, 3.0])
+    view, turned, detached = x[1:], x.view(1, 3).t(), x.detach()[:2]
+    x.requires_grad_()
+    ((view * 2).sum() + (turned * turned).sum()).backward()
+    with T.no_grad():
+        view.mul_(2)
+    return x.grad, x, view.requires_grad, turned.requires_grad, detached.requires_grad, view.is_leaf
+
+
+@program
+def a_view_that_wants_gradients_is_a_leaf_of_its_own(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0, 3.0])
+    view, other = x[1:], x[:2]
+    view.requires_grad_()
+    ((view * 2).sum() + (x * 3).sum() + (other * 3).sum()).backward()
+    return view.grad, x.requires_grad, other.requires_grad, view.is_leaf
+
+
+@program
 def requires_grad_switched_off_and_on(T, nn, optim, np):
     x = T.tensor([1.0, 2.0], requires_grad=True)
     x.requires_grad_(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 from collections.abc import Callable
 
 import numpy as np
@@ -52,6 +54,55 @@ WEIGHTS = [genesis.ones(1, requires_grad=True)]
 def test_what_was_meant(call: Callable, error: type, right: str) -> None:
     with pytest.raises(error, match=f"did you mean '{right}'"):
         call()
+
+
+@pytest.mark.parametrize(("call", "right"), [
+    (lambda x: genesis.zeros(2, dtyp=genesis.float32), "dtype"),
+    (lambda x: genesis.arange(end=3, stp=2), "step"),
+    (lambda x: genesis.stack(tensor=[x]), "tensors"),
+    (lambda x: genesis.reshape(x, shap=(4,)), "shape"),
+    (lambda x: F.gelu(x, aproximate="tanh"), "approximate"),
+    (lambda x: F.linear(x, wieght=x), "weight"),
+    (lambda x: F.max_pool2d(x, kernel_sise=2), "kernel_size"),
+    (lambda x: x.sum(dims=0), "dim"),
+    (lambda x: x.cumsum(dmi=0), "dim"),
+    (lambda x: x.cholesky(uper=True), "upper"),
+    (lambda x: x.backward(retain_grap=True), "retain_graph"),
+    (lambda x: genesis.linalg.norm(x, ordd=2), "ord"),
+    (lambda x: genesis.special.logsumexp(x, dmi=0), "dim"),
+    (lambda x: genesis.signal.windows.kaiser(3, bete=1.0), "beta"),
+    (lambda x: nn.init.normal_(x, mena=3), "mean"),
+    (lambda x: genesis.vmap(fun=3), "func"),
+])
+def test_the_keyword_that_was_meant(call: Callable, right: str) -> None:
+    """The error has the operands, this line and the signature."""
+    with pytest.raises(TypeError, match=f"got an unexpected keyword argument '.*'; did you mean '{right}'") as caught:
+        call(genesis.ones(2, 2))
+    assert f"test_wrong_names.py:{caught.traceback[1].lineno + 1}: " in str(caught.value)
+    assert f"{right}" in str(caught.value).rpartition("try: ")[2]
+
+
+def test_an_argument_that_is_left_out() -> None:
+    with pytest.raises(TypeError, match=r"linear: missing 1 required argument: 'weight'\n  input: .*\(2, 2\)"):
+        F.linear(genesis.ones(2, 2))
+    with pytest.raises(TypeError, match=r"full: missing 2 required arguments: 'size' and 'fill_value'"):
+        genesis.full()
+
+
+def test_public_functions_are_found_where_they_say_that_they_are() -> None:
+    """For `pickle`, `inspect` and documentation; a name is one function wherever it stands."""
+    assert F.gelu is not F.gelu.__wrapped__ and genesis.relu is F.relu
+    for function in (genesis.zeros, genesis.sum, genesis.Tensor.sum, genesis.Tensor.view, F.gelu, nn.init.normal_,
+                     genesis.linalg.norm, genesis.signal.windows.kaiser, genesis.vmap, genesis.sin_):
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert str(inspect.signature(F.gelu)) == "(input: 'Tensor', approximate: 'str' = 'none') -> 'Tensor'"
+    assert inspect.getsource(F.gelu).startswith("def gelu(") and "cdf" in (F.gelu.__doc__ or "")
+
+
+def test_an_attribute_error_of_a_users_function_is_its_own() -> None:
+    settings = object()
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'shape'"):
+        genesis.checkpoint(lambda x: x * settings.shape[0], genesis.ones(1), use_reentrant=False)  # type: ignore
 
 
 def test_a_wrong_device_is_a_wrong_name() -> None:

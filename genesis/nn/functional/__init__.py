@@ -3,6 +3,7 @@
 import sys
 
 from genesis.frontend.patches import WatchedModule
+from genesis.frontend.public_functions import publish
 from genesis.ir.suggest import suggesting
 from genesis.nn.functional.attention import *
 from genesis.nn.functional.bags import *
@@ -61,8 +62,9 @@ from genesis.ops.special import sigmoid as sigmoid
 from genesis.ops.trigonometry import tanh as tanh
 # isort: on
 
+publish(globals(), __name__)
 sys.modules[__name__].__class__ = WatchedModule  # layers look functions up here: a compiled call knows of replaced ones
 __getattr__ = suggesting(__name__)
-del sys, suggesting, WatchedModule
+del sys, publish, suggesting, WatchedModule
 
 __all__ = [name for name, value in list(globals().items()) if callable(value) and not name.startswith("_")]

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 
@@ -35,10 +34,7 @@ def each(op: str, name: str, value: Any, count: int) -> tuple[int, ...]:
 
 def batched(op: str, input: Tensor, dimensions: int) -> tuple[Tensor, bool]:
     """(the input with a batch dimension, whether it came without one); `dimensions` are the spatial ones."""
-    try:
-        rank = input.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    rank = input.spec.ndim
     if rank not in (dimensions + 1, dimensions + 2):
         raise failure(op, f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) input to {op}, but "
                       f"got input of size: {list(input.spec.shape)}", [("input", input)],

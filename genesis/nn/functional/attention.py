@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import broadcast_shapes
@@ -48,11 +48,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     if is_causal and attn_mask is not None:
         raise failure("scaled_dot_product_attention", "is_causal and attn_mask exclude each other",
                       [("attn_mask", attn_mask)], hint="put the causal triangle into the mask")
-    try:
-        fitting = query.spec.ndim == key.spec.ndim == value.spec.ndim >= 2 and (
-            query.spec.shape[:-2] == key.spec.shape[:-2] == value.spec.shape[:-2])
-    except AttributeError as error:
-        raise misplaced(error, query, key, value) from None
+    fitting = query.spec.ndim == key.spec.ndim == value.spec.ndim >= 2 and (
+        query.spec.shape[:-2] == key.spec.shape[:-2] == value.spec.shape[:-2])
     if not fitting:
         query, key, value = _fitted(query, key, value, enable_gqa)
     if scale is None:

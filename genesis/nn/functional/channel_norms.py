@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import assign_all, misplaced, record, require_tensors
+from genesis.frontend.recording import assign_all, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import channel_norm as ir
@@ -46,11 +46,8 @@ def batch_norm_counted(input: Tensor, running_mean: Tensor | None, running_var: 
                        bias: Tensor | None, training: bool, momentum: float, eps: float,
                        tracked: Tensor | None) -> Tensor:
     """`batch_norm`, which counts the batch in `tracked` at once with what it changes of the running statistics."""
-    try:
-        if input.spec.shape == (0,):  # torch takes a vector of nothing too
-            return input.clone()
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.shape == (0,):  # torch takes a vector of nothing too
+        return input.clone()
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     if not training:
         if running_mean is None or running_var is None:
@@ -134,12 +131,9 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
     Raises:
         ValueError: fewer than three dimensions.
     """
-    try:
-        if input.spec.ndim < 3:
-            raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.spec.ndim} "
-                          "dimensions)", [("input", input)], error=ValueError)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 3:
+        raise failure("local_response_norm", f"Expected 3D or higher dimensionality input (got {input.spec.ndim} "
+                      "dimensions)", [("input", input)], error=ValueError)
     if not input.spec.numel:
         return input
     n, channels = input.spec.shape[:2]

@@ -6,7 +6,7 @@ The classes are dimension 1 of the input, (N, C) or (N, C, d1, d2, ...), or all 
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record, require_tensors
+from genesis.frontend.recording import record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
@@ -48,11 +48,8 @@ def cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None, i
     if not 0.0 <= label_smoothing <= 1.0:
         raise failure("cross_entropy", f"label_smoothing={label_smoothing} is not between 0 and 1", error=ValueError)
     input, weight = cast_for(composite.cross_entropy, input, weight)
-    try:
-        if target.spec.dtype.kind == "float":
-            return _by_probabilities(input, target, weight, reduction, label_smoothing)
-    except AttributeError as error:
-        raise misplaced(error, target) from None
+    if target.spec.dtype.kind == "float":
+        return _by_probabilities(input, target, weight, reduction, label_smoothing)
     if weight is not None:
         return _weighted(log_softmax(input, _class_axis(input)), target, weight, ignore_index, reduction,
                          label_smoothing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from genesis.frontend.recording import misplaced
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -47,11 +46,8 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_leng
     op = "ctc_loss"
     check_reduction(op, reduction)
     named = [("log_probs", log_probs), ("targets", targets)]
-    try:
-        if log_probs.spec.dtype.kind != "float" or targets.spec.dtype.kind != "int":
-            raise failure(op, "log_probs must be floating-point and targets integers", named)
-    except AttributeError as error:
-        raise misplaced(error, log_probs, targets) from None
+    if log_probs.spec.dtype.kind != "float" or targets.spec.dtype.kind != "int":
+        raise failure(op, "log_probs must be floating-point and targets integers", named)
     alone = log_probs.spec.ndim == 2
     x = log_probs.unsqueeze(1) if alone else log_probs
     if x.spec.ndim != 3 or not x.spec.numel:

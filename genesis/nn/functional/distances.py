@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from genesis.frontend.autocast_policy import in_float32
-from genesis.frontend.recording import misplaced, require_tensors
+from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -50,11 +50,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     0.7071067690849304
     """
     x1, x2 = in_float32(x1, x2)
-    try:
-        if x1.spec.dtype.kind != "float" or x2.spec.dtype.kind != "float":
-            raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
-    except AttributeError as error:
-        raise misplaced(error, x1, x2) from None
+    if x1.spec.dtype.kind != "float" or x2.spec.dtype.kind != "float":
+        raise failure("cosine_similarity", "expected common dtype to be floating point", [("x1", x1), ("x2", x2)])
     x1, x2 = broadcast(*promote(x1, x2))
     axis_in("cosine_similarity", dim, x1.spec.ndim)
     first, second = (x / x.norm(2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2))
@@ -115,11 +112,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     >>> pdist(genesis.tensor([[0.0], [1.0], [3.0]])).tolist()
     [1.0, 3.0, 2.0]
     """
-    try:
-        if input.spec.ndim != 2:
-            raise failure("pdist", f"pdist only supports 2D tensors, got: {input.spec.ndim}D", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim != 2:
+        raise failure("pdist", f"pdist only supports 2D tensors, got: {input.spec.ndim}D", [("input", input)])
     if input.spec.dtype.kind != "float":
         raise failure("pdist", "pdist only supports floating-point dtypes", [("input", input)])
     if p < 0:
@@ -145,10 +139,7 @@ def triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor, marg
         ValueError: margin is not positive.
     """
     anchor, positive, negative = in_float32(anchor, positive, negative)
-    try:
-        unfit = not anchor.spec.ndim == positive.spec.ndim == negative.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, anchor, positive, negative) from None
+    unfit = not anchor.spec.ndim == positive.spec.ndim == negative.spec.ndim
     if unfit:
         raise failure("triplet_margin_loss", "The anchor, positive, and negative tensors are expected to have the same "
                       f"number of dimensions, but got: anchor {anchor.spec.ndim}D, positive {positive.spec.ndim}D, and "

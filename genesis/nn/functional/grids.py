@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import misplaced, require_tensors
+from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -41,12 +41,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     [[-0.5, 0.0], [0.5, 0.0]]
     """
     op, n = "affine_grid", len(size) - 2
-    try:
-        if theta.spec.dtype.kind != "float":
-            raise failure(op, f"Expected theta to have floating point type, but got {theta.spec.dtype!r}",
-                          [("theta", theta)], error=ValueError)
-    except AttributeError as error:
-        raise misplaced(error, theta) from None
+    if theta.spec.dtype.kind != "float":
+        raise failure(op, f"Expected theta to have floating point type, but got {theta.spec.dtype!r}",
+                      [("theta", theta)], error=ValueError)
     if n not in (2, 3):
         raise failure(op, f"only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size "
                       f"{list(size)}.", [("theta", theta)], error=NotImplementedError)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import fold as fold_ir
@@ -58,10 +58,7 @@ def fold(input: Tensor, output_size: Ints, kernel_size: Ints, dilation: Ints = 1
     Raises:
         RuntimeError: shapes do not fit.
     """
-    try:
-        unfit = input.spec.ndim not in (2, 3)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    unfit = input.spec.ndim not in (2, 3)
     if unfit:
         raise failure("fold", "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero "
                       f"dimensions for input, but got: {list(input.spec.shape)}", [("input", input)])
@@ -111,10 +108,7 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None, mode:
     >>> interpolate(genesis.tensor([[[1.0, 3.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 3.0, 3.0]]]
     """
-    try:
-        op, n = "interpolate", input.spec.ndim - 2
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    op, n = "interpolate", input.spec.ndim - 2
     if mode in ("nearest", "area", "nearest-exact") and align_corners is not None:
         raise failure(op, "align_corners option can only be set with the interpolating modes: linear | bilinear | "
                       "bicubic | trilinear", error=ValueError)
@@ -220,12 +214,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Raises:
         RuntimeError: fewer than three dimensions, or channels that the groups do not divide.
     """
-    try:
-        if input.spec.ndim < 3:
-            raise failure("channel_shuffle", "expects input with > 2 dims, but got input with sizes "
-                          f"{list(input.spec.shape)}", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 3:
+        raise failure("channel_shuffle", "expects input with > 2 dims, but got input with sizes "
+                      f"{list(input.spec.shape)}", [("input", input)])
     n, channels, *sizes = input.spec.shape
     if groups <= 0 or channels % groups:
         raise failure("channel_shuffle", f"Number of channels must be divisible by groups. Got {channels} channels and "
@@ -235,12 +226,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 
 def _factor(op: str, input: Tensor, factor: int) -> int:
-    try:
-        if input.spec.ndim < 3:
-            raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.spec.ndim} "
-                          "dimension(s)", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < 3:
+        raise failure(op, f"expects input to have at least 3 dimensions, but got input with {input.spec.ndim} "
+                      "dimension(s)", [("input", input)])
     if factor <= 0:
         raise failure(op, f"expects a positive factor, but got {factor}", [("input", input)])
     return factor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite, indexing
@@ -38,10 +38,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max
     >>> embedding(genesis.tensor([2, 0]), genesis.arange(3.0).reshape(3, 1)).tolist()
     [[2.0], [0.0]]
     """
-    try:
-        rank = weight.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, weight) from None
+    rank = weight.spec.ndim
     if rank != 2:
         raise failure("embedding", "weight must be a table: 'weight' must be 2-D (rows, size)", [("weight", weight)])
     if padding_idx is not None:
@@ -105,11 +102,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     >>> one_hot(genesis.tensor([0, 2]), 3).tolist()
     [[1, 0, 0], [0, 0, 1]]
     """
-    try:
-        if tensor.spec.dtype.kind != "int":
-            raise failure("one_hot", "class numbers must be integers", [("tensor", tensor)])
-    except AttributeError as error:
-        raise misplaced(error, tensor) from None
+    if tensor.spec.dtype.kind != "int":
+        raise failure("one_hot", "class numbers must be integers", [("tensor", tensor)])
     if num_classes == -1:
         if tensor.spec.numel == 0:
             raise failure("one_hot", "no class number to count the classes by", [("tensor", tensor)],

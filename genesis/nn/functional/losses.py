@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from genesis.frontend.autocast_policy import cast_for, in_float32
-from genesis.frontend.recording import emit, misplaced, record, require_tensors, wrap
+from genesis.frontend.recording import emit, record, require_tensors, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.node import Node
@@ -142,10 +142,7 @@ def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = 
     An input outside [0, 1] gives NaN or a wrong loss; it is not looked for, as values are not read here.
     """
     check_reduction("binary_cross_entropy", reduction)
-    try:
-        unfit = input.spec.shape != target.spec.shape
-    except AttributeError as error:
-        raise misplaced(error, input, target) from None
+    unfit = input.spec.shape != target.spec.shape
     if unfit:
         raise failure("binary_cross_entropy", f"Using a target size ({target.shape}) that is different to the input "
                       f"size ({input.shape}) is deprecated. Please ensure they have the same size.",
@@ -169,12 +166,9 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
         ValueError: target and input have different shapes.
     """
     check_reduction("binary_cross_entropy_with_logits", reduction)
-    try:
-        if input.spec.shape != target.spec.shape:
-            raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
-                          f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
-    except AttributeError as error:
-        raise misplaced(error, input, target) from None
+    if input.spec.shape != target.spec.shape:
+        raise failure("binary_cross_entropy_with_logits", f"Target size ({target.shape}) must be the same as input "
+                      f"size ({input.shape})", [("input", input), ("target", target)], error=ValueError)
     input, target, weight, pos_weight = in_float32(input, target, weight, pos_weight)
     # log(1 - σ(x)) = log σ(x) - x
     factor = 1 if pos_weight is None else (pos_weight - 1) * target + 1
@@ -272,10 +266,7 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
         RuntimeError: the tensors have different numbers of dimensions.
     """
     check_reduction("margin_ranking_loss", reduction)
-    try:
-        unfit = not input1.spec.ndim == input2.spec.ndim == target.spec.ndim
-    except AttributeError as error:
-        raise misplaced(error, input1, input2, target) from None
+    unfit = not input1.spec.ndim == input2.spec.ndim == target.spec.ndim
     if unfit:
         raise failure("margin_ranking_loss", "margin_ranking_loss : All input tensors should have same dimension but "
                       f"got sizes: input1: {input1.shape}, input2: {input2.shape}, target: {target.shape}",

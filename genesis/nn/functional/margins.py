@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genesis.frontend.autocast_policy import in_float32
-from genesis.frontend.recording import misplaced, require_tensors
+from genesis.frontend.recording import require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.nn.functional.losses import check_reduction, reduced
@@ -65,12 +65,9 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     """
     op = "multilabel_margin_loss"
     check_reduction(op, reduction)
-    try:
-        if input.spec.shape != target.spec.shape or input.spec.ndim > 2 or target.spec.dtype.kind != "int":
-            raise failure(op, f"inconsistent target size: {list(target.spec.shape)} for input of size: "
-                          f"{list(input.spec.shape)}", [("input", input), ("target", target)])
-    except AttributeError as error:
-        raise misplaced(error, input, target) from None
+    if input.spec.shape != target.spec.shape or input.spec.ndim > 2 or target.spec.dtype.kind != "int":
+        raise failure(op, f"inconsistent target size: {list(target.spec.shape)} for input of size: "
+                      f"{list(input.spec.shape)}", [("input", input), ("target", target)])
     single = input.spec.ndim < 2
     rows = input.reshape(1, -1) if single else input
     numbers = target.reshape(1, -1) if single else target
@@ -103,10 +100,7 @@ def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | 
 
 def _rows(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """(n, classes) and (n)."""
-    try:
-        fits = target.spec.ndim == max(input.spec.ndim - 1, 0) or target.spec.shape == (1,)
-    except AttributeError as error:
-        raise misplaced(error, target, input) from None
+    fits = target.spec.ndim == max(input.spec.ndim - 1, 0) or target.spec.shape == (1,)
     if input.spec.ndim > 2 or not fits or target.spec.dtype.kind != "int":
         raise failure(op, f"inconsistent target size: {list(target.spec.shape)} for input of size: "
                       f"{list(input.spec.shape)}", [("input", input), ("target", target)],

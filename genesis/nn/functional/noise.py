@@ -7,7 +7,7 @@ import math
 from genesis.frontend.draw_parts import place_in_whole
 from genesis.frontend.draw_parts import state as parts
 from genesis.frontend.generator import draw_numbers
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops.random import dropout as dropout_op
@@ -50,12 +50,9 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
         ValueError: p is not a probability.
         RuntimeError: another number of dimensions.
     """
-    try:
-        if input.spec.ndim not in (2, 3):
-            raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.spec.ndim}D input.",
-                          [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim not in (2, 3):
+        raise failure("dropout1d", f"Expected 2D or 3D input, but received a {input.spec.ndim}D input.",
+                      [("input", input)])
     return _written(input, _features("dropout1d", input, p, training, alone=input.spec.ndim == 2), inplace)
 
 
@@ -74,10 +71,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     Raises:
         ValueError: p is not a probability.
     """
-    try:
-        return _written(input, _features("dropout3d", input, p, training, alone=input.spec.ndim == 4), inplace)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return _written(input, _features("dropout3d", input, p, training, alone=input.spec.ndim == 4), inplace)
 
 
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
@@ -86,10 +80,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
     Raises:
         ValueError: p is not a probability.
     """
-    try:
-        return _written(input, _alpha("alpha_dropout", input, p, training, input.spec.shape), inplace)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    return _written(input, _alpha("alpha_dropout", input, p, training, input.spec.shape), inplace)
 
 
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
@@ -127,11 +118,8 @@ def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
 def _channels(op: str, input: Tensor, alone: bool) -> tuple[int, ...]:
     """The shape of a mask with one element a channel."""
     count = 1 if alone else 2
-    try:
-        if input.spec.ndim < count:
-            raise failure(op, "Feature dropout requires at least 2 dimensions in the input", [("input", input)])
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if input.spec.ndim < count:
+        raise failure(op, "Feature dropout requires at least 2 dimensions in the input", [("input", input)])
     return (*input.spec.shape[:count], *[1] * (input.spec.ndim - count))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genesis.frontend.autocast_policy import cast_for
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import composite
@@ -68,10 +68,7 @@ def _normalized(op: str, x: Tensor, normalized_shape: Sequence[int]) -> int:
     """How many last dimensions of x normalized_shape names, having checked that it does."""
     expected = tuple(normalized_shape)
     ndim = len(expected)
-    try:
-        if not ndim or x.spec.shape[-ndim:] != expected:
-            raise failure(op, f"the input must end in the normalized shape {expected}", [("input", x)],
-                          hint="normalized_shape is the sizes of the last dimensions, for instance (x.shape[-1],)")
-    except AttributeError as error:
-        raise misplaced(error, x) from None
+    if not ndim or x.spec.shape[-ndim:] != expected:
+        raise failure(op, f"the input must end in the normalized shape {expected}", [("input", x)],
+                      hint="normalized_shape is the sizes of the last dimensions, for instance (x.shape[-1],)")
     return ndim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genesis.frontend.recording import misplaced, record
+from genesis.frontend.recording import record
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import movement
@@ -40,10 +40,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     >>> pad(genesis.tensor([[1, 2, 3]]), (2, 1), mode="reflect").tolist()
     [[3, 2, 1, 2, 3, 2]]
     """
-    try:
-        rank, sides = input.spec.ndim, tuple(pad)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    rank, sides = input.spec.ndim, tuple(pad)
     if len(sides) % 2:
         raise failure("pad", f"Padding length must be divisible by 2, but {sides} is not", [("input", input)])
     if len(sides) > 2 * rank:
@@ -62,6 +59,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     left = {axis: input.spec.shape[axis] + before + after for axis, before, after in pairs}
     if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.spec.numel):
         raise failure("pad", f"the sizes {sides} leave nothing of the dimensions {tuple(left)}", [("input", input)])
+    if mode != "circular" and 0 in input.spec.shape[rank - len(pairs) - 1:]:
+        raise failure("pad", f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch "
+                      "size and other non-zero dimensions for input", [("input", input)])
     result = input
     for axis, before, after in pairs:
         result = _with_border(result, axis, before, after, mode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from genesis.frontend.recording import misplaced, owned, record, require_tensors
+from genesis.frontend.recording import owned, record, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.ops import avg_pool as mean_ir
@@ -291,11 +291,8 @@ def _norm(op: str, n: int, input: Tensor, norm_type: float, kernel_size: Ints, s
 def _covering(op: str, n: int, input: Tensor, output_size: Sizes,
               filled: int = 1) -> tuple[Tensor, bool, tuple[int, ...]]:
     """(the input with a batch, whether it had none, the windows along each axis); sizes from `filled` on are not 0."""
-    try:
-        if n > 1 and input.spec.ndim <= n:
-            raise failure(op, f"Input dimension should be at least {n + 1}", [("input", input)], error=ValueError)
-    except AttributeError as error:
-        raise misplaced(error, input) from None
+    if n > 1 and input.spec.ndim <= n:
+        raise failure(op, f"Input dimension should be at least {n + 1}", [("input", input)], error=ValueError)
     x, alone = batched(op, input, n)
     given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
     if len(given) != n:
