@@ -395,7 +395,8 @@ def _refused(tensor: TensorBase) -> Exception:
     """Why this tensor is not written to while gradients are tracked."""
     what, hint = "a leaf variable that requires grad is", "write under genesis.no_grad(), or to a clone()"
     if tensor.leaf < 0:  # type: ignore[operator]
-        what, hint = "a view that was taken under no_grad is", "take the view and write to it both inside, or outside"
+        what = "a view that was taken under no_grad, or before its base required grad, is"
+        hint = "take the view and write to it both inside, or outside"
     elif tensor.is_view:
         what = "a view of a leaf variable that requires grad is"
     return failure("in-place write", f"{what} being used in an in-place operation", [("tensor", tensor)], hint=hint)

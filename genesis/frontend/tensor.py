@@ -16,7 +16,15 @@ from genesis.frontend.grad_mode import mode, no_grad
 from genesis.frontend.host_values import host_copy, host_number
 from genesis.frontend.patches import WatchedClass
 from genesis.frontend.public_functions import bound, is_public_method
-from genesis.frontend.recording import TensorBase, assign_all, misplaced, over, set_tensor_class, showing
+from genesis.frontend.recording import (
+    TensorBase,
+    assign_all,
+    leaf_numbers,
+    misplaced,
+    over,
+    set_tensor_class,
+    showing,
+)
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
 from genesis.ir.errors import failure
@@ -331,14 +339,17 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
 
 
 def _follow(leaf: Tensor) -> None:
-    """Views that were taken of the tensor before it wanted gradients are views of a leaf from now on.
+    """Views that were taken of a tensor before it wanted gradients require grad from now on, and pass none on.
 
-    Nobody keeps a list of views, so the collector is asked (0.1 s for a million objects), if somebody else has the memory.
+    Nobody keeps a list of views, so the collector is asked (0.1 s for a million objects) if somebody else has the
+    memory.
     """
     if sys.getrefcount(leaf.storage) > 2:  # the tensor's own, and the argument
         for view in gc.get_referrers(leaf.storage):
             if isinstance(view, TensorBase) and view.is_view and view.leaf is None and view.detached is None:
-                view.leaf = leaf.leaf
+                view.leaf = -next(leaf_numbers)
+                if view.part is not None:
+                    view.part = view.part.of_leaf()
 
 
 class Size(tuple):

@@ -60,8 +60,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     if min(left.values()) < 0 or (mode != "circular" and max(left.values()) == 0 and input.spec.numel):
         raise failure("pad", f"the sizes {sides} leave nothing of the dimensions {tuple(left)}", [("input", input)])
     if mode != "circular" and 0 in input.spec.shape[rank - len(pairs) - 1:]:
-        raise failure("pad", f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 batch "
-                      "size and other non-zero dimensions for input", [("input", input)])
+        raise failure("pad", f"Expected {len(pairs) + 1}D or {len(pairs) + 2}D (batch mode) tensor with possibly 0 "
+                      "batch size and other non-zero dimensions for input", [("input", input)])
     result = input
     for axis, before, after in pairs:
         result = _with_border(result, axis, before, after, mode)
