@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.grad_mode import no_grad
-from genesis.frontend.public_functions import publish
+from genesis.frontend.public_functions import bound, publish
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.suggest import suggesting
@@ -28,6 +28,8 @@ _Fill = TypeVar("_Fill", bound=Callable[..., Tensor])
 def _of_the_whole(fill: _Fill) -> _Fill:
     """The function, which fills a part of a larger tensor with what the whole has there: ranks draw different bits, and
     the same whatever their number."""
+    fill = bound(fill, __name__, fill.__name__)  # type: ignore[arg-type,assignment,attr-defined]
+
     @wraps(fill)
     def filling(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
         layout = getattr(tensor, "sharding", None)
