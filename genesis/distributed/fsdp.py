@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from genesis.frontend.later import later_names
+from genesis.ir.suggest import suggesting
 
 if TYPE_CHECKING:
     from genesis.nn.parallel.fsdp import FSDPModule as FSDPModule
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     place = later_names(__name__).get(name)
     if place is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return suggesting(__name__)(name)
     return getattr(import_module(place), name)
 
 

@@ -82,6 +82,11 @@ MODULES = (
     Absent("sharded parameters and tensors are not there yet: nn.parallel.DistributedDataParallel has whole modules",
            r"fsdp|tensor|pipelining|optim|algorithms|nn|checkpoint|autograd", "distributed"),
     Absent("its checks are torch's own", r"utils", "distributions"),
+    Absent("genesis.checkpointing saves runs; genesis.distributed.checkpoint.state_dict gathers what to save",
+           r"api|default_planner|filesystem|format_utils|hf_storage|logger|metadata|optimizer|planner|planner_helpers|"
+           r"resharding|staging|state_dict_(loader|saver)|stateful|logging_handlers|utils", "distributed.checkpoint"),
+    Absent("genesis.distributed.fsdp.fully_shard shards a module's parameters",
+           r"api|fully_sharded_data_parallel|sharded_grad_scaler|wrap", "distributed.fsdp"),
     Absent("it is not there yet: each rank takes as many batches", r"join|model_averaging", "distributed.algorithms"),
     Absent("genesis.distributed.algorithms.ddp_comm_hooks has default_hooks", r"ddp_zero_hook|debugging_hooks|"
            r"mixed_precision_hooks|optimizer_overlap_hooks|post_localSGD_hook|powerSGD_hook",
@@ -230,6 +235,15 @@ NAMES = (
     Absent("genesis.nn.parallel.scatter hands on its keywords", r"scatter_kwargs"),
     Absent("genesis.profiler.profile is a context", r"profile", "cuda.profiler"),
     Absent("genesis.cuda.mem_get_info has it", r"empty_host_cache|get_memory_info", "accelerator.memory"),
+    Absent("genesis.checkpointing saves runs; genesis.distributed.checkpoint.state_dict gathers what to save",
+           r"\w+(Metadata|Planner|Reader|Writer|Plan|Item)|Metadata|CheckpointException|async_save|load|save|"
+           r"(load|save)_state_dict|load_sharded_optimizer_state_dict", "distributed.checkpoint"),
+    Absent("they are annotations of torch's", r"FQNS_T|\w*(Primitive|Value|State)Type",
+           "distributed.checkpoint.state_dict"),
+    Absent("genesis.distributed.fsdp.fully_shard shards a module's parameters",
+           r"BackwardPrefetch|CPUOffload(Policy)?|OffloadPolicy|\w*StateDict(Config|Settings|Type)|OptimStateKeyType|"
+           r"FullyShardedDataParallel|MixedPrecision|ShardingStrategy|DataParallelMeshDims|UnshardHandle|"
+           r"register_fsdp_forward_method|share_comm_ctx", "distributed.fsdp"),
     Absent("it is not there yet: each rank takes as many batches", r"Join(Hook|able)?", "distributed.algorithms"),
     Absent("DistributedDataParallel.register_comm_hook takes the functions of default_hooks",
            r"DDPCommHookType|register_ddp_comm_hook", "distributed.algorithms.ddp_comm_hooks"),
