@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, starmap
 from operator import is_
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from genesis.ir.source import Source
 from genesis.optim.optimizer import Optimizer
@@ -119,6 +120,8 @@ class Tracer(Context):
 
     def _called(self, code: types.CodeType, frame: types.FrameType, caller: types.FrameType) -> None:
         """The user's code calls other code."""
+        if code in _OF_WEAK_DICTIONARIES:
+            return  # the interpreter does, when a value dies there
         if _is_generated(code):
             self.looked = self.looked or code.co_name not in ("__init__", "<lambda>")
         elif not _is_known_function(frame):
@@ -188,6 +191,11 @@ def is_library_module(name: str) -> bool:
     top = name.partition(".")[0] if isinstance(name, str) else "builtins"
     return (top in sys.stdlib_module_names and top != "__main__") or top in ("numpy", "torch") or (
         top.startswith("_cython"))  # the types of compiled functions
+
+
+_WEAK: Final[tuple[Any, ...]] = (weakref.WeakValueDictionary(), weakref.WeakKeyDictionary(), weakref.WeakSet())
+_OF_WEAK_DICTIONARIES: Final = frozenset(x._remove.__code__ for x in _WEAK)
+"""What takes an entry out of a weak dictionary, Genesis' own among them, when the value in it dies."""
 
 
 def _is_known_function(frame: types.FrameType) -> bool:

@@ -419,3 +419,12 @@ def test_another_thread_works_while_this_one_captures() -> None:
     assert compiled(ramp(2)).tolist() == [2.0, 4.0]
     thread.join()
     assert results == [[-1.0, -2.0]]
+
+
+def test_a_module_that_is_made_in_a_call_and_dies_there_refuses_nothing() -> None:
+    """The interpreter takes its entry out of the weak dictionary of modules; nobody calls that."""
+    def step(x: Any) -> Any:
+        return genesis.nn.MSELoss()(x, x * 2)
+    found, explanation, hits = run(step)
+    assert found == [values(genesis.nn.functional.mse_loss(ramp(2, start=i), ramp(2, start=i) * 2)) for i in range(5)]
+    assert hits == 4, explanation
