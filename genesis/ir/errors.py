@@ -18,12 +18,21 @@ class NotAnOperand(TypeError):
 
 def not_an_operand(value: object) -> NotAnOperand:
     """The error for a value that an op cannot take: what it is, and how to make a tensor of it."""
-    return NotAnOperand(f"expected a genesis tensor or a number, not {kind_and_conversion(value)}")
+    return NotAnOperand(_with_line(f"expected a genesis tensor or a number, not {kind_and_conversion(value)}"))
 
 
 def not_a_tensor(value: object) -> NotAnOperand:
     """The error for a value where only a tensor will do."""
-    return NotAnOperand(f"expected a genesis tensor, not {kind_and_conversion(value)}")
+    return NotAnOperand(_with_line(f"expected a genesis tensor, not {kind_and_conversion(value)}"))
+
+
+def _with_line(problem: str) -> str:
+    """The sentence with the user's line behind it, before what to try."""
+    what, newline, hint = problem.partition("\n")
+    place = here()
+    if place is not None and not place.filename.startswith("<"):
+        what += f"\n  at {place.filename}:{place.line}: {place.text}"
+    return what + newline + hint
 
 
 def kind_and_conversion(value: object) -> str:
