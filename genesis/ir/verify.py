@@ -169,6 +169,10 @@ def _sizes(value: object) -> bool:
     return type(value) is tuple and all(map(_size, value))
 
 
+def _flags(value: object) -> bool:
+    return type(value) is tuple and all(isinstance(x, bool) for x in value)
+
+
 def _is(*types: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, types) or (type(value) is SymInt and int in types)
 
@@ -197,7 +201,11 @@ ATTRIBUTES: Final[dict[str, Callable[[object], bool]]] = {
     **dict.fromkeys(("multiple", "splits"), _size),
     "region": _is(int),
     **dict.fromkeys(("world", "peer", "first", "cap"), _size),
-    **dict.fromkeys(("sent", "received"), _sizes),
+    **dict.fromkeys(("sent", "received", "whole"), _sizes),
+    **dict.fromkeys(("tag", "place"), _size),
+    **dict.fromkeys(("before", "after"), _is(str)),
+    **dict.fromkeys(("biased", "projected", "ragged"), _is(bool)),
+    **dict.fromkeys(("arriving", "wanted"), _flags),
     "number": _is(int),
     "scales": lambda value: type(value) is tuple and all(isinstance(x, float) for x in value),
     "approximate": lambda value: value in ("none", "tanh"),

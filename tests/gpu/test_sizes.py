@@ -139,7 +139,7 @@ class Step:
     def __init__(self, device: str):
         genesis.manual_seed(0)
         self.device = device
-        self.model = GPT(GPTConfig(vocab_size=48, context=16, layers=1, heads=2, dim=16)).to(device)
+        self.model = GPT(GPTConfig(vocab_size=48, context=16, layers=2, heads=2, dim=16)).to(device)
         self.optimizer = genesis.optim.AdamW(self.model.parameters(), lr=1e-2)
 
     def __call__(self, batch: int, length: int = 16) -> Any:

@@ -40,6 +40,8 @@ def _weights_are_wrong(x: Any, args: tuple, kwargs: dict, dtype: torch.dtype) ->
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(("multinomial",), ("errors",), "the weights are not looked at: that would compute and read them",
                when=_weights_are_wrong),
+    Difference(("to_sparse",), ("forward", "gradient", "second"),
+               "a sparse tensor is an object of its own, no Tensor; tests/sparse compares it with torch's"),
     Difference(("masked_select", "gather", "take", "bernoulli", "cat"), ("errors",),
                "out shares memory with itself or with the input, which is not brought over",
                when=lambda x, args, kwargs, dtype: "out" in kwargs),

@@ -111,8 +111,8 @@ def _type(*types: TensorType, mode: str, reverse: bool, biased: bool, projected:
     return (x.with_shape((*x.shape[:2], size)), *given.state)
 
 
-def _gradient_types(*types: TensorType, received: tuple[bool, ...], **how: Unpack[How]) -> tuple[TensorType, ...]:
-    return types[received.count(True):len(types) - how["ragged"]]
+def _gradient_types(*types: TensorType, arriving: tuple[bool, ...], **how: Unpack[How]) -> tuple[TensorType, ...]:
+    return types[arriving.count(True):len(types) - how["ragged"]]
 
 
 # Steps
@@ -220,11 +220,11 @@ class _Pulled(NamedTuple):
     projected: Node
 
 
-def _backward(*given: Node, received: tuple[bool, ...], mode: str, reverse: bool, **how: bool) -> tuple[Node, ...]:
+def _backward(*given: Node, arriving: tuple[bool, ...], mode: str, reverse: bool, **how: bool) -> tuple[Node, ...]:
     """Backwards through the steps; then each weight's gradient is one product over all of them."""
-    arrived = iter(given[:received.count(True)])
-    operands = operands_of(given[received.count(True):], mode, **how)
-    to_y, *to_last = [next(arrived) if has else None for has in received]
+    arrived = iter(given[:arriving.count(True)])
+    operands = operands_of(given[arriving.count(True):], mode, **how)
+    to_y, *to_last = [next(arrived) if has else None for has in arriving]
     made = _steps(operands, mode, reverse)
     to_state = [zeros_like(x) if g is None else g for g, x in zip(to_last, operands.state, strict=True)]
     pulled: dict[int, _Pulled] = {}
@@ -268,8 +268,8 @@ def _over_all_steps(operands: Operands[Node], made: list[_Step], pulled: dict[in
 
 
 def _vjp(g: tuple[Node | None, ...], *operands_and_y: Node, **how: Unpack[How]) -> tuple[Node | None, ...]:
-    received = tuple(x is not None for x in g)
-    found = recurrent_backward(*[x for x in g if x is not None], *operands_and_y[:-1], received=received, **how)
+    arriving = tuple(x is not None for x in g)
+    found = recurrent_backward(*[x for x in g if x is not None], *operands_and_y[:-1], arriving=arriving, **how)
     return tuple(item(found, index=i) for i in range(len(found.types)))
 
 
@@ -283,17 +283,17 @@ def _saving(*operands: Node, **how: Unpack[How]) -> tuple[Node, ...]:
     return (*_layer(*operands, **how), full((1,), 0, uint8, operands[0].type.device))
 
 
-def _from_saved_types(saved: TensorType, *types: TensorType, received: tuple[bool, ...], wanted: tuple[bool, ...],
+def _from_saved_types(saved: TensorType, *types: TensorType, arriving: tuple[bool, ...], wanted: tuple[bool, ...],
                       **how: Unpack[How]) -> tuple[TensorType, ...]:
-    results = len(received)
-    given = types[:received.count(True)]
-    return _gradient_types(*given, *types[len(given) + results:], received=received, **how)
+    results = len(arriving)
+    given = types[:arriving.count(True)]
+    return _gradient_types(*given, *types[len(given) + results:], arriving=arriving, **how)
 
 
-def _from_saved(saved: Node, *given: Node, received: tuple[bool, ...], wanted: tuple[bool, ...],
+def _from_saved(saved: Node, *given: Node, arriving: tuple[bool, ...], wanted: tuple[bool, ...],
                 **how: Unpack[How]) -> tuple[Node, ...]:
-    arrived, results = received.count(True), len(received)
-    return _backward(*given[:arrived], *given[arrived + results:], received=received, **how)
+    arrived, results = arriving.count(True), len(arriving)
+    return _backward(*given[:arrived], *given[arrived + results:], arriving=arriving, **how)
 
 
 # Reference and samples
@@ -364,17 +364,17 @@ def _samples(results: str) -> Samples:
                                "ragged": bool(lengths)}
         if results:
             states = 2 if mode == "LSTM" else 1
-            received = (True, *[number % 2 == 0] * states)
+            arriving = (True, *[number % 2 == 0] * states)
             y = reals().of(3, 2, projected or 3)
-            gradients = [g for g, has in zip((y, *given[1:1 + states]), received, strict=True) if has]
-            how["received"] = received
+            gradients = [g for g, has in zip((y, *given[1:1 + states]), arriving, strict=True) if has]
+            how["arriving"] = arriving
             given = [*gradients, *given]
         found.append(case(*given, **how))
     return cases(*found, scale=8)
 
 
 _ATTRIBUTES: Accurate = {"attrs": ATTRIBUTES, "ulp": 32}
-_BACKWARD: Accurate = {"attrs": ("received", *ATTRIBUTES), "ulp": 64}
+_BACKWARD: Accurate = {"attrs": ("arriving", *ATTRIBUTES), "ulp": 64}
 
 recurrent = Op("recurrent", "composite", _type, **_ATTRIBUTES, decompose=_layer, vjp=_vjp, autocast="low",
                doc="A recurrent layer over time in one direction: (all hidden states, the last state). Operands are "
@@ -384,13 +384,13 @@ recurrent = Op("recurrent", "composite", _type, **_ATTRIBUTES, decompose=_layer,
                samples=_samples(""), reference=_value)
 recurrent_backward: Op = Op("recurrent_backward", "composite", _gradient_types, **_BACKWARD, decompose=_backward,
                             doc="Gradients of recurrent by its floating-point operands; first come the gradients of "
-                                "those results that `received` names.",
+                                "those results that `arriving` names.",
                             samples=_samples("gradients"))
 recurrent_saving = Op("recurrent_saving", "composite", _saving_type, **_ATTRIBUTES, decompose=_saving,
                       differentiable=False,
                       doc="recurrent, and last what the backend's kernel keeps for the backward: a handle of one byte, "
                           "what it stands for is the kernel's affair.")
 recurrent_from_saved = Op("recurrent_from_saved", "composite", _from_saved_types, decompose=_from_saved,
-                          attrs=("received", "wanted", *ATTRIBUTES), differentiable=False,
+                          attrs=("arriving", "wanted", *ATTRIBUTES), differentiable=False,
                           doc="recurrent_backward with recurrent_saving's handle, then the gradients, recurrent's "
                               "results and its operands. Gradients that nobody wants may be left undefined.")

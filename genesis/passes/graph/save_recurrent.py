@@ -42,15 +42,15 @@ def save_recurrent(graph: Graph, supports: Callable[[Node], bool]) -> Graph:
 
 def _layer_of(inputs: tuple[Node, ...], attrs: tuple) -> tuple[tuple[Node, ...], tuple]:
     """The operands and attributes of the layer that a node with these is the backward of."""
-    received, *rest = attrs
-    return inputs[received.count(True):], tuple(rest)
+    arriving, *rest = attrs
+    return inputs[arriving.count(True):], tuple(rest)
 
 
 def _from_saved(inputs: tuple[Node, ...], attrs: tuple, wanted: set[int]) -> Node:
-    received, *rest = attrs
+    arriving, *rest = attrs
     operands, _ = _layer_of(inputs, attrs)
     layer = make(recurrent_saving, operands, tuple(rest))
     results = [item(layer, index=i) for i in range(len(layer.types))]
-    gradients = inputs[:received.count(True)]
+    gradients = inputs[:arriving.count(True)]
     asked = tuple(i in wanted for i in range(len(operands) - rest[-1]))
-    return make(recurrent_from_saved, (results[-1], *gradients, *results[:-1], *operands), (received, asked, *rest))
+    return make(recurrent_from_saved, (results[-1], *gradients, *results[:-1], *operands), (arriving, asked, *rest))

@@ -92,7 +92,7 @@ def test_the_cache_that_suits_a_model() -> None:
 
     class Model:
         def __init__(self, windows: tuple[int | None, ...]):
-            self.spec = Architecture(**spec, windows=windows)  # type: ignore[arg-type]
+            self.spec = self.cached = Architecture(**spec, windows=windows)  # type: ignore[arg-type]
 
         def parameters(self) -> object:
             return iter([genesis.zeros(1)])

@@ -26,6 +26,9 @@ CHANGED = {
     "alias": (
         "graph(%x: f32[4]) { %y: f32[4] = exp(%x) %z: f32[4] = alias(%y, number=3) return %z }",
         "graph(%x: f32[4]) { %y: f32[4] = exp(%x) return %y }"),
+    "released": (
+        "graph(%x: f32[4]) { %y: f32[4] = exp(%x) %z: f32[4] = released(%y) return %z }",
+        "graph(%x: f32[4]) { %y: f32[4] = exp(%x) return %y }"),
     "known reads memory": (
         "graph(%x: f32[4], %m: f32[4]) { %y: f32[4] = exp(%x) %z: f32[4] = known(%y, %m) return %z }",
         "graph(%x: f32[4], %m: f32[4]) { return %m }"),
@@ -347,7 +350,7 @@ def test_left_alone(name: str) -> None:
 
 RUNNABLE = [name for name, (before, _) in CHANGED.items()
             if not any(word in before for word in ("watch(", "alias(", "stop_gradient(", "known(", "overwritten(",
-                                                  "leave("))]
+                                                  "leave(", "released("))]
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

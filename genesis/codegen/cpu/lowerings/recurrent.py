@@ -366,20 +366,20 @@ def _saving(*operands: Tensor, mode: str, reverse: bool, **how: Any) -> Results:
     return (*results, handle)
 
 
-def _from_saved(handle: Any, *rest: Tensor, received: tuple[bool, ...], wanted: tuple[bool, ...], mode: str,
+def _from_saved(handle: Any, *rest: Tensor, arriving: tuple[bool, ...], wanted: tuple[bool, ...], mode: str,
                 reverse: bool, **how: Any) -> tuple[Tensor | None, ...]:
-    count, arriving = received.count(True), iter(rest)
-    arrived = [next(arriving) if has else None for has in received]
-    results, operands = rest[count:count + len(received)], rest[count + len(received):]
+    count, gradients = arriving.count(True), iter(rest)
+    arrived = [next(gradients) if has else None for has in arriving]
+    results, operands = rest[count:count + len(arriving)], rest[count + len(arriving):]
     return _backward(handle.kept, arrived, results, operands_of(operands, mode, **how), mode, reverse, wanted)
 
 
-def _whole_backward(*rest: Tensor, received: tuple[bool, ...], mode: str, reverse: bool,
+def _whole_backward(*rest: Tensor, arriving: tuple[bool, ...], mode: str, reverse: bool,
                     **how: Any) -> tuple[Tensor | None, ...]:
     """Without what a forward kept, that is computed again."""
-    arriving = iter(rest)
-    arrived = [next(arriving) if has else None for has in received]
-    given = operands_of(rest[received.count(True):], mode, **how)
+    gradients = iter(rest)
+    arrived = [next(gradients) if has else None for has in arriving]
+    given = operands_of(rest[arriving.count(True):], mode, **how)
     results, kept = _forward(given, mode, reverse, True)
     return _backward(kept, arrived, results, given, mode, reverse, (True,) * len(rest))
 
