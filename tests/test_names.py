@@ -110,3 +110,10 @@ def test_torchs_own_names_of_private_parts_that_programs_import() -> None:
             assert hasattr(importlib.import_module(f"{library}.{path}"), name), (library, path, name)
     assert isinstance(genesis.nn.BatchNorm2d(2), importlib.import_module("genesis.nn.modules.batchnorm")._BatchNorm)
     assert torch.nn.modules.utils._pair(3) == genesis.nn.modules.utils._pair(3)
+
+
+def test_a_module_with_the_name_of_a_function_is_called_as_it() -> None:
+    """`import torch.autograd.gradcheck` leaves `torch.autograd.gradcheck` a function."""
+    module = importlib.import_module("genesis.autograd.gradcheck")
+    x = genesis.ones(2, dtype=genesis.float64, requires_grad=True)
+    assert genesis.autograd.gradcheck(lambda x: x * x, x) and module.gradgradcheck(lambda x: x * x, x)

@@ -46,6 +46,15 @@ def _never(module: str, sentence: str) -> Callable[[str], object]:
     return __getattr__
 
 
+def _called_as(function: Callable[..., object]) -> type[ModuleType]:
+    """The class of a module with the name of a function beside it (`autograd.gradcheck`): the import puts the module in
+    the function's place, so that the module is called as the function."""
+    class CalledModule(ModuleType):
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            return function(*args, **kwargs)
+    return CalledModule
+
+
 class TorchPaths:
     """A finder and loader of imports: the modules of `PATHS` and `NEVER`.
 
@@ -69,6 +78,10 @@ class TorchPaths:
         if row is not None:
             module.__doc__ = f"torch's path to names of genesis.{row.homes}".rstrip(".")
             module.__getattr__ = names_from(name, row.homes)  # type: ignore[method-assign]
+            package, _, last = name.rpartition(".")
+            function = vars(sys.modules[package]).get(last)
+            if callable(function):
+                module.__class__ = _called_as(function)
             return
         row = row_of(name, NEVER)
         assert row is not None

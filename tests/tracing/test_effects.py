@@ -406,7 +406,7 @@ def test_another_thread_works_while_this_one_captures() -> None:
         optimizer.step()
         results.append(w.tolist())
         done.set()
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=other, daemon=True)
     thread.start()
 
     class Wait:
@@ -417,7 +417,8 @@ def test_another_thread_works_while_this_one_captures() -> None:
     wait = Wait()
     compiled = genesis.compile(lambda x: x * wait.factor)
     assert compiled(ramp(2)).tolist() == [2.0, 4.0]
-    thread.join()
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for what nobody gives it"
     assert results == [[-1.0, -2.0]]
 
 
