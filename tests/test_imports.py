@@ -32,8 +32,9 @@ RECORDS = ("genesis.ir", "genesis.frontend")
 LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.config": (),
     "genesis.ir": (),
-    # how Python counts references, and contexts that no exception leaves half entered
-    "genesis.frontend": ("genesis.ir", "genesis.runtime.references", "genesis.runtime.contexts"),
+    # how Python counts references, contexts that no exception leaves half entered, and which threads are our own
+    "genesis.frontend": ("genesis.ir", "genesis.runtime.references", "genesis.runtime.contexts",
+                         "genesis.runtime.own_threads"),
     "genesis.passes": ("genesis.ir", *PLAN),
     "genesis.codegen": ("genesis.ir", "genesis.passes", *PLAN),
     # what a call of a collective asks for the data's way to other processes

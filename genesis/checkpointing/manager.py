@@ -14,6 +14,7 @@ import genesis
 from genesis import Tensor
 from genesis.checkpointing import directory
 from genesis.checkpointing.directory import Stored, Unusable
+from genesis.runtime.own_threads import OwnThread
 from genesis.utils.serialization import load, prepared
 
 RANDOM: Final = "rng"
@@ -100,7 +101,7 @@ class CheckpointManager:
             return
         for name, state in states.items():
             _check(name, state)
-        self._writer = threading.Thread(target=self._write_quietly, args=(step, states), name="genesis-checkpoint")
+        self._writer = OwnThread(target=self._write_quietly, args=(step, states), name="genesis-checkpoint")
         self._writer.start()
 
     def wait(self) -> None:

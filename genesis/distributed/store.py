@@ -17,6 +17,7 @@ from typing import Final
 
 from genesis.ir.errors import failure
 from genesis.runtime.collectives import DistNetworkError, DistStoreError
+from genesis.runtime.own_threads import OwnThread
 
 VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, KEYS, DELETE = range(9)
 CANCEL_WAIT, PING = 12, 13
@@ -294,7 +295,7 @@ class StoreServer:
         self._values: dict[bytes, bytes] = {}
         self._changed = threading.Condition()
         self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, name="genesis store", daemon=True).start()
+        OwnThread(target=self._accept, name="genesis store", daemon=True).start()
 
     def close(self) -> None:
         """Stop serving."""
@@ -310,7 +311,7 @@ class StoreServer:
             except OSError:
                 return
             self._open.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), name="genesis store", daemon=True).start()
+            OwnThread(target=self._serve, args=(connection,), name="genesis store", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from genesis.distributed.store import PrefixStore
 from genesis.runtime.collectives import POINT_TO_POINT, DistError, Entry, ledger, transports
+from genesis.runtime.own_threads import OwnThread
 
 VARIABLE: Final = "GENESIS_HEARTBEAT_TIMEOUT"
 """Environment variable: after so many seconds without a beat a rank counts as gone."""
@@ -75,7 +76,7 @@ class Watchdog:
         ledger.explain = self.explain
         self._hook, sys.excepthook = sys.excepthook, self._uncaught
         self._beat()
-        self._thread = threading.Thread(target=self._watch, name="genesis watchdog", daemon=True)
+        self._thread = OwnThread(target=self._watch, name="genesis watchdog", daemon=True)
         if self._others:
             self._thread.start()
 
@@ -230,7 +231,7 @@ class Watchdog:
         ledger.problem = problem
         waiting = ledger.waiting
         print(f"genesis: rank {self._rank}: {problem}", file=sys.stderr, flush=True)
-        threading.Thread(target=_abort_all, name="genesis abort", daemon=True).start()
+        OwnThread(target=_abort_all, name="genesis abort", daemon=True).start()
         if waiting is None:  # a GPU was in it: the program goes on once it is aborted, to its next collective
             if not self._ended.wait(GRACE):
                 os._exit(1)

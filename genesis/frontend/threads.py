@@ -14,6 +14,8 @@ from _thread import _count as others  # type: ignore[attr-defined]  # how many t
 from collections.abc import Container
 from typing import Any, Final
 
+from genesis.runtime.own_threads import RUNNING
+
 _HOME: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _READING: Final = frozenset({"flush", "item", "tolist", "host_copy", "host_number", "_reading", "memory_of",
                              "export_numpy", "numpy", "materialize", "__bool__", "__float__", "__int__",
@@ -39,7 +41,8 @@ def others_record() -> bool:
     if not others():
         return False
     mine = threading.get_ident()
-    return any(_records(frame, _READING) for thread, frame in sys._current_frames().items() if thread != mine)
+    return any(_records(frame, _READING) for thread, frame in sys._current_frames().items()
+               if thread != mine and thread not in RUNNING)
 
 
 def interrupts_op() -> bool:

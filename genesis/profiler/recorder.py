@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from genesis.ir.source import here
+from genesis.runtime.own_threads import OwnThread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,7 +179,7 @@ class Sampler:
     def __init__(self, recorder: Recorder, thread: int):
         self._recorder, self._thread = recorder, thread
         self._over = threading.Event()
-        self._looker = threading.Thread(target=self._look, name="genesis-profiler", daemon=True)
+        self._looker = OwnThread(target=self._look, name="genesis-profiler", daemon=True)
 
     def start(self) -> None:
         self._looker.start()

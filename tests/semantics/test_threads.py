@@ -142,6 +142,15 @@ def test_an_op_that_another_thread_is_in_is_seen() -> None:
     assert seen
 
 
+def test_threads_of_genesis_own_hold_no_content() -> None:
+    """A watchdog, a store, a writer of checkpoints: with one of them a step would copy what it overwrites."""
+    from genesis.distributed.store import TCPStore
+    store = TCPStore("127.0.0.1", 0, 1, True)
+    store.set("key", "value")
+    assert any(thread.name == "genesis store" for thread in threading.enumerate())
+    assert not others_record()
+
+
 def test_gradients_of_one_leaf() -> None:
     w = genesis.ones(4, requires_grad=True)
 
