@@ -6,6 +6,7 @@ import ctypes
 import gc
 import importlib.util
 import os
+import sys
 from functools import cache
 from zlib import crc32
 
@@ -76,3 +77,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of them several times, and each collection walked a million objects: half a second."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Give back the locks that a test left held: an exception that an opcode tracer raises between a `with` block and
+    its `__exit__` leaves one to the main thread for good, and threads of later tests would wait for it."""
+    threads = sys.modules.get("genesis.frontend.threads")
+    for owner, names in list(threads._with_locks.items()) if threads is not None else ():
+        for lock in (getattr(owner, name) for name in names):
+            while getattr(lock, "_is_owned", bool)():
+                lock.release()
