@@ -7,9 +7,12 @@ which does not run. Its compiled code says what they are, so that no second list
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from types import CodeType
+
+from genesis.ir.suggest import suggesting
 
 
 @cache
@@ -23,6 +26,17 @@ def later_names(module: str) -> dict[str, str]:
     spec = sys.modules[module].__spec__
     code = spec.loader.get_code(module)  # type: ignore[union-attr]
     return dict(_imported_for_type_checkers(code))
+
+
+def names_later(module: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` (PEP 562) of a module that has its names later; others are suggested the nearest."""
+    def __getattr__(name: str) -> object:
+        place = later_names(module).get(name)
+        return suggesting(module)(name) if place is None else getattr(import_module(place), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *later_names(module)})
+    return __getattr__, __dir__
 
 
 def _imported_for_type_checkers(code: CodeType) -> Iterator[tuple[str, str]]:

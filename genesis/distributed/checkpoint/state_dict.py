@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from genesis.frontend.later import later_names
-from genesis.ir.suggest import suggesting
+from genesis.frontend.later import names_later
 
 if TYPE_CHECKING:
     from genesis.nn.parallel.state_dict import StateDictOptions as StateDictOptions
@@ -17,13 +15,4 @@ if TYPE_CHECKING:
     from genesis.nn.parallel.state_dict import set_optimizer_state_dict as set_optimizer_state_dict
     from genesis.nn.parallel.state_dict import set_state_dict as set_state_dict
 
-
-def __getattr__(name: str) -> Any:
-    place = later_names(__name__).get(name)
-    if place is None:
-        return suggesting(__name__)(name)
-    return getattr(import_module(place), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *later_names(__name__)})
+__getattr__, __dir__ = names_later(__name__)

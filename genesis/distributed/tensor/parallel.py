@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from genesis.frontend.later import later_names
-from genesis.ir.suggest import suggesting
+from genesis.frontend.later import names_later
 
 if TYPE_CHECKING:
     from genesis.nn.parallel.tensor import ColwiseParallel as ColwiseParallel
@@ -18,13 +16,4 @@ if TYPE_CHECKING:
     from genesis.nn.parallel.tensor import SequenceParallel as SequenceParallel
     from genesis.nn.parallel.tensor import parallelize_module as parallelize_module
 
-
-def __getattr__(name: str) -> Any:
-    place = later_names(__name__).get(name)
-    if place is None:
-        return suggesting(__name__)(name)
-    return getattr(import_module(place), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *later_names(__name__)})
+__getattr__, __dir__ = names_later(__name__)
