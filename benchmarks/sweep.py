@@ -1,0 +1,331 @@
+"""Drawn cases of families of ops: Genesis, torch eager and torch.compile in one process, device time.
+
+`sweep_cases.py` draws them. All three read the same memory. Results are forced by `genesis.eval`, calls are queued
+behind a long copy so that the host is ahead, and sets of operands take turns (`bars.py`). Results are checked after the
+timing against torch's in float64. Of a case of less than 1 MB the host's time is told, and counts for nothing.
+
+    python benchmarks/sweep.py --out                                         # 8 cases of every family
+    python benchmarks/sweep.py --families softmax,norm --seed 3 --part 1/4   # cases 1, 5, … of two of them
+    python benchmarks/sweep.py --device cpu --scale 0.01                     # only whether results are right
+
+What was measured is appended to a file for each seed, and is not measured again: the same command goes on where it was
+stopped. A case during which the process died is told as one that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import record
+import torch
+from sweep_cases import FAMILIES, LEAST_BYTES, MEMORY_BOUND, Case, Operand, draw_case
+
+import genesis
+
+SETS: Final = 3
+TOLERANCE: Final = {"float64": 1e-9, "float32": 2e-5, "bfloat16": 2 ** -6, "float16": 2 ** -9}
+"""Of the largest value of a result: a few roundings to the dtype. What torch's own result is off is allowed, twice."""
+
+Row = dict[str, Any]
+
+
+class Bench:
+    """A case's operands in both libraries' eyes.
+
+    Args:
+        to_genesis: a torch tensor → the same values in Genesis, if possible in the same memory.
+    """
+
+    def __init__(self, case: Case, device: str, to_genesis: Callable[[torch.Tensor], Any], sets: int = SETS):
+        self.case = case
+        generator = torch.Generator(device).manual_seed(case.number)
+        self.torch_sets, self.sets = [], []
+        for _ in range(sets):
+            memories = [memory_of(x, generator, device) for x in case.operands]
+            pairs = list(zip(case.operands, memories, strict=True))
+            self.torch_sets.append([x.view(memory) for x, memory in pairs])
+            self.sets.append([x.view(to_genesis(memory)) for x, memory in pairs])
+        self.torch_gradients: list[torch.Tensor] = []
+        self.gradients: list[Any] = []
+        if case.both:
+            y = case.function(torch, *self.torch_sets[0])
+            self.torch_gradients = [torch.randn(y.shape, generator=generator, device=device).to(y.dtype) + 0.5]
+            self.gradients = [to_genesis(g) for g in self.torch_gradients]
+
+    def genesis_results(self, position: int = 0) -> list[Any]:
+        """Genesis' results, computed or on their way."""
+        found = call(genesis, self.case, self.case.function, self.sets[position], self.gradients)
+        genesis.eval(*found)
+        return found
+
+    def torch_results(self, function: Callable[..., Any], position: int = 0) -> list[torch.Tensor]:
+        """torch's results."""
+        return call(torch, self.case, function, self.torch_sets[position], self.torch_gradients)
+
+    def error(self, to_torch: Callable[[Any], torch.Tensor]) -> float:
+        """Genesis' largest error over what is allowed; above 1 is wrong."""
+        got = [to_torch(x.detach()) for x in self.genesis_results()]
+        eager = [x.detach() for x in self.torch_results(self.case.function)]
+        doubled = [x.double() if x.is_floating_point() else x for x in self.torch_sets[0]]
+        want = call(torch, self.case, self.case.function, doubled, [g.double() for g in self.torch_gradients])
+        axis, source = self.case.picks, doubled[0]
+        worst = 0.0
+        for position, (g, e, w) in enumerate(zip(got, eager, want, strict=True)):
+            if g.shape != e.shape or g.dtype != e.dtype:
+                raise TypeError(f"result {position} is {g.dtype} {list(g.shape)}, torch's {e.dtype} {list(e.shape)}")
+            w = w.detach()
+            if position and axis is not None:
+                g, e, w = (picked(source, axis, x) for x in (g, e, w))
+            worst = max(worst, relative_error(g, e, w, self.case.tolerance))
+        return worst
+
+
+def memory_of(operand: Operand, generator: torch.Generator, device: str) -> torch.Tensor:
+    """The memory of an operand: normal numbers around 0.5, so that sums are not near zero, or integers."""
+    shape, dtype = operand.memory_shape, getattr(torch, operand.dtype)
+    if operand.below:
+        return torch.randint(0, operand.below, shape, generator=generator, device=device, dtype=dtype)
+    return (torch.randn(shape, generator=generator, device=device) + 0.5).to(dtype)
+
+
+def call(library: Any, case: Case, function: Callable[..., Any], inputs: list[Any], gradients: list[Any]) -> list[Any]:
+    """The results, and where gradients come in those of the operands that want one."""
+    if not case.both:
+        found = function(library, *inputs)
+        return list(found) if isinstance(found, tuple) else [found]
+    wants = [x.grad and not x.below for x in case.operands]
+    leaves = [x.detach().requires_grad_() if want else x for x, want in zip(inputs, wants, strict=True)]
+    y = function(library, *leaves)
+    return [y, *library.autograd.grad(y, [x for x, want in zip(leaves, wants, strict=True) if want], gradients[0])]
+
+
+def picked(source: torch.Tensor, axis: int, positions: torch.Tensor) -> torch.Tensor:
+    """The elements at positions along an axis, which the result may have lost."""
+    if positions.dim() < source.dim():
+        positions = positions.unsqueeze(axis)
+    return source.gather(axis, positions)
+
+
+def relative_error(got: torch.Tensor, eager: torch.Tensor, want: torch.Tensor, factor: float) -> float:
+    """The largest error in units of what is allowed: the dtype's tolerance of the largest value, or twice torch's."""
+    dtype = str(got.dtype).removeprefix("torch.")
+    g, e, w = got.double(), eager.double(), want.double()
+    if not torch.equal(g.isnan(), w.isnan()):
+        return math.inf
+    finite = w.isfinite()
+    if not torch.equal(torch.where(finite, 0, g).nan_to_num(), torch.where(finite, 0, w).nan_to_num()):
+        return math.inf
+    g, e, w = (torch.where(finite, x, 0) for x in (g, e, w))
+    if not w.numel():
+        return 0.0
+    largest = max(float(w.abs().max()), 1e-30)
+    allowed = TOLERANCE.get(dtype, 0.0) * factor + 2 * float((e - w).abs().max()) / largest
+    off = float((g - w).abs().max()) / largest
+    return off / allowed if allowed else math.inf if off else 0.0
+
+
+# Times
+
+def device_times(bench: Bench, spin: tuple[Any, Any], peers: list[str]) -> dict[str, float]:
+    """Milliseconds of device time a call, by contestant."""
+    from bars import copies_ahead, sleep_ahead, timed
+    found = {"genesis": timed(lambda i: bench.genesis_results(i), partial(copies_ahead, spin),
+                              partial(genesis.cuda.Event, enable_timing=True))}
+    for name, function in functions_of(bench.case, peers).items():
+        found[name] = timed(lambda i, f=function: bench.torch_results(f, i), sleep_ahead,
+                            partial(torch.cuda.Event, enable_timing=True))
+    return found
+
+
+def host_times(bench: Bench, peers: list[str]) -> dict[str, float]:
+    """Milliseconds of the host a call, with the device's last result waited for."""
+    found = {"genesis": host_time(bench.genesis_results, genesis.cuda.synchronize)}
+    for name, function in functions_of(bench.case, peers).items():
+        found[name] = host_time(partial(bench.torch_results, function), torch.cuda.synchronize)
+    return found
+
+
+def functions_of(case: Case, peers: list[str]) -> dict[str, Callable[..., Any]]:
+    """torch's contestants; what was compiled for other cases is forgotten, or its limit would make this one eager."""
+    torch.compiler.reset()
+    every = {"eager": case.function, "compile": torch.compile(case.function, dynamic=False)}
+    return {name: every[name] for name in peers if name}
+
+
+def host_time(run: Callable[[], Any], wait: Callable[[], None], count: int = 50) -> float:
+    for _ in range(5):
+        run()
+    wait()
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    wait()
+    return (time.perf_counter() - start) / count * 1e3
+
+
+# The cases
+
+class Journal:
+    """Rows in a file, a line each, written as they are measured.
+
+    A line {"begun": key} without a row behind it is a case during which the process died.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.rows: dict[str, Row] = {}
+        if not path.exists():
+            return
+        begun: dict[str, str] = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            if "begun" in entry:
+                begun[entry["begun"]] = entry["text"]
+            else:
+                self.rows[entry["key"]] = entry
+        for key, text in begun.items():
+            self.rows.setdefault(key, {"key": key, "text": text, "problem": "the process died"})
+
+    def write(self, entry: Row) -> None:
+        """Append a line."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        if "key" in entry:
+            self.rows[entry["key"]] = entry
+
+
+def measured(case: Case, device: str, spin: Any, peers: list[str]) -> Row:
+    """Times of a case and whether its result was right; on the CPU only the latter."""
+    bench = Bench(case, device, genesis.from_dlpack, SETS if device == "cuda" else 1)
+    small = case.nbytes < LEAST_BYTES
+    row: Row = {"small": small, "bytes": case.nbytes}
+    if device == "cuda":
+        genesis.cuda.synchronize()
+        row["ms"] = host_times(bench, peers) if small else device_times(bench, spin, peers)
+    row["error"] = bench.error(as_torch if device == "cuda" else lambda x: torch.from_dlpack(x.contiguous()))
+    return row
+
+
+def as_torch(x: Any) -> torch.Tensor:
+    """A Genesis tensor's values on the GPU, computed."""
+    genesis.cuda.synchronize()
+    return torch.from_dlpack(x)
+
+
+def run_case(case: Case, args: argparse.Namespace, spin: Any) -> Row:
+    """The row of a case; one that fails has a `problem`."""
+    try:
+        return measured(case, args.device, spin, args.peers.split(","))
+    except Exception as error:  # the other cases are still worth their time
+        return {"problem": f"{type(error).__name__}: {str(error)[:400]}"}
+    finally:
+        if args.device == "cuda":
+            torch.cuda.empty_cache()
+            genesis.cuda.empty_cache()
+
+
+def speedup(row: Row) -> float | None:
+    """Times as fast as the faster peer; None where there is no peer or no right result."""
+    peers = [ms for name, ms in row.get("ms", {}).items() if name != "genesis"]
+    return min(peers) / row["ms"]["genesis"] if peers and "problem" not in row and row["error"] <= 1 else None
+
+
+def line_of(row: Row) -> str:
+    """A row for people."""
+    if "problem" in row:
+        return f"{row['key']:20} {row['text'][:90]}: {row['problem']}"
+    wrong = f"  WRONG, {row['error']:.2g} × what is allowed" if row["error"] > 1 else ""
+    shown = "  ".join(f"{name} {ms * 1e3:.1f}" for name, ms in row.get("ms", {}).items())
+    ratio = speedup(row)
+    told = f"{ratio:.2f}" if ratio is not None else "-"
+    rate = f"{row['bytes'] / row['ms']['genesis'] / 1e6:5.0f} GB/s" if "ms" in row else ""
+    kind = ("host µs" if row["small"] else "µs") if shown else "" if wrong else "right"
+    return f"{row['key']:20} {told:>6}  {rate}  {shown} {kind}  {row['text']}{wrong}"
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """Of each family, and of the memory-bound ones together: geometric mean, worst, cases, wrong or failed ones."""
+    found = []
+    for name in (*FAMILIES, "memory-bound"):
+        mine = [r for r in rows if (r["family"] in MEMORY_BOUND if name == "memory-bound" else r["family"] == name)]
+        if not mine:
+            continue
+        ratios = [ratio for r in mine if not r.get("small") and (ratio := speedup(r)) is not None]
+        bad = sum("problem" in r or r["error"] > 1 for r in mine)
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        found.append({"family": name, "geometric_mean": mean, "worst": min(ratios, default=None), "cases": len(ratios),
+                      "wrong": bad})
+    return found
+
+
+def wanted_cases(args: argparse.Namespace) -> list[Case]:
+    """The cases of this part, one of each family first."""
+    part, parts = map(int, args.part.split("/"))
+    names = args.families.split(",") if args.families else list(FAMILIES)
+    unknown = [name for name in names if name not in FAMILIES]
+    if unknown:
+        raise SystemExit(f"there is no family {unknown[0]}; there are {', '.join(FAMILIES)}")
+    numbers = [int(args.number)] if args.number else [n for n in range(args.cases) if n % parts == part % parts]
+    return [draw_case(name, args.seed, number, args.scale) for number in numbers for name in names]
+
+
+def main() -> int:
+    """Measure what is not measured yet, print rows and what each family comes to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--families", default="", help="comma-separated; every one by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=8, help="of each family")
+    parser.add_argument("--part", default="0/1", help="i/n: every n-th case, from the i-th")
+    parser.add_argument("--number", default="", help="one case of each family, by its number")
+    parser.add_argument("--peers", default="eager,compile", help="torch's contestants")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: only checks results")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the bytes that are drawn")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which no case is begun")
+    parser.add_argument("--state", type=Path, help="where rows are kept (build/sweep/SEED-DEVICE-SCALE.jsonl)")
+    parser.add_argument("--again", action="store_true", help="measure again what was measured")
+    record.add_out(parser)
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    started = time.monotonic()
+    path = args.state or Path("build/sweep") / f"{args.seed}-{args.device}-{args.scale:g}.jsonl"
+    journal, spin, rows, left = Journal(path), None, [], 0
+    if args.device == "cuda":
+        from bars import COPY_BYTES
+        spin = tuple(genesis.zeros(COPY_BYTES, dtype=genesis.int8, device="cuda") for _ in range(2))
+        genesis.eval(*spin)
+    for case in wanted_cases(args):
+        key = f"{case.family}/{case.number}"
+        row = None if args.again else journal.rows.get(key)
+        if row is None:
+            if time.monotonic() - started > args.budget:
+                left += 1
+                continue
+            journal.write({"begun": key, "text": case.text})
+            row = {"key": key, "family": case.family, "text": case.text, **run_case(case, args, spin)}
+            journal.write(row)
+        rows.append({"family": case.family, **row})
+        print(line_of(row), flush=True)
+    found = summary(rows)
+    for each in found:
+        mean, worst = ("-" if x is None else f"{x:.2f}" for x in (each["geometric_mean"], each["worst"]))
+        wrong = f", {each['wrong']} wrong" if each["wrong"] else ""
+        print(f"{each['family']:16} geometric mean {mean}, worst {worst} of {each['cases']}{wrong}")
+    if left:
+        print(f"{left} cases are left: the same command goes on with them")
+    if args.out:
+        record.write(args.out, "sweep", seed=args.seed, families=found, rows=rows)
+    return int(any(each["wrong"] for each in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

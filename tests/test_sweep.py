@@ -1,0 +1,92 @@
+"""benchmarks/sweep.py: what is drawn, what is resumed, what counts as wrong, and that drawn cases are right."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import genesis
+from genesis.engine.backends import FakeCUDABackend
+from genesis.runtime.fake_cuda.driver import HostDriver
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from sweep import Bench, Journal, relative_error, summary
+from sweep_cases import FAMILIES, LEAST_BYTES, LONGEST, MOST_BYTES, Operand, draw_case
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_case_depends_on_its_seed_and_number_alone(family: str) -> None:
+    assert draw_case(family, 5, 3).text == draw_case(family, 5, 3).text
+    assert len({draw_case(family, 5, number).text for number in range(12)}) > 6
+    assert draw_case(family, 5, 3).text != draw_case(family, 6, 3).text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sizes_stay_in_the_promised_range(family: str) -> None:
+    cases = [draw_case(family, 0, number) for number in range(100)]
+    shapes = [x.shape for case in cases for x in case.operands]
+    assert all(1 <= len(shape) <= 5 for shape in shapes)
+    assert all(1 <= size <= LONGEST for shape in shapes for size in shape)
+    assert max(case.nbytes for case in cases) < 4 * MOST_BYTES
+    assert sum(case.nbytes >= LEAST_BYTES for case in cases) >= 60
+
+
+def test_an_operand_is_a_view_of_its_memory() -> None:
+    operand = Operand((3, 4, 5), order=(2, 0, 1), more=1)
+    memory = torch.zeros(operand.memory_shape)
+    assert memory.shape == (5, 3, 5)
+    assert operand.view(memory).shape == (3, 4, 5)
+    assert operand.view(memory).stride() == (5, 1, 15)
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    journal = Journal(path)
+    journal.write({"begun": "sort/0", "text": "sort"})
+    journal.write({"key": "sort/0", "family": "sort", "error": 0.5})
+    journal.write({"begun": "sort/1", "text": "another"})
+    again = Journal(path)
+    assert again.rows["sort/0"]["error"] == 0.5
+    assert again.rows["sort/1"]["problem"] == "the process died"
+
+
+def test_a_wrong_result_counts_as_wrong_and_for_no_mean() -> None:
+    right = {"family": "sort", "error": 0.5, "small": False, "ms": {"genesis": 1.0, "eager": 4.0, "compile": 2.0}}
+    family, together = summary([right, {**right, "error": 1.5}, {**right, "small": True}])
+    assert family == {"family": "sort", "geometric_mean": 2.0, "worst": 2.0, "cases": 1, "wrong": 1}
+    assert together["family"] == "memory-bound"
+
+
+@pytest.mark.parametrize(("got", "right"), [
+    ([1.0, 2.0], True), ([1.0, 2.0 + 1e-5], True), ([1.0, 2.001], False), ([1.0, math.nan], False),
+    ([1.0, math.inf], False)])
+def test_errors_are_told_from_rounding(got: list[float], right: bool) -> None:
+    want = torch.tensor([1.0, 2.0])
+    assert (relative_error(torch.tensor(got), want, want, 1.0) <= 1) == right
+
+
+def test_what_torch_itself_is_off_is_allowed() -> None:
+    want = torch.tensor([1.0, 2.0])
+    assert relative_error(torch.tensor([1.0, 2.1]), torch.tensor([1.0, 1.9]), want, 1.0) <= 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_drawn_cases_are_right_on_the_cpu(family: str, number: int) -> None:
+    case = draw_case(family, 1, number, scale=1e-2)
+    assert Bench(case, "cpu", genesis.from_dlpack, sets=1).error(torch.from_dlpack) <= 1, case.text
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_drawn_cases_are_right_in_the_interpreter(family: str, number: int) -> None:
+    case = draw_case(family, 2, number, scale=3e-4)
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 28)):
+        bench = Bench(case, "cpu", lambda x: genesis.from_dlpack(x).to("cuda"), sets=1)
+        assert bench.error(lambda x: torch.from_dlpack(x.to("cpu"))) <= 1, case.text
