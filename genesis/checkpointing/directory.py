@@ -4,6 +4,8 @@
                             optimizer.safetensors
                             manifest.json       {"step": 500, "files": {"model.safetensors": {"bytes": …, "sha256": …}}}
 
+Of an object that ranks have parts of there is one file more for each rank (`model.part-00003.safetensors`).
+
 The directory is written under another name, each file is brought to the disk, then the manifest, then the directory is
 renamed and its parent brought to the disk: whatever stops the program, there is the checkpoint or there is none. To
 delete one it is renamed first, so that a half-deleted one is never taken for whole. A directory that is being written
@@ -19,7 +21,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -70,24 +72,46 @@ class _Hashed:
         return len(view)
 
 
-def write_checkpoint(parent: Path, step: int, writers: Mapping[str, Callable[[BinaryIO], None]]) -> Path:
+Files = dict[str, tuple[int, str]]
+"""name → (bytes, sha256)."""
+
+Writers = Mapping[str, Callable[[BinaryIO], None]]
+"""File's name → what writes it."""
+
+
+def write_checkpoint(parent: Path, step: int, writers: Writers) -> Path:
     """Write a checkpoint: for each file's name what writes it. Returns its directory.
 
     Raises:
         OSError: the disk is full, there is no permission, …; then there is no such checkpoint.
     """
+    with written_apart(parent, step) as directory:
+        target = publish(directory, step, write_files(directory, writers))
+    sync(parent)
+    return target
+
+
+def written_apart(parent: Path, step: int) -> AbstractContextManager[Path]:
+    """A directory for a checkpoint's files, under a name that is none of a checkpoint; removed with what is in it if an
+    exception comes out of the context."""
     parent.mkdir(parents=True, exist_ok=True)
-    with _locked_directory(parent / f"{WRITING}{_name(step)}-{secrets.token_hex(4)}") as directory:
-        files = {}
-        for name, write in writers.items():
-            files[name] = _write_file(directory / name, write)
-        manifest = json.dumps({"format": FORMAT, "step": step, "files": {
-            name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}}, indent=1)
-        _write_file(directory / MANIFEST, lambda file: cast(None, file.write(manifest.encode())))
-        _sync(directory)
-        target = _free(parent, step)
-        os.rename(directory, target)
-    _sync(parent)
+    return _locked_directory(parent / f"{WRITING}{_name(step)}-{secrets.token_hex(4)}")
+
+
+def write_files(directory: Path, writers: Writers) -> Files:
+    """Write files, and bring each to the disk."""
+    return {name: _write_file(directory / name, write) for name, write in writers.items()}
+
+
+def publish(directory: Path, step: int, files: Files) -> Path:
+    """Make a checkpoint of a directory that has all its files: this rename is the moment. Returns its new path, whose
+    parent `sync` brings to the disk."""
+    manifest = json.dumps({"format": FORMAT, "step": step, "files": {
+        name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}}, indent=1)
+    _write_file(directory / MANIFEST, lambda file: cast(None, file.write(manifest.encode())))
+    sync(directory)
+    target = _free(directory.parent, step)
+    os.rename(directory, target)
     return target
 
 
@@ -133,7 +157,7 @@ def _order(path: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2] or 1)
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Bring the names in a directory to the disk."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -178,9 +202,18 @@ def verify(stored: Stored) -> None:
     Raises:
         Unusable: one is missing or is not what was written.
     """
-    for name, (size, digest) in stored.files.items():
+    verify_files(stored.path, stored.files)
+
+
+def verify_files(path: Path, files: Mapping[str, tuple[int, str]]) -> None:
+    """Read these files of a directory.
+
+    Raises:
+        Unusable: one is missing or is not what was written.
+    """
+    for name, (size, digest) in files.items():
         try:
-            with open(stored.path / name, "rb") as file:
+            with open(path / name, "rb") as file:
                 found = hashlib.sha256()
                 length = 0
                 while part := file.read(CHUNK):
@@ -198,7 +231,7 @@ def delete(stored: Stored) -> None:
     """Remove what the manifest owns. A file of somebody else's stays, in a directory of another name."""
     gone = stored.path.with_name(f"{DELETING}{stored.path.name}-{secrets.token_hex(4)}")
     os.rename(stored.path, gone)
-    _sync(gone.parent)
+    sync(gone.parent)
     for name in (*stored.files, MANIFEST):
         (gone / name).unlink(missing_ok=True)
     _remove_empty(gone)

@@ -5,15 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import genesis
 from genesis import Tensor
 from genesis.checkpointing import directory
-from genesis.checkpointing.directory import Stored, Unusable
+from genesis.checkpointing.directory import Stored, Unusable, Writers
+from genesis.checkpointing.parts import (
+    PART_FILE,
+    Keys,
+    Part,
+    Pieces,
+    divided,
+    fitted,
+    is_shared,
+    leaves,
+    mapped,
+    part_file,
+    state_of,
+)
+from genesis.checkpointing.together import Together
 from genesis.runtime.own_threads import OwnThread
 from genesis.utils.serialization import load, prepared
 
@@ -41,12 +55,16 @@ class Resumed:
 class CheckpointManager:
     """Saves a run every so many steps, keeps the newest few checkpoints, and resumes.
 
+    Where ranks have parts of parameters (`fully_shard`, `parallelize_module`) all of them call `save`, `wait` and
+    `resume`: each writes its parts, and reads those of its own, of a checkpoint that any number of ranks have written.
+
     Args:
         folder: where the checkpoints go, a directory each; is made if there is none.
         keep: how many are kept; None for all. An older one is deleted when the newer one was read back and is right.
         every: steps between two, for `due`.
         async_: writing goes on in a thread while the program trains. Values are those of the call: they are copied,
             on their device, before it returns.
+        process_group: the ranks that have parts; None for all.
 
     >>> import tempfile
     >>> from genesis import nn
@@ -60,12 +78,15 @@ class CheckpointManager:
     (30, {'tokens': 3000})
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, keep: int | None = 3, every: int = 1000, async_: bool = True):
+    def __init__(self, folder: str | os.PathLike[str], *, keep: int | None = 3, every: int = 1000, async_: bool = True,
+                 process_group: Any = None):
         if keep is not None and keep < 1:
             raise ValueError(f"CheckpointManager: keep={keep} keeps no checkpoint; None keeps all")
         if every < 1:
             raise ValueError(f"CheckpointManager: every={every} is no number of steps")
         self.folder, self.keep, self.every, self.async_ = Path(folder), keep, every, async_
+        self._group = process_group
+        self._together: Together | None = None
         self._writer: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -87,22 +108,70 @@ class CheckpointManager:
             OSError: this save, or the one before in the background, could not be written.
         """
         self.wait()
+        ranks = self._ranks_of(objects)
+        write = self._prepared_alone(step, objects) if ranks is None else self._prepared_with(ranks, step, objects)
+        if not self.async_:
+            write()
+            return
+        self._writer = OwnThread(target=self._quietly, args=(write,), name="genesis-checkpoint")
+        self._writer.start()
+
+    def _prepared_alone(self, step: int, objects: Mapping[str, Any]) -> Callable[[], None]:
+        """What writes the states of now."""
+        states = self._states(step, objects)
+
+        def write() -> None:
+            directory.remove_abandoned(self.folder)
+            path = directory.write_checkpoint(self.folder, step, {
+                f"{name}.safetensors": prepared({"state": state}) for name, state in states.items()})
+            try:
+                directory.verify(directory.opened(path))
+            except Unusable as error:
+                raise OSError(f"{path} was written and read back otherwise: {error}") from None
+            self._delete_old()
+        return write
+
+    def _prepared_with(self, ranks: Together, step: int, objects: Mapping[str, Any]) -> Callable[[], None]:
+        """What writes this rank's parts of the states of now. Nothing is written where a rank cannot."""
+        def own_files() -> Writers:
+            found = {}
+            for name, state in self._states(step, objects).items():
+                whole, parts = divided(state)
+                if ranks.rank == 0:
+                    found[f"{name}.safetensors"] = _writing({"state": whole})
+                if parts:
+                    found[part_file(name, ranks.rank)] = _writing(parts)
+            return found
+        started = ranks.begin(self.folder, step, sorted(objects), own_files)
+
+        def write() -> None:
+            started.write()
+            if ranks.rank == 0:
+                self._delete_old()
+        return write
+
+    def _states(self, step: int, objects: Mapping[str, Any]) -> dict[str, Any]:
+        """Copies of the objects' states, which can be saved."""
         if step < 0:
             raise ValueError(f"CheckpointManager.save: step={step} is negative")
-        states = {name: _copied(_state(value)) for name, value in {**objects, RANDOM: _random_states()}.items()}
+        states = {name: _copied(state_of(value)) for name, value in {**objects, RANDOM: _random_states()}.items()}
         if RANDOM in objects:
             raise ValueError(f"CheckpointManager.save: the name {RANDOM!r} is taken, by the random generators' states")
         bad = [name for name in states if not name.isidentifier()]
         if bad:
             raise ValueError(f"CheckpointManager.save: {bad[0]!r} is no name for a file")
         genesis.eval(*_tensors(states))
-        if not self.async_:
-            self._write(step, states)
-            return
         for name, state in states.items():
             _check(name, state)
-        self._writer = OwnThread(target=self._write_quietly, args=(step, states), name="genesis-checkpoint")
-        self._writer.start()
+        return states
+
+    def _ranks_of(self, objects: Mapping[str, Any]) -> Together | None:
+        """The ranks that have parts of the objects; None where this process has all."""
+        if not any(map(is_shared, objects.values())):
+            return None
+        if self._together is None or not self._together.alive:
+            self._together = Together(self._group)
+        return self._together
 
     def wait(self) -> None:
         """Wait until what was saved is on the disk.
@@ -130,11 +199,13 @@ class CheckpointManager:
             ValueError: the checkpoint has no such name, or a state does not fit its object.
         """
         self.wait()
+        ranks = self._ranks_of(objects)
         skipped = []
-        for path in directory.checkpoints(self.folder):
+        for path in directory.checkpoints(self.folder) if ranks is None else ranks.agreed(self.folder):
             try:
-                stored = directory.opened(path)
-                directory.verify(stored)
+                stored = directory.opened(path) if ranks is None else ranks.opened(path)
+                if ranks is None:
+                    directory.verify(stored)
             except Unusable as error:
                 skipped.append((path.name, str(error)))
                 continue
@@ -142,11 +213,11 @@ class CheckpointManager:
         return Resumed(0, None, {}, tuple(skipped))
 
     def _load(self, stored: Stored, objects: Mapping[str, Any], skipped: tuple[tuple[str, str], ...]) -> Resumed:
-        names = {file.removesuffix(".safetensors") for file in stored.files}
+        names = {file.removesuffix(".safetensors") for file in stored.files if not PART_FILE.fullmatch(file)}
         missing = sorted(set(objects) - names)
         if missing:
             raise ValueError(f"{stored.path} has no {missing[0]!r}; it has {', '.join(sorted(names - {RANDOM}))}")
-        states = {name: load(stored.path / f"{name}.safetensors")["state"] for name in sorted(names)}
+        states = {name: _read(stored, name, objects.get(name)) for name in sorted(names)}
         for name, target in objects.items():
             if hasattr(target, "load_state_dict"):
                 target.load_state_dict(states[name])
@@ -154,22 +225,12 @@ class CheckpointManager:
         rest = {name: state for name, state in states.items() if not hasattr(objects.get(name), "load_state_dict")}
         return Resumed(stored.step, stored.path, rest, skipped)
 
-    def _write_quietly(self, step: int, states: Mapping[str, Any]) -> None:
+    def _quietly(self, write: Callable[[], None]) -> None:
         """In the background: an error is raised by the next call."""
         try:
-            self._write(step, states)
+            write()
         except BaseException as error:
             self._error = error
-
-    def _write(self, step: int, states: Mapping[str, Any]) -> None:
-        directory.remove_abandoned(self.folder)
-        path = directory.write_checkpoint(self.folder, step, {
-            f"{name}.safetensors": prepared({"state": state}) for name, state in states.items()})
-        try:
-            directory.verify(directory.opened(path))
-        except Unusable as error:
-            raise OSError(f"{path} was written and read back otherwise: {error}") from None
-        self._delete_old()
 
     def _delete_old(self) -> None:
         """Delete the oldest beyond `keep`. What has no manifest of ours is not counted, and stays."""
@@ -188,33 +249,37 @@ class CheckpointManager:
                 warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
 
 
-def _state(value: Any) -> Any:
-    return value.state_dict() if hasattr(value, "state_dict") else value
+def _writing(state: Any) -> Callable[[BinaryIO], None]:
+    """What writes a state, whose values come to the host only then."""
+    return lambda file: prepared(state)(file)
+
+
+def _read(stored: Stored, name: str, target: Any) -> Any:
+    """An object's state, as it is loaded into the target."""
+    state = load(stored.path / f"{name}.safetensors")["state"]
+    files = [stored.path / file for file in stored.files
+             if (found := PART_FILE.fullmatch(file)) is not None and found[1] == name]
+    return fitted(state, Pieces(files), target)
 
 
 def _copied(state: Any) -> Any:
     """The state with tensors of its own, on the devices where they were."""
-    if isinstance(state, Tensor):
-        return state.detach().clone()
-    if isinstance(state, Mapping):
-        return {key: _copied(value) for key, value in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)([_copied(value) for value in state])
-    return state
+    def copy(x: Any, keys: Keys) -> Any:
+        if isinstance(x, Part):
+            return Part(x.tensor.detach().clone(), x.layout)
+        return x.detach().clone() if isinstance(x, Tensor) else x
+    return mapped(state, copy)
 
 
 def _tensors(state: Any) -> list[Tensor]:
-    if isinstance(state, Tensor):
-        return [state]
-    if isinstance(state, Mapping):
-        state = list(state.values())
-    return [x for value in state for x in _tensors(value)] if isinstance(state, (list, tuple)) else []
+    found = [x.tensor if isinstance(x, Part) else x for _, x in leaves(state)]
+    return [x for x in found if isinstance(x, Tensor)]
 
 
 def _check(name: str, state: Any) -> None:
     """Raise what `save` raises for what cannot be saved, while the caller's line is on the stack."""
     from genesis.utils.serialization import _describe
-    _describe(state, name, {}, {}, 0)
+    _describe(divided(state)[0], name, {}, {}, 0)
 
 
 def _random_states() -> dict[str, Any]:

@@ -160,8 +160,17 @@ class Watchdog:
             if known is None or known.beat["beats"] != beat["beats"]:
                 self._peers[rank] = _Peer(rank, beat, now)
 
+    def gone(self) -> str:
+        """Which of the other ranks have failed, ended or been silent for too long; '' if all go on. Any thread asks."""
+        with self._asked:
+            self._look()
+            return self._gone(self.limit)
+
     def _problem(self, mine: Entry, limit: float | None = None) -> str:
         """What keeps the collective that this process is in from ending, '' if nothing is known to."""
+        return self._gone(self.limit if limit is None else limit) or self._difference(mine)
+
+    def _gone(self, limit: float) -> str:
         now, found = time.monotonic(), []
         for peer in self._peers.values():
             silent = now - peer.came
@@ -169,10 +178,10 @@ class Watchdog:
                 found.append(f"rank {peer.rank} failed: {peer.beat['why']}")
             elif peer.beat["state"] == "left":
                 found.append(f"rank {peer.rank} has ended; its last collective was {peer.doing}")
-            elif silent > (self.limit if limit is None else limit):
+            elif silent > limit:
                 found.append(f"rank {peer.rank} has not been heard of for {silent:.0f} s: it was killed or stopped, or "
                              f"its host is gone; its last collective was {peer.doing}")
-        return "; ".join(found) or self._difference(mine)
+        return "; ".join(found)
 
     def _device_problem(self, last: Entry) -> str:
         """What keeps a GPU from ending its collectives, '' if nothing is known to: a rank that has left is a problem
