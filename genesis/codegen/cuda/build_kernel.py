@@ -37,7 +37,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, float64, int64, promote_types
-from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, unflatten
+from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, narrowed, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reduction_space
 from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
@@ -192,7 +192,7 @@ class _Builder:
         if kind == "movement":
             return self.move(node, point, bounds)
         if kind == "reduction":
-            return self.reduce(node, point)
+            return self.reduce(node, point, bounds)
         if kind == "random":
             seed, draw = (self.value(x, (), ()) for x in node.inputs)
             counter = flatten(point, node.shape)
@@ -238,9 +238,10 @@ class _Builder:
             return self.add(Constant(self.new("c", node.dtype, "", 0), number))
         return self.value(piece.operand, piece.point, bounds)
 
-    def reduce(self, node: Node, point: Point) -> Value:
-        """A reduction's result: of this row, or the group is wrong."""
-        if flatten(point, node.shape) != self.x:
+    def reduce(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> Value:
+        """A reduction's result: of this row, where it is wanted at all, or the group is wrong."""
+        position = flatten(point, node.shape)
+        if position != self.x and _at(node, point, bounds) != narrowed(self.x, bounds):
             raise NotFusable(f"{node.op.name} is read at {point}, which is another row than x")
         found = self.memo.get((node,))
         if found is None:
@@ -284,6 +285,11 @@ class _Builder:
             found = self.memo[("index", value, size)] = self.add(Index(out, value, size))
             self.indices[out.name] = out
         return loaded(found.name, size, found.name)
+
+
+def _at(node: Node, point: Point, bounds: tuple[Bound, ...]) -> Expr:
+    """The position of a point where the bounds hold."""
+    return flatten([narrowed(e, bounds) for e in point], node.shape)
 
 
 def _needed(statements: list[Statement], indices: dict[str, Value], values: tuple[Value, ...]) -> list[Statement]:

@@ -162,6 +162,8 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
     for node, level in levels.items():
         if level == "inlined":
             spoilt.update(values.reads[node])
+            if any(levels.get(x, "inlined") != "inlined" for x in values.reads[node]):  # computed at a second place
+                spoilt.update(y for n in levels for y in values.reads[n])
             continue
         position = at.element if level == "pointwise" or node.op.kind == "reduction" else at.row
         for x, e in reads_at(node, position, known):

@@ -38,9 +38,10 @@ from genesis.passes.fusion.cluster_graph import IN_BETWEEN, ClusterGraph, Refuse
 from genesis.passes.fusion.epilogues import merge_epilogues
 from genesis.passes.fusion.finish_groups import make_groups
 from genesis.passes.fusion.foreach import join_equal_groups
-from genesis.passes.fusion.index_map import Expr, flatten, unflatten
+from genesis.passes.fusion.index_map import Expr, share_within
 from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
+from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
 from genesis.passes.fusion.updates_alone import for_updates_alone
 from genesis.passes.groups import MissedFusion, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
@@ -120,7 +121,8 @@ class _Fuser:
 
         At first only what one loop computes anyway, the largest values first: where one fusion rules out another,
         the one that saves the larger store and load wins. (A sum over the rows' losses does not keep the gradient
-        of the logits out of the kernel that reads them.) Then values that are computed where a view reads them.
+        of the logits out of the kernel that reads them.) Then values that are computed where a view reads them, and
+        last what those read.
         """
         edges = [(producer, consumer) for consumer in self.values.materialized
                  for producer in sorted(self.reads[consumer], key=lambda node: -hint(node.type.nbytes))]
@@ -128,6 +130,9 @@ class _Fuser:
             self.along(producer, consumer, inline=False)
         for producer, consumer in edges:
             self.along(producer, consumer, inline=True)
+        for producer, consumer in edges:  # what a reader that is inlined by now reads at other places of a row
+            if self.clusters[self.dag.of[consumer]].levels[consumer] == "inlined":
+                self.along(producer, consumer, inline=True)
         self.siblings()
         merge_epilogues(self)
 
@@ -283,7 +288,7 @@ class _Fuser:
         other_rows = False
         if any(reader.computes_other_rows and source.space is not None for _, _, source, _, reader in edges):
             raise Refused("it reads the reduction's result of another row")
-        repeats, shared, elsewhere = 0.0, ROW_BLOCK, 0
+        repeats, shared, elsewhere, again = 0.0, ROW_BLOCK, 0, 0.0
         counted: set[tuple[Node, Expr]] = set()
         for producer, consumer, source, levels, reader in edges:
             if producer not in self.reads[consumer]:  # it only waits for it
@@ -294,7 +299,7 @@ class _Fuser:
                 raise Refused(TOGETHER)
             if where == "inlined":
                 if level != "inlined":
-                    raise Refused("the value is read at points that differ from those it is computed at")
+                    again += self.other_points(producer, consumer, source, reader, levels, space, at)
                 continue
             position = at.element if where == "pointwise" or consumer.op.kind == "reduction" else at.row
             for value, e in self.reads_at(consumer, position):
@@ -305,9 +310,12 @@ class _Fuser:
                 if (producer, e) in counted:
                     continue
                 counted.add((producer, e))
-                if level == "row" or (source.space is not None and not _same_row(e, space, at.row)):
+                if level == "row":
                     raise Refused("it reads the reduction's result of another row")
-                if level == "pointwise" and not _same_row(e, space, at.row):
+                if source.space is not None and not same_row(e, space, at.row):
+                    again += self.other_points(producer, consumer, source, reader, levels, space, at)
+                    continue
+                if level == "pointwise" and not same_row(e, space, at.row):
                     other_rows = True
                     elsewhere += hint(producer.type.nbytes)
                 points = prod(n for n, kind in space if kind == "x") if where == "row" else prod(n for n, _ in space)
@@ -315,12 +323,23 @@ class _Fuser:
                 shared = min(shared, _neighbours_with(e))
         if is_inlined(chosen[0]) and repeats > 1 and first.weight > REPEATED_WEIGHT * shared:
             raise Refused("broadcasting it costs more to recompute than to store")
-        if not is_inlined(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT:
+        if again > RECOMPUTED_WEIGHT or (not is_inlined(chosen[0]) and repeats * first.weight > RECOMPUTED_WEIGHT):
             raise Refused("its elements are needed at several places, and computing them again costs more than storing")
         if not is_inlined(chosen[0]) and FAR_BYTES < elsewhere <= self.bytes_read(first):
             raise Refused("it is stored anyway, and reading that takes less than reading what it is made of at other "
                           "places")
         return other_rows
+
+    def other_points(self, producer: Node, consumer: Node, source: Cluster, reader: Cluster, levels: tuple[str, str],
+                     space: Space, at: Coordinates) -> float:
+        """Weighted ops for each element of a row whose node is read at other elements of that row. Raises Refused if it
+        is read elsewhere, or is none that one kernel computes with its row's reductions."""
+        if source.space is None or source.space != space or level_of(source, producer, levels[0]) != "pointwise":
+            raise Refused("the value is read at points that differ from those it is computed at")
+        points = points_read(producer, consumer, reader, levels[1], at, self.known)
+        if not points or not in_row(points, space, at.row):
+            raise Refused("it reads the reduction's result of another row")
+        return sum(share_within(bounds) for _, bounds in points) * weight_again(producer, source, self.reads)
 
     def computes_at(self, cluster: Cluster, producer: Node, e: Expr, at: Coordinates) -> bool:
         """Does the cluster's kernel compute its node at position e anyway, for a node of its own that reads it there?
@@ -366,13 +385,6 @@ def is_inlined(level: str) -> bool:
 def _served(level: str, e: Expr, element: Expr, row: Expr) -> bool:
     """Is position `e` where the value is computed anyway?"""
     return (level == "pointwise" and e == element) or (level == "row" and e == row)
-
-
-def _same_row(e: Expr, space: Space, kept: Expr) -> bool:
-    """Does position e of the whole space lie in the row x?"""
-    point = unflatten(e, [size for size, _ in space])
-    rows = [(c, size) for c, (size, kind) in zip(point, space, strict=True) if kind == "x"]
-    return flatten([c for c, _ in rows], [size for _, size in rows]) == kept
 
 
 def _neighbours_with(e: Expr) -> int:

@@ -16,7 +16,7 @@ operand of every quotient and remainder is kept ≥ 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Atom:
     @cached_property
     def key(self) -> tuple:
         """Identity."""
-        return (self.kind, self.name, self.number, self.inner, self.payload, self.high)
+        return (self.kind, self.name, self.number, self.inner, self.payload, self.low, self.high)
 
     @cached_property
     def _hash(self) -> int:
@@ -296,3 +296,56 @@ class Bound:
     def always(self) -> bool:
         """True when the range of e proves it."""
         return self.low <= self.e.range[0] and self.e.range[1] < self.high
+
+
+def narrowed(e: Expr, bounds: Iterable[Bound]) -> Expr:
+    """The expression where the bounds hold: atoms that they bound have a smaller range, and simplify further.
+
+    >>> row, r = variable("x", 16), variable("r", 128)
+    >>> e = add(scale(row, 128), offset(r, -64))
+    >>> str(floordiv(narrowed(e, [Bound(offset(r, -64), 0, 64)]), 128)), str(floordiv(e, 128))
+    ('x', '(r + 64)//128 + x + -1')
+    """
+    ranges = _ranges(bounds)
+    return _within(e, ranges) if ranges else e
+
+
+def share_within(bounds: Iterable[Bound]) -> float:
+    """Which part of a space's points the bounds hold at, about: 0.5 for one half of a row."""
+    share = 1.0
+    for atom, (low, high) in _ranges(bounds).items():
+        share *= (high - low + 1) / (atom.high - atom.low + 1)
+    return share
+
+
+def _ranges(bounds: Iterable[Bound]) -> dict[Atom, tuple[int, int]]:
+    """What bounds say of single atoms: the range of each, where it is smaller than the atom's own and not empty.
+
+    Not of symbolic sizes: comparing those would make guards.
+    """
+    found: dict[Atom, tuple[int, int]] = {}
+    for bound in bounds:
+        if len(bound.e.terms) == 1 and bound.e.terms[0][1] == 1:
+            atom = bound.e.terms[0][0]
+            if any(n.__class__ is not int for n in (atom.low, atom.high, bound.low, bound.high, bound.e.constant)):
+                continue
+            low, high = found.get(atom, (atom.low, atom.high))
+            low, high = max(low, bound.low - bound.e.constant), min(high, bound.high - 1 - bound.e.constant)
+            if low <= high:
+                found[atom] = low, high
+    return {atom: limits for atom, limits in found.items() if limits != (atom.low, atom.high)}
+
+
+def _within(e: Expr, ranges: dict[Atom, tuple[int, int]]) -> Expr:
+    parts = [constant(e.constant)]
+    for atom, k in e.terms:
+        if atom in ranges:
+            low, high = ranges[atom]
+            one = constant(low) if low == high else Expr(0, ((replace(atom, low=low, high=high), 1),))
+        elif atom.inner is None:
+            one = Expr(0, ((atom, 1),))
+        else:
+            inner = _within(atom.inner, ranges)
+            one = floordiv(inner, atom.number) if atom.kind == "div" else mod_(inner, atom.number)
+        parts.append(scale(one, k))
+    return add(*parts)

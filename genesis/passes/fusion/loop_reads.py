@@ -9,7 +9,7 @@ from math import prod
 
 from genesis.ir.node import Node
 from genesis.ir.ops import indexing, reduction
-from genesis.passes.fusion.index_map import Expr, flatten, loaded, unflatten, variable
+from genesis.passes.fusion.index_map import Bound, Expr, flatten, loaded, narrowed, unflatten, variable
 from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space
 from genesis.passes.structural_memo import memoized, structure_below
@@ -70,6 +70,19 @@ def reads_at(node: Node, position: Expr, materialized: dict[Node, object]) -> tu
     return _followed(node, position, materialized) if found is None else tuple([(ends[i], e) for i, e in found])
 
 
+def reads_within(node: Node, position: Expr, bounds: tuple[Bound, ...],
+                 materialized: dict[Node, object]) -> tuple[tuple[Node, Expr, tuple[Bound, ...]], ...] | None:
+    """As `reads_at`, for a node that is computed where the bounds hold; with the bounds under which each value is read.
+
+    A position is what it is within its bounds: of a rotated half, `x·128 + r - 64` where 64 ≤ r, which is in row x.
+    None where an index is followed: which row of the table it reads is not known.
+    """
+    shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
+    follower = _BoundedFollower(materialized)
+    follower.operands(node, unflatten(narrowed(position, bounds), shape), bounds)
+    return None if follower.indexed else tuple(follower.found)
+
+
 LOADING = (indexing.take, indexing.gather)
 """Ops that read where another value says: their positions name nodes."""
 
@@ -119,3 +132,37 @@ class _Follower:
             for x in node.inputs:
                 if not x.type.weak:  # numbers read no memory
                     self.visit(x, point if x.type.ndim == node.type.ndim or node.op.kind == "reduction" else ())
+
+
+class _BoundedFollower:
+    """Follows as `_Follower` does, and remembers the bounds of the pieces that it went through.
+
+    Attributes:
+        indexed: it met an index, which it does not follow.
+    """
+
+    def __init__(self, materialized: dict[Node, object]):
+        self.materialized, self.indexed = materialized, False
+        self.found: dict[tuple[Node, Expr, tuple[Bound, ...]], None] = {}
+        self.seen: set[tuple[Node, Point, tuple[Bound, ...]]] = set()
+
+    def visit(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> None:
+        point = tuple([narrowed(e, bounds) for e in point])
+        if node in self.materialized:
+            self.found[(node, flatten(point, node.shape), bounds)] = None
+        elif (node, point, bounds) not in self.seen:
+            self.seen.add((node, point, bounds))
+            self.operands(node, point, bounds)
+
+    def operands(self, node: Node, point: Point, bounds: tuple[Bound, ...]) -> None:
+        """Visit what a node reads when it is computed at a point."""
+        if node.op.kind == "movement":
+            for piece in pieces(node, point):
+                if piece.operand is not None:
+                    self.visit(piece.operand, piece.point, (*bounds, *piece.bounds))
+        elif node.op in LOADING:
+            self.indexed = True
+        else:
+            for x in node.inputs:
+                if not x.type.weak:
+                    self.visit(x, point if x.type.ndim == node.type.ndim or node.op.kind == "reduction" else (), bounds)
