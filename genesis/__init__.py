@@ -88,7 +88,6 @@ from genesis.nn.functional import (  # torch has these both here and there
     adaptive_max_pool1d as adaptive_max_pool1d,
     alpha_dropout as alpha_dropout,
     avg_pool1d as avg_pool1d,
-    batch_norm as batch_norm,
     bilinear as bilinear,
     binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
     channel_shuffle as channel_shuffle,
@@ -102,12 +101,10 @@ from genesis.nn.functional import (  # torch has these both here and there
     cosine_similarity as cosine_similarity,
     ctc_loss as ctc_loss,
     dropout as dropout,
-    embedding as embedding,
     embedding_bag as embedding_bag,
     feature_alpha_dropout as feature_alpha_dropout,
     group_norm as group_norm,
     hinge_embedding_loss as hinge_embedding_loss,
-    instance_norm as instance_norm,
     kl_div as kl_div,
     layer_norm as layer_norm,
     margin_ranking_loss as margin_ranking_loss,
@@ -122,6 +119,11 @@ from genesis.nn.functional import (  # torch has these both here and there
     poisson_nll_loss as poisson_nll_loss,
     rms_norm as rms_norm,
     triplet_margin_loss as triplet_margin_loss,
+)
+from genesis.nn.functional.low_level import (
+    batch_norm as batch_norm,
+    embedding as embedding,
+    instance_norm as instance_norm,
 )
 
 if TYPE_CHECKING:  # imported when first asked for, by `__getattr__`: not every program needs them

@@ -210,9 +210,10 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 @contextmanager
-def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True) -> Iterator[None]:
+def fork_rng(devices: Sequence[Any] | None = None, enabled: bool = True, *,
+             device_type: str | None = None) -> Iterator[None]:
     """A context after which the default generator is as it was before. One generator serves all devices, so `devices`
-    is ignored; `enabled=False` does nothing.
+    and `device_type` are ignored; `enabled=False` does nothing.
 
     >>> import genesis
     >>> state = genesis.get_rng_state()

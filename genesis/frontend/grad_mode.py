@@ -44,6 +44,7 @@ class _Mode(threading.local):
 
 
 mode = _Mode()
+_tracking = mode
 
 
 class _Switch(Switch):
@@ -121,10 +122,10 @@ class set_grad_enabled(_Switch):
     False
     """
 
-    def __init__(self, enabled: bool):
+    def __init__(self, mode: bool):
         super().__init__()
-        self._enabled, self._prior = enabled, mode.enabled
-        mode.enabled = enabled
+        self._enabled, self._prior = mode, _tracking.enabled
+        _tracking.enabled = mode
 
     _entering = Switch._entering
 

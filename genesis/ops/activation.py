@@ -13,6 +13,7 @@ from genesis.ops.arithmetic import abs, div, sub
 from genesis.ops.common import axis_in, pointwise_op
 from genesis.ops.comparison import where
 from genesis.ops.inplace import write
+from genesis.ops.out import into
 from genesis.ops.random import rand_like
 from genesis.ops.shape import narrow
 from genesis.ops.trigonometry import tanh
@@ -169,7 +170,8 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False, *,
+              out: Tensor | None = None) -> Tensor:
     """x where it is over the threshold, else the value; any real dtype but bool.
 
     >>> import genesis
@@ -177,7 +179,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     [-1.0, 2.0]
     """
     kind = float if input.spec.dtype.kind == "float" else int
-    return _written(input, _recorded(activation.threshold, input, (kind(threshold), kind(value))), inplace)
+    found: Tensor = _recorded(activation.threshold, input, (kind(threshold), kind(value)))
+    return _written(input, found, inplace) if out is None else into(out, found)
 
 
 def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
@@ -214,10 +217,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return narrow(input, axis, 0, size // 2) * narrow(input, axis, size // 2, size // 2).sigmoid()
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x where |x| is over lambd, else 0; floating point, any shape."""
-    result: Tensor = _recorded(activation.hardshrink, input, (float(lambd),))
-    return result
+    return into(out, _recorded(activation.hardshrink, input, (float(lambd),)))
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:

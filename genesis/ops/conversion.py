@@ -80,13 +80,13 @@ class ConversionMethods(TensorBase):
             return transfer(result, place)
         return result.clone() if copy and result is self else result
 
-    def cpu(self: Any) -> Any:
+    def cpu(self: Any, memory_format: Any = None) -> Any:
         """This tensor on the CPU."""
-        return self.to(cpu)
+        return self.to(cpu, memory_format=memory_format)
 
-    def cuda(self: Any, device: Any = None) -> Any:
+    def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
         """This tensor on the GPU."""
-        return self.to("cuda" if device is None else device)
+        return self.to("cuda" if device is None else device, memory_format=memory_format)
 
     def type_as(self: Any, other: Tensor) -> Any:
         """This tensor in the other tensor's dtype, on its device."""

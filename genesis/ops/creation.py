@@ -213,11 +213,12 @@ def ones(*sizes: Any, size: Any = None, dtype: DType | None = None, device: Devi
 
 
 def empty(*sizes: Any, size: Any = None, dtype: DType | None = None, device: DeviceLike = None,
-          requires_grad: bool = False,
+          requires_grad: bool = False, memory_format: MemoryFormat | None = None,
           out: Tensor | None = None) -> Tensor:
     """A tensor of this shape whose content is not specified (zeros: no memory is touched until it is used)."""
     dtype, device = made_like(out, dtype, device)
-    return into(out, _constant(shape_of(sizes if size is None else (size,)), 0, dtype, device, requires_grad))
+    found = _constant(shape_of(sizes if size is None else (size,)), 0, dtype, device, requires_grad)
+    return into(out, found if memory_format is None else found.contiguous(memory_format=memory_format))
 
 
 def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None, device: DeviceLike = None,

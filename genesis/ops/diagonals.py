@@ -172,7 +172,7 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
-                  step: int = 1) -> Tensor:
+                  step: int = 1, *, out: Tensor | None = None) -> Tensor:
     """A copy with the elements start:end:step along `dim` replaced."""
     axis = axis_in("slice_scatter", dim, input.spec.ndim)
     if step < 1:
@@ -180,7 +180,8 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
     first, last, _ = slice(start, end).indices(input.spec.shape[axis])
     starts, stops, steps = [0] * input.spec.ndim, list(input.spec.shape), [1] * input.spec.ndim
     starts[axis], stops[axis], steps[axis] = first, max(first, last), step
-    return _with("slice_scatter", input, src, lambda x: sliced(x, tuple(starts), tuple(stops), tuple(steps)))
+    found = _with("slice_scatter", input, src, lambda x: sliced(x, tuple(starts), tuple(stops), tuple(steps)))
+    return into(out, found)
 
 
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:

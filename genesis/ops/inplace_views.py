@@ -54,7 +54,11 @@ class InplaceViewMethods(TensorBase):
         """`transpose` in place."""
         return shows(self, transpose(self, dim0, dim1))
 
-    swapaxes_ = swapdims_ = transpose_
+    swapdims_ = transpose_
+
+    def swapaxes_(self: Any, axis0: int, axis1: int) -> Tensor:
+        """`swapaxes` in place."""
+        return shows(self, transpose(self, axis0, axis1))
 
     def squeeze_(self: Any, dim: Axis = None) -> Tensor:
         """`squeeze` in place."""
@@ -68,9 +72,10 @@ class InplaceViewMethods(TensorBase):
         """`as_strided` in place."""
         return shows(self, as_strided(self, size, stride, storage_offset))
 
-    def set_(self: Any, source: Tensor) -> Tensor:
-        """Show what the source shows, of the source's memory."""
-        return shows(self, source)
+    def set_(self: Any, source: Tensor, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+        """Show what the source shows, of the source's memory; with a size, that much of it from `storage_offset` on."""
+        return shows(self, source if size is None else as_strided(
+            source, size, row_major(tuple(size)) if stride is None else stride, storage_offset))
 
     def resize_(self: Any, *sizes: Any, size: Any = None) -> Tensor:
         """Change the shape: the tensor shows the first elements of its memory, or of a larger copy with zeros behind.

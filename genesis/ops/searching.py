@@ -172,7 +172,7 @@ def compressed(rows: Tensor, mask: Tensor) -> Tensor:
     return wrap(emit(s.compress, (read(rows), read(mask)), (count,)))
 
 
-def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *,
+def repeat_interleave(input: Any = None, repeats: Any = None, dim: int | None = None, *,
                       output_size: int | None = None) -> Tensor:
     """Every element so many times in a row.
 
@@ -189,10 +189,12 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     >>> genesis.repeat_interleave(genesis.tensor([1, 2]), genesis.tensor([2, 1]))
     tensor([1, 1, 2])
     """
-    require_tensors(input)
     op = "repeat_interleave"
-    if repeats is None:
-        return _places(input, output_size)
+    if input is None or repeats is None:
+        alone = repeats if input is None else input
+        require_tensors(alone)
+        return _places(alone, output_size)
+    require_tensors(input)
     line = input.reshape(-1) if dim is None else input if input.spec.ndim else input.reshape(1)
     axis = 0 if dim is None else axis_in(op, dim, input.spec.ndim)
     size = line.spec.shape[axis]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from genesis.frontend import view_geometry
 from genesis.frontend.detached import note_detached
 from genesis.frontend.grad_mode import mode
+from genesis.frontend.public_functions import LEFT_OUT
 from genesis.frontend.recording import (
     TensorBase,
     emit,
@@ -215,9 +216,9 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x if x.spec.shape == shape else expand(x, shape) for x in tensors)
 
 
-def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
+def squeeze(input: Tensor, dim: Axis = None, *, axis: Axis = None) -> Tensor:
     """A view without dimensions of size 1 (only those in `dim`, if given)."""
-    shape = input.spec.shape
+    shape, dim = input.spec.shape, dim if axis is None else axis
     if isinstance(dim, (tuple, list)) and not dim:
         chosen: frozenset[int] = frozenset()
     else:
@@ -225,10 +226,10 @@ def squeeze(input: Tensor, dim: Axis = None) -> Tensor:
     return shown(input, view_geometry.without(input.spec, input.part, chosen))
 
 
-def unsqueeze(input: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int = LEFT_OUT, *, axis: int | None = None) -> Tensor:
     """A view with a dimension of size 1 put in at `dim`."""
-    axis = axis_in("unsqueeze", dim, input.spec.ndim + 1)
-    return shown(input, view_geometry.with_one(input.spec, input.part, axis))
+    at = axis_in("unsqueeze", dim if axis is None else axis, input.spec.ndim + 1)
+    return shown(input, view_geometry.with_one(input.spec, input.part, at))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:

@@ -50,14 +50,15 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool
     return into(out, ValuesIndices(*record(s.sort, (input,), (axis, bool(descending)))))
 
 
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True) -> Tensor:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = True,
+            out: Tensor | None = None) -> Tensor:
     """The indices that sort the input along `dim`.
 
     >>> import genesis
     >>> genesis.argsort(genesis.tensor([3, 1, 2]), descending=True)
     tensor([0, 2, 1])
     """
-    return sort(input, dim, descending).indices
+    return into(out, sort(input, dim, descending).indices)
 
 
 def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:

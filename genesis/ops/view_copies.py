@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from genesis.frontend.public_functions import bound
 from genesis.ops import diagonals, shape
 from genesis.ops.formats import contiguous_format
+from genesis.ops.out import into
 from genesis.ops.shape import clone
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ def copied(view: Callable[P, Views]) -> Callable[P, Views]:
 
     @wraps(view)
     def copy(*args: P.args, **how: P.kwargs) -> Views:
+        out = how.pop("out", None)
         found = view(*args, **how)
-        return tuple(map(_row_major, found)) if isinstance(found, tuple) else _row_major(found)  # type: ignore
+        return into(out, tuple(map(_row_major, found)) if isinstance(found, tuple) else _row_major(found))  # type: ignore
     copy.__name__ += "_copy"
     copy.__doc__ = f"`{view.__name__}`, with memory of its own."
     return copy
@@ -43,14 +45,14 @@ def _row_major(view: Tensor) -> Tensor:
     return clone(view, memory_format=contiguous_format)
 
 
-def alias_copy(input: Tensor) -> Tensor:
+def alias_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy, with memory of its own."""
-    return clone(input)
+    return into(out, clone(input))
 
 
-def detach_copy(input: Tensor) -> Tensor:
+def detach_copy(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """A copy without gradients, with memory of its own."""
-    return clone(input.detach())
+    return into(out, clone(input.detach()))
 
 
 as_strided_copy = copied(diagonals.as_strided)

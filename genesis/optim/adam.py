@@ -47,8 +47,10 @@ class Adam(Optimizer):
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *, foreach: bool | None = None,
                  maximize: bool = False, capturable: bool = False, differentiable: bool = False,
-                 fused: bool | None = None):
+                 fused: bool | None = None, decoupled_weight_decay: bool = False):
         name = type(self).__name__
+        if decoupled_weight_decay:
+            self.decoupled = True
         check_option(name, "learning rate", lr)
         check_option(name, "epsilon", eps)
         check_option(name, "weight_decay", weight_decay)

@@ -38,7 +38,7 @@ class SGD(Optimizer):
 
     def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
                  weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
-                 foreach: bool | None = None, fused: bool | None = None):
+                 foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None):
         check_option("SGD", "learning rate", lr)
         check_option("SGD", "momentum", momentum)
         check_option("SGD", "weight_decay", weight_decay)

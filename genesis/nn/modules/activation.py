@@ -273,8 +273,11 @@ class Hardshrink(Module):
 class Hardtanh(Module):
     """min(max(x, min_val), max_val)."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
+                 min_value: float | None = None, max_value: float | None = None):
         super().__init__()
+        min_val = min_val if min_value is None else min_value  # torch's words of old
+        max_val = max_val if max_value is None else max_value
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
         if not max_val > min_val:
             raise failure("Hardtanh", f"max_val {max_val} must be over min_val {min_val}", error=ValueError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from genesis.frontend.other_words import reduced
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -16,9 +17,10 @@ __all__ = ["CosineEmbeddingLoss", "CosineSimilarity", "PairwiseDistance", "Tripl
 class CosineEmbeddingLoss(Module):
     """1 - cos(x1, x2) for pairs with the target 1, max(0, cos(x1, x2) - margin) for those with -1."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 0.0, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.margin, self.reduction = margin, reduction
+        self.margin, self.reduction = margin, reduced(size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """(n, size) twice and (n) → the loss."""
@@ -29,9 +31,10 @@ class TripletMarginLoss(Module):
     """max(0, ‖anchor - positive‖ - ‖anchor - negative‖ + margin) (Balntas et al. 2016)."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
-                 reduction: str = "mean"):
+                 reduction: str = "mean", *, size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
-        self.margin, self.p, self.eps, self.swap, self.reduction = margin, p, eps, swap, reduction
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """(n, size) three times → the loss."""

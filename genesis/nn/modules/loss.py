@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.other_words import reduced
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -29,10 +30,11 @@ class CrossEntropyLoss(Module):
     weight: Tensor | None
 
     def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                 label_smoothing: float = 0.0):
+                 label_smoothing: float = 0.0, *, size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) logits and (N, ...) integers or (N, C, ...) probabilities → the loss."""
@@ -44,10 +46,11 @@ class NLLLoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"):
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *,
+                 size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.ignore_index, self.reduction = ignore_index, reduction
+        self.ignore_index, self.reduction = ignore_index, reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(N, C, ...) log-probabilities and (N, ...) integers → the loss."""
@@ -70,9 +73,10 @@ class CTCLoss(Module):
 class MSELoss(Module):
     """(input - target)²; reduction "mean", "sum" or "none"."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
@@ -82,9 +86,10 @@ class MSELoss(Module):
 class L1Loss(Module):
     """|input - target|; reduction "mean", "sum" or "none"."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
@@ -103,11 +108,12 @@ class BCEWithLogitsLoss(Module):
     weight: Tensor | None
     pos_weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None):
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
+                 *, size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("pos_weight", pos_weight)
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Logits and probabilities of one shape → the loss."""
@@ -119,9 +125,7 @@ class _Loss(Module):
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"):
         super().__init__()
-        if size_average is not None or reduce is not None:  # torch's words before `reduction`
-            reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
 
 class _WeightedLoss(_Loss):

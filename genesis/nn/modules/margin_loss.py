@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genesis.frontend.other_words import reduced
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -13,9 +14,10 @@ __all__ = ["HingeEmbeddingLoss", "MarginRankingLoss", "MultiLabelMarginLoss", "M
 class MarginRankingLoss(Module):
     """max(0, -target · (input1 - input2) + margin)."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 0.0, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.margin, self.reduction = margin, reduction
+        self.margin, self.reduction = margin, reduced(size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """Scores, scores, and 1 or -1 → the loss."""
@@ -25,9 +27,10 @@ class MarginRankingLoss(Module):
 class HingeEmbeddingLoss(Module):
     """input where the target is 1, max(0, margin - input) where it is -1."""
 
-    def __init__(self, margin: float = 1.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 1.0, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.margin, self.reduction = margin, reduction
+        self.margin, self.reduction = margin, reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
@@ -37,9 +40,10 @@ class HingeEmbeddingLoss(Module):
 class SoftMarginLoss(Module):
     """log(1 + exp(-target · input)) with targets 1 and -1."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
@@ -51,10 +55,11 @@ class MultiMarginLoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean"):
+    def __init__(self, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, reduction: str = "mean",
+                 *, size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.p, self.margin, self.reduction = p, margin, reduction
+        self.p, self.margin, self.reduction = p, margin, reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(n, classes) scores and (n) class numbers → the loss."""
@@ -64,9 +69,10 @@ class MultiMarginLoss(Module):
 class MultiLabelMarginLoss(Module):
     """Σ over pairs of a right and a wrong class of max(0, 1 - (input[right] - input[wrong])), over the classes."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: str = "mean", *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(n, classes) scores and right classes, then -1 → the loss."""
@@ -78,10 +84,11 @@ class MultiLabelSoftMarginLoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean"):
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", *,
+                 size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """(n, classes) scores and probabilities → the loss."""

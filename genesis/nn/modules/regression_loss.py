@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genesis.frontend.other_words import reduced
 from genesis.frontend.tensor import Tensor
 from genesis.nn import functional as F
 from genesis.nn.modules.module import Module
@@ -12,9 +13,10 @@ __all__ = ["BCELoss", "GaussianNLLLoss", "HuberLoss", "KLDivLoss", "PoissonNLLLo
 class SmoothL1Loss(Module):
     """(input - target)² / (2·beta) where that is nearer than beta, else |input - target| - beta / 2 (Girshick 2015)."""
 
-    def __init__(self, reduction: str = "mean", beta: float = 1.0):
+    def __init__(self, reduction: str = "mean", beta: float = 1.0, *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction, self.beta = reduction, beta
+        self.reduction, self.beta = reduced(size_average, reduce, reduction), beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Two tensors of one shape → the loss."""
@@ -38,10 +40,11 @@ class BCELoss(Module):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean"):
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean", *,
+                 size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
         self.register_buffer("weight", weight)
-        self.reduction = reduction
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Probabilities of one shape → the loss."""
@@ -51,9 +54,10 @@ class BCELoss(Module):
 class KLDivLoss(Module):
     """target · (log target - input); reduction "batchmean" divides the sum by the first size."""
 
-    def __init__(self, reduction: str = "mean", log_target: bool = False):
+    def __init__(self, reduction: str = "mean", log_target: bool = False, *, size_average: bool | None = None,
+                 reduce: bool | None = None):
         super().__init__()
-        self.reduction, self.log_target = reduction, log_target
+        self.reduction, self.log_target = reduced(size_average, reduce, reduction), log_target
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Log-probabilities and probabilities → the loss."""
@@ -63,9 +67,11 @@ class KLDivLoss(Module):
 class PoissonNLLLoss(Module):
     """-log of the Poisson probability of the target; arguments as of `functional.poisson_nll_loss`."""
 
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean"):
+    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean",
+                 *, size_average: bool | None = None, reduce: bool | None = None):
         super().__init__()
-        self.log_input, self.full, self.eps, self.reduction = log_input, full, eps, reduction
+        self.log_input, self.full, self.eps = log_input, full, eps
+        self.reduction = reduced(size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Expected counts, or their logarithms, and counts → the loss."""

@@ -202,9 +202,9 @@ class Tree:
             if child is not None:
                 yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self) -> Iterator[Any]:
-        """The module and all modules below, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
+        """The module and all modules below, each once, or wherever it stands."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def _named(self, registry: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()

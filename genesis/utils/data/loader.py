@@ -36,6 +36,7 @@ class DataLoader:
         generator: of the order, and of the workers' seeds; the CPU's by default.
         prefetch_factor: batches that each worker makes ahead; 2 by default.
         persistent_workers: keep the workers for the next pass.
+        in_order: taken for torch's sake: batches come in the order of their indices.
         prefetch_device: a GPU; batches come there, each copied from page-locked memory on a stream of its own while the
             program computes with the one before. Genesis' own, not torch's.
 
@@ -59,7 +60,7 @@ class DataLoader:
                  drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
                  generator: Generator | None = None, *, prefetch_factor: int | None = None,
                  persistent_workers: bool = False, pin_memory_device: str = "",
-                 prefetch_device: DeviceLike = None):
+                 in_order: bool = True, prefetch_device: DeviceLike = None):
         iterable = isinstance(dataset, IterableDataset)
         _check(iterable, batch_size, shuffle, sampler, batch_sampler, num_workers, drop_last, timeout, prefetch_factor,
                persistent_workers)
