@@ -196,7 +196,8 @@ CALLS: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("set_ of a part", lambda T, x: T.empty(0).set_(x.clone(), storage_offset=1, size=(2,), stride=(3,))),
     ("torch.embedding", lambda T, x: T.embedding(weight=x, indices=T.tensor([1, 0]))),
     ("torch.batch_norm", lambda T, x: T.batch_norm(x, x[0], x[1], x[0], x[1].abs(), False, 0.1, 1e-5, False)),
-    ("torch.instance_norm", lambda T, x: T.instance_norm(x[None], x[:, 0], x[:, 1], None, None, True, 0.1, 1e-5, False)),
+    ("torch.instance_norm",
+     lambda T, x: T.instance_norm(x[None], x[:, 0], x[:, 1], None, None, True, 0.1, 1e-5, False)),
 )
 """Calls as programs write them, with words that were refused once."""
 

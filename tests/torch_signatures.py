@@ -56,17 +56,19 @@ def _stub(space: str) -> dict[str, list[Signature]]:
         body = next(x.body for x in body if isinstance(x, ast.ClassDef) and x.name == inside)
     found: dict[str, list[Signature]] = {}
     for item in body:
-        if isinstance(item, ast.FunctionDef):
-            if "self" not in [x.arg for x in item.args.args[1:]]:  # a deprecated order, `add(alpha, input, other)`
-                found.setdefault(item.name, []).append(_signature(item.args))
+        if isinstance(item, ast.FunctionDef) and all(x.arg != "self" for x in item.args.args[1:]):
+            found.setdefault(item.name, []).append(_signature(item.args))  # else a deprecated order, add(alpha, self)
     return found
 
 
 def _signature(given: ast.arguments) -> Signature:
     positional = [*given.posonlyargs, *given.args]
     required = len(positional) - len(given.defaults)
-    made = [Parameter(x.arg, Parameter.POSITIONAL_ONLY if x in given.posonlyargs or x.arg == "self" else Parameter.POSITIONAL_OR_KEYWORD,
-                      default=Parameter.empty if i < required else None) for i, x in enumerate(positional)]
+    made = []
+    for i, x in enumerate(positional):
+        alone = x in given.posonlyargs or x.arg == "self"
+        made.append(Parameter(x.arg, Parameter.POSITIONAL_ONLY if alone else Parameter.POSITIONAL_OR_KEYWORD,
+                              default=Parameter.empty if i < required else None))
     if given.vararg:
         made.append(Parameter(given.vararg.arg, Parameter.VAR_POSITIONAL))
     for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):

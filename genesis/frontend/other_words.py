@@ -28,7 +28,8 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 
 IGNORED: Final[dict[str, str]] = {
     "layout": "matrices by places and values are made with genesis.sparse_coo_tensor",
-    "pin_memory": "", "cudnn_enabled": "", "cudnn_enable": "", "_stacklevel": "", "implicit": "", "requires_grad": "call requires_grad_ of the result", "ambiguity_check": "",
+    "pin_memory": "", "cudnn_enabled": "", "cudnn_enable": "", "_stacklevel": "", "implicit": "",
+    "requires_grad": "call requires_grad_ of the result", "ambiguity_check": "",
     "generator": "call genesis.manual_seed", "names": "dimensions have no names here"}
 """Keyword that changes no result → what to do instead where its value would; '' where none does."""
 
@@ -37,7 +38,8 @@ _NOTHING: Final = (None, False, 0)
 
 def put(function: str, unknown: dict[str, Any], names: Sequence[str], values: Sequence[Any],
         defaults: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments with those of other words among them, each taken out of `unknown`; what is no word of torch's stays.
+    """The arguments with those of other words among them, each taken out of `unknown`. What is no word of torch's
+    stays there.
 
     Args:
         function: what was called.
