@@ -24,10 +24,12 @@ class DeviceMesh:
     Attributes:
         mesh: the ranks, nested.
         shape: the array's shape.
+        root: the mesh that it is a slice of, or itself.
+        root_dims: its dimensions' places in the root.
     """
 
     def __init__(self, device_type: str, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None,
-                 _groups: Sequence[Any] | None = None):
+                 _groups: Sequence[Any] | None = None, _of: tuple[DeviceMesh, Sequence[int]] | None = None):
         self.device_type, self.mesh = device_type, _nested(mesh)
         self.shape = _shape(self.mesh)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
@@ -38,6 +40,7 @@ class DeviceMesh:
         if len(set(ranks)) != len(ranks):
             raise failure("DeviceMesh", f"a rank is in the mesh {self.mesh} twice")
         self._rank = current().rank
+        self.root, self.root_dims = (self, tuple(range(len(self.shape)))) if _of is None else (_of[0], tuple(_of[1]))
         self._groups = self._make_groups() if _groups is None else list(_groups)
 
     def _make_groups(self) -> list[Any]:
@@ -100,7 +103,22 @@ class DeviceMesh:
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The slice of the mesh along these dimensions that this rank is in."""
-        chosen = [self._dim(name) for name in ((names,) if isinstance(names, str) else names)]
+        return self._slice([self._dim(name) for name in ((names,) if isinstance(names, str) else names)])
+
+    def joined(self, other: DeviceMesh) -> DeviceMesh:
+        """The slice of the root along this mesh's dimensions, then another one's.
+
+        Raises:
+            ValueError: they are not slices of one mesh along different dimensions.
+        """
+        if other.root is not self.root or set(self.root_dims) & set(other.root_dims):
+            raise failure("DeviceMesh", f"{self} and {other} are not slices of one mesh along different dimensions",
+                          hint='mesh = init_device_mesh(…, mesh_dim_names=("fsdp", "tp")), then mesh["tp"] and '
+                          'mesh["fsdp"]', error=ValueError)
+        return self.root._slice([*self.root_dims, *other.root_dims])
+
+    def _slice(self, chosen: Sequence[int]) -> DeviceMesh:
+        """The slice along dimensions of this mesh that this rank is in."""
         here = self.get_coordinate()
         assert here is not None
 
@@ -112,9 +130,11 @@ class DeviceMesh:
                 place[dims[0]] = i
                 found.append(cut(dims[1:], place.copy()))
             return found
+        names = self.mesh_dim_names
         return DeviceMesh(self.device_type, cut(chosen, here),
-                          mesh_dim_names=[(self.mesh_dim_names or ())[dim] for dim in chosen],
-                          _groups=[self._groups[dim] for dim in chosen])
+                          mesh_dim_names=None if names is None else [names[dim] for dim in chosen],
+                          _groups=[self._groups[dim] for dim in chosen],
+                          _of=(self.root, [self.root_dims[dim] for dim in chosen]))
 
     def __repr__(self) -> str:
         names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"

@@ -38,7 +38,8 @@ class ParameterGroup:
 
     Args:
         found: parameter → where it is; its name.
-        mesh: of one dimension, or (replicas, shards).
+        mesh: of one dimension, or (replicas, shards). Parameters that tensor parallelism has cut are cut along another
+            dimension of the mesh that it is a slice of.
         policy: dtypes.
 
     Attributes:
@@ -60,6 +61,7 @@ class ParameterGroup:
         self.next_in_backward: list[ParameterGroup] | None = None
         self.held: Gathered | None = None
         self.names = [name for _, name in found.values()]
+        self._sizes = [x.shape[0] if x.ndim else 0 for x in found]
         self._slots = [slots for slots, _ in found.values()]
         self._latest: weakref.ref[Gathered] | None = None
         self._ranks: ProcessGroup = mesh.get_group(mesh.ndim - 1)
@@ -78,12 +80,13 @@ class ParameterGroup:
         if not whole.ndim:
             raise failure("fully_shard", f"the parameter {name} has no dimension to be sharded along",
                           [(name, whole)], hint="a tensor of shape (1,)", error=ValueError)
-        if whole.sharding is not None:
-            raise failure("fully_shard", f"the parameter {name} is a part of a larger tensor already", [(name, whole)])
-        shard: tuple[Placement, ...] = (Shard(0),)
-        layout = Layout(self.mesh, shard if self._replicas is None else (Replicate(), *shard), tuple(whole.shape))
+        own: tuple[Placement, ...] = (Shard(0),) if self._replicas is None else (Replicate(), Shard(0))
+        here = layout = Layout(self.mesh, own, tuple(whole.shape))
+        before = whole.sharding
+        if before is not None:  # tensor parallelism has cut it: what is cut here is that rank's part
+            layout = Layout(before.mesh.joined(self.mesh), (*before.placements, *own), before.shape)
         with no_grad():
-            part = layout.own(whole.detach()).clone()
+            part = here.own(whole.detach()).clone()
         engine.materialize([part])
         return ShardedParameter(part, layout, whole.requires_grad)
 
@@ -145,21 +148,22 @@ class ParameterGroup:
         ranks = self._ranks if kept is None else self._fewer
         assert ranks is not None
         with no_grad():
-            parts = [self._padded(cast(read(x), self._dtype(x)), x) for x in self.parameters] if kept is None else [
+            parts = [self._padded(cast(read(x), self._dtype(x)), size)
+                     for x, size in zip(self.parameters, self._sizes, strict=True)] if kept is None else [
                 read(x) for x in kept]
             wholes = ranks.next(ops.all_gather, parts, self.parameters[0].device, world=ranks.size())
-            return [_rows(whole, 0, x.sharding.shape[0]) for whole, x in zip(wholes, self.parameters, strict=True)]
+            return [_rows(whole, 0, size) for whole, size in zip(wholes, self._sizes, strict=True)]
 
     def _dtype(self, x: Any) -> Any:
         wanted = self.policy.param_dtype
         return x.dtype if wanted is None or not x.dtype.is_floating_point else wanted
 
-    def _chunk(self, x: Any) -> int:
-        """Rows of a part, with its padding."""
-        return int(-(-x.sharding.shape[0] // self._ranks.size()))
+    def _chunk(self, size: int) -> int:
+        """Rows of a part, with its padding, of so many rows."""
+        return -(-size // self._ranks.size())
 
-    def _padded(self, node: Node, x: Any, ranks: int = 1) -> Node:
-        missing = ranks * self._chunk(x) - node.shape[0]
+    def _padded(self, node: Node, size: int, ranks: int = 1) -> Node:
+        missing = ranks * self._chunk(size) - node.shape[0]
         if not missing:
             return node
         rest = (0,) * (len(node.shape) - 1)
@@ -169,9 +173,9 @@ class ParameterGroup:
         """This rank's parts of whole parameters that fewer ranks have together."""
         assert self._fewer is not None
         found = []
-        for value, x in zip(values, self.parameters, strict=True):
-            rows = self._chunk(x) * self._ranks.size() // self._fewer.size()
-            whole = self._padded(value, x, self._ranks.size())
+        for value, size in zip(values, self._sizes, strict=True):
+            rows = self._chunk(size) * self._ranks.size() // self._fewer.size()
+            whole = self._padded(value, size, self._ranks.size())
             found.append(_rows(whole, self._fewer.rank() * rows, (self._fewer.rank() + 1) * rows))
         return found
 
@@ -188,17 +192,19 @@ class ParameterGroup:
                 self._accumulated = totals
                 return []
             self._accumulated = [None] * len(totals)
-            asked = [(x, g) for x, g in zip(self.parameters, totals, strict=True) if g is not None and x.requires_grad]
-            return list(zip([x for x, _ in asked], self._reduced(asked), strict=True)) if asked else []
+            asked = [(x, g, size) for x, g, size in zip(self.parameters, totals, self._sizes, strict=True)
+                     if g is not None and x.requires_grad]
+            return list(zip([x for x, *_ in asked], self._reduced(asked), strict=True)) if asked else []
 
-    def _reduced(self, asked: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def _reduced(self, asked: Sequence[tuple[Any, Any, int]]) -> list[Any]:
         ranks, home = self._ranks, self.parameters[0].device
         how = "avg" if self.divide_factor is None else "sum"
-        nodes = [self._padded(cast(read(g), self.policy.reduce_dtype or g.dtype), x, ranks.size()) for x, g in asked]
+        nodes = [self._padded(cast(read(g), self.policy.reduce_dtype or g.dtype), size, ranks.size())
+                 for _, g, size in asked]
         parts = ranks.next(ops.reduce_scatter, nodes, home, world=ranks.size(), reduce=how)
         if self._replicas is not None:
             parts = self._replicas.next(ops.all_reduce, parts, home, reduce=how)
-        found = [wrap(cast(_rows(part, 0, x.shape[0]), x.dtype)) for part, (x, _) in zip(parts, asked, strict=True)]
+        found = [wrap(cast(_rows(part, 0, x.shape[0]), x.dtype)) for part, (x, *_) in zip(parts, asked, strict=True)]
         return found if self.divide_factor is None else [g / self.divide_factor for g in found]
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from genesis.autograd.hooks import renew_at
 from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.run import current
+from genesis.frontend.draw_parts import drawing_part
 from genesis.frontend.recording import read, wrap
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -37,19 +38,26 @@ class FSDPModule(Module):
     """What `fully_shard` adds to a module's class, with torch's names."""
 
     _group: ParameterGroup | None
+    _place: tuple[int, int]
+    """This rank's place among those that have samples of their own, and their number."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         group = self._group
         outermost = not _running
-        if outermost:
-            _running.append(_Forward())
+        if not outermost:
+            return self._call_gathered(group, outermost, args, kwargs)
+        _running.append(_Forward())
         try:
-            if group is None:
-                return super().__call__(*args, **kwargs)
-            return self._call_whole(group, outermost, args, kwargs)
+            with drawing_part(0, *self._place):
+                return self._call_gathered(group, outermost, args, kwargs)
         finally:
-            if outermost:
-                _running.clear()
+            _running.clear()
+
+    def _call_gathered(self, group: ParameterGroup | None, outermost: bool, args: tuple[Any, ...],
+                       kwargs: dict[str, Any]) -> Any:
+        if group is None:
+            return super().__call__(*args, **kwargs)
+        return self._call_whole(group, outermost, args, kwargs)
 
     def _call_whole(self, group: ParameterGroup, outermost: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Forward with whole parameters, in the policy's dtypes."""
@@ -173,7 +181,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     """Shard a module's parameters over all ranks, but for those of modules in it that are sharded already.
 
     Each rank keeps its chunk along dimension 0 of each parameter (`nn.ShardedParameter`), and an optimizer that is made
-    afterwards has state for that chunk alone. Forward gathers all of them by one collective, backward gathers them
+    afterwards has state for that chunk alone. Samples lie along the first dimension: dropout on ranks with the same seed
+    drops of theirs what one process drops of all. Forward gathers all of them by one collective, backward gathers them
     again, reduces gradients to their mean over all ranks, and gives each rank those of its chunks. Call it on the
     blocks of a model, then on the model.
 
@@ -226,7 +235,15 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
         _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__})
     object.__setattr__(module, "__class__", _classes[kind])
     object.__setattr__(module, "_group", group)
+    object.__setattr__(module, "_place", _place_in(mesh))
     return module
+
+
+def _place_in(mesh: DeviceMesh) -> tuple[int, int]:
+    here, found = mesh.get_coordinate(), 0
+    for at, size in zip(here or (), mesh.shape, strict=False):
+        found = found * size + at
+    return found, mesh.size()
 
 
 def _parameters_of(module: Module, ignored: set[int]) -> dict[Any, tuple[list[tuple[Module, str]], str]]:
