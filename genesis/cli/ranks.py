@@ -1,7 +1,11 @@
-"""The ranks of a training run: `genesis train CONFIG --mesh dp=4`.
+"""The ranks of a training run: `genesis train CONFIG --mesh fsdp=2,tp=2`.
 
-The batch of a configuration is that of all ranks, each of which computes some rows of it. So a run is the same on any
-number of them, but for the order of sums, and goes on from its checkpoints with another number.
+    dp=N      each rank has the whole model and some rows of a batch
+    fsdp=N    each has some rows, and a part of all parameters, which are gathered where they are used
+    tp=N      ranks that have the same rows share heads, hidden units and the vocabulary
+
+The batch of a configuration is that of all ranks. So a run is the same on any mesh, but for the order of sums, and goes
+on from its checkpoints with another one.
 """
 
 from __future__ import annotations
@@ -9,46 +13,112 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final
 
 LAUNCHERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 """Variables that a process has which a launcher has started as one of several."""
+
+
+DIMENSIONS: Final = ("dp", "fsdp", "tp")
+"""Names of a mesh's dimensions, the slowest first: neighbours share the most."""
+
+Sizes = dict[str, int]
+"""Name of a dimension → ranks along it: all of `DIMENSIONS`, 1 where it is not there."""
 
 
 @dataclass(frozen=True)
 class Ranks:
     """Attributes:
         rank, size: of this process, and how many there are.
+        sizes: ranks along each dimension.
+        mesh: they as a `DeviceMesh` of all of `DIMENSIONS`; None for a process alone.
     """
 
     rank: int = 0
     size: int = 1
+    sizes: Sizes = field(default_factory=lambda: dict.fromkeys(DIMENSIONS, 1))
+    mesh: Any = None
 
     @property
     def is_first(self) -> bool:
         """Whether this is the one that writes and tells."""
         return self.rank == 0
 
+    @property
+    def shares(self) -> int:
+        """How many shares a batch has."""
+        return self.sizes["dp"] * self.sizes["fsdp"]
+
+    @property
+    def saves(self) -> bool:
+        """Whether this process takes part in saving: all do where each has parts."""
+        return self.is_first or self.has_parts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether each rank has parts of the parameters."""
+        return self.sizes["fsdp"] * self.sizes["tp"] > 1
+
+    def share_out(self, model: Any, optimizer: str) -> None:
+        """Leave this rank's parts of a model, before optimizers are made.
+
+        Raises:
+            ValueError: the model or the optimizer cannot be shared out so.
+        """
+        if not self.has_parts:
+            return
+        if optimizer != "adamw":
+            raise ValueError(f"optimizer.name = {optimizer!r} needs whole matrices, of which ranks of a mesh with fsdp "
+                             "or tp have parts: use \"adamw\", or --mesh dp=N")
+        if self.sizes["tp"] > 1:
+            from genesis.distributed.tensor.parallel import parallelize_module
+            parallelize_module(model, self.mesh["tp"], model.tp_plan(self.sizes["tp"]))
+        if self.sizes["fsdp"] > 1:
+            from genesis.distributed.fsdp import fully_shard
+            mesh = self.mesh["dp", "fsdp"] if self.sizes["dp"] > 1 else self.mesh["fsdp"]
+            for layer in model.model.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(model, mesh=mesh)
+
     def data_parallel(self, model: Any) -> Any:
         """What computes a model's results, so that gradients are the means of all ranks'."""
-        if self.size == 1:
+        if self.sizes["dp"] == 1 or self.sizes["fsdp"] > 1:
             return model
         from genesis.nn.parallel import DistributedDataParallel
-        return DistributedDataParallel(model)
+        return DistributedDataParallel(model, process_group=self.mesh.get_group("dp"))
+
+    @contextmanager
+    def outside_of_forward(self, model: Any) -> Iterator[None]:
+        """Inside, what the model's own forward would gather is there for its other methods."""
+        if self.sizes["fsdp"] == 1:
+            yield
+            return
+        model.unshard()
+        try:
+            yield
+        finally:
+            model.reshard()
 
     def own(self, rows: Any) -> Any:
         """This rank's rows of a batch."""
-        return rows.chunk(self.size)[self.rank]
+        if self.shares == 1:
+            return rows
+        place = self.mesh.get_local_rank("dp") * self.sizes["fsdp"] + self.mesh.get_local_rank("fsdp")
+        return rows.chunk(self.shares)[place]
 
     def total(self, x: Any) -> Any:
-        """The sum over all ranks."""
-        if self.size == 1:
+        """The sum over all shares of a batch."""
+        if self.shares == 1:
             return x
         from genesis import distributed as dist
         found = x.detach().clone()
-        dist.all_reduce(found)
+        for name in ("dp", "fsdp"):
+            if self.sizes[name] > 1:
+                dist.all_reduce(found, group=self.mesh.get_group(name))
         return found
 
     def largest(self, number: int) -> int:
@@ -71,19 +141,23 @@ class Ranks:
 ALONE = Ranks()
 
 
-def ranks_of(mesh: str) -> int:
-    """How many processes a mesh has.
+def sizes_of(mesh: str) -> Sizes:
+    """How many processes a mesh has along each dimension.
 
     Raises:
         ValueError: it is none that a run can have.
 
-    >>> ranks_of("dp=4")
-    4
+    >>> sizes_of("fsdp=2,tp=4")
+    {'dp': 1, 'fsdp': 2, 'tp': 4}
     """
-    name, _, size = mesh.partition("=")
-    if name.strip() != "dp" or not size.strip().isdecimal() or int(size) < 1:
-        raise ValueError(f"--mesh {mesh!r} is not supported: dp=N trains on N ranks, each with the whole model")
-    return int(size)
+    found = dict.fromkeys(DIMENSIONS, 0)
+    for part in mesh.split(","):
+        name, _, size = (word.strip() for word in part.partition("="))
+        if name not in found or found[name] or not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"--mesh {mesh!r} is not supported: dp=N trains on N ranks, each with the whole model, "
+                             "fsdp=N shards parameters, tp=N shares out layers; several are dp=2,fsdp=2,tp=2")
+        found[name] = int(size)
+    return {name: size or 1 for name, size in found.items()}
 
 
 def is_started() -> bool:
@@ -109,7 +183,7 @@ def start(arguments: Sequence[str], count: int) -> int:
         signal.signal(signal.SIGINT, before[1])
 
 
-def join(count: int) -> Ranks:
+def join(sizes: Sizes) -> Ranks:
     """Join the run of the launcher that started this process.
 
     Raises:
@@ -119,8 +193,10 @@ def join(count: int) -> Ranks:
     from genesis import distributed as dist
     on_gpu = genesis.cuda.is_available()
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    count = prod(sizes.values())
     if dist.get_world_size() != count:
         raise ValueError(f"the mesh has {count} ranks, the launcher started {dist.get_world_size()}")
     if on_gpu:
         genesis.cuda.set_device(dist.get_node_local_rank())
-    return Ranks(dist.get_rank(), count)
+    mesh = dist.init_device_mesh("cuda" if on_gpu else "cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    return Ranks(dist.get_rank(), count, sizes, mesh)

@@ -20,7 +20,8 @@ where tiny.toml holds
     num_attention_heads = 4
 
 With --mesh dp=4 four processes of this host share the rows of each batch (on GPUs one each); under torchrun, srun or
-mpirun those that it has started do.
+mpirun those that it has started do. fsdp=4 shards the parameters, too; tp=2 shares out the work of each layer, and
+dp=2,fsdp=2,tp=2 does all.
 
 The run's folder gets metrics.jsonl, checkpoints/ and, at the end, model/. Ctrl-C and SIGTERM save at the end of the
 step; the same command goes on from there, bit by bit as if nothing had happened.
@@ -58,7 +59,8 @@ HELP = "train a language model"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("config", type=Path, help="a TOML file; see above")
-    parser.add_argument("--mesh", help="dp=N: N ranks, which share the rows of a batch")
+    parser.add_argument("--mesh", help="dp=N or fsdp=N: N ranks, which share the rows of a batch; tp=N: which share "
+                        "layers; or several, as fsdp=2,tp=2")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(path: Path, mesh: str | None) -> int:
     from genesis.cli.run_config import read_config
-    config, count = read_config(path), ranks.ranks_of(mesh) if mesh else 1
+    config, sizes = read_config(path), ranks.sizes_of(mesh) if mesh else {}
     if mesh and not ranks.is_started():
-        return ranks.start(["train", str(path), "--mesh", mesh], count)
-    here = ranks.join(count) if mesh else ranks.ALONE
+        return ranks.start(["train", str(path), "--mesh", mesh], math.prod(sizes.values()))
+    here = ranks.join(sizes) if mesh else ranks.ALONE
     ending = fit(prepared(config, here))
     here.leave()
     if here.is_first:
@@ -121,8 +123,8 @@ def prepared(config: TrainConfig, here: ranks.Ranks = ranks.ALONE) -> Run:
     config = resolved(config)
     genesis.manual_seed(config.seed)
     data = config.data
-    if config.batch % here.size:
-        raise ValueError(f"batch = {config.batch} rows cannot be shared out evenly over {here.size} ranks")
+    if config.batch % here.shares:
+        raise ValueError(f"batch = {config.batch} rows cannot be shared out evenly over {here.shares} ranks")
     rows = TokenWindows(data.train, data.context, data.documents)
     model = build_model(config.model, rows.folder.vocab_size, config.device)
     if model.spec.vocab_size < rows.folder.vocab_size:
@@ -213,6 +215,8 @@ def fit(run: Run) -> Ending:
     from genesis.cli.run_log import RunLog, SilentLog, work_of
     config, out, first = run.config, Path(run.config.out), run.ranks.is_first
     manager = CheckpointManager(out / "checkpoints", keep=config.checkpoints.keep, every=config.checkpoints.every)
+    work = work_of(run.model, run.batches.dataset.context, config)
+    run.ranks.share_out(run.model, config.optimizer.name)
     parts = state_of(run)
     if first:
         check_same(config, out, bool(manager.checkpoints()))
@@ -222,7 +226,6 @@ def fit(run: Run) -> Ending:
     if found.step and first:
         print(f"going on behind step {found.step} of {config.steps}, from {found.path}", flush=True)
     one_step, batches, step = make_step(run, parts), endless(run.batches), found.step
-    work = work_of(run.model, run.batches.dataset.context, config)
     stopping = 0
     open_log = RunLog if first else SilentLog
     with StopFlag() as stop, open_log(out, config.log, config.steps, step, work, config.device) as log:
@@ -243,12 +246,13 @@ def fit(run: Run) -> Ending:
                 stopping = run.ranks.largest(stop.signal)  # all stop behind the same step
             if manager.due(step) or last or stopping:
                 log.flush()
-                if first:
+                if run.ranks.saves:
                     manager.save(step, **parts)
         manager.wait()
     if step < config.steps:
         return Ending(128 + stopping, f"stopped behind step {step} of {config.steps}: the same command goes on")
-    return Ending(0, f"{config.steps} steps are done; the model is in {run.save()}" if first else "")
+    folder = run.save() if run.ranks.saves else None
+    return Ending(0, f"{config.steps} steps are done; the model is in {folder}" if first else "")
 
 
 def is_due(step: int, every: int, last: bool) -> bool:
@@ -316,7 +320,7 @@ def make_step(run: Run, parts: Mapping[str, Any]) -> Callable[[Mapping[str, gene
         share = 1 / count.clamp(min=1)
         for batch in micro_batches:
             loss = summed_loss(computing, batch, config) * share
-            scaler.scale(loss * here.size).backward()  # gradients become the means of all ranks'
+            scaler.scale(loss * here.shares).backward()  # gradients become the means of all shares'
             total = total + loss.detach()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
@@ -377,8 +381,9 @@ def sample(run: Run, step: int) -> str:
     wanted = run.config.samples
     room = run.model.spec.context - wanted.tokens
     ids = run.tokenizer.encode(wanted.prompt)[-max(room, 1):]
-    return "".join(part.text for part in stream_generate(
-        run.model, run.tokenizer, ids, wanted.tokens, temperature=wanted.temperature, seed=run.config.seed + step))
+    with run.ranks.outside_of_forward(run.model):
+        return "".join(part.text for part in stream_generate(
+            run.model, run.tokenizer, ids, wanted.tokens, temperature=wanted.temperature, seed=run.config.seed + step))
 
 
 # What is around it

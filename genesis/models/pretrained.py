@@ -105,23 +105,46 @@ class PreTrainedModel(nn.Module):
     def save_pretrained(self, folder: str | os.PathLike[str], *, max_shard_bytes: int = SHARD_BYTES) -> None:
         """Write `config.json` and the weights, so that `from_pretrained`, here and in transformers, reads them.
 
+        Where ranks have parts of the weights all of them call this, and the first one writes.
+
         Args:
             folder: is made if there is none.
             max_shard_bytes: weights of more are written as several files with an index.
         """
+        weights = _whole(self)
+        if not weights:
+            return
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         held, dtypes = {}, {}
-        for name, parameter in self.named_parameters():  # of tied ones, the first
-            held[name] = parameter.detach().cpu().contiguous().numpy()
-            dtypes[held[name].dtype] = parameter.dtype
+        for name, weight in weights.items():
+            held[name] = weight.cpu().contiguous().numpy()
+            dtypes[held[name].dtype] = weight.dtype
         arrays = save_all(held, self.conversions())
         write_weights(path, {name: (dtypes[array.dtype], array) for name, array in arrays.items()}, max_shard_bytes)
         dtype = next(iter(self.parameters())).dtype
-        fields = {**self.config.to_dict(), "architectures": list(self.architectures) or [type(self).__name__],
+        fields = {**self.config.to_dict(), "architectures": list(self.architectures) or [_written_class(self).__name__],
                   "dtype": dtype.name}
         fields.pop("torch_dtype", None)
         write_json(path / CONFIG, fields)
+
+
+def _written_class(model: nn.Module) -> type:
+    """The model's class as it was written: sharing a model out gives it another."""
+    kind = type(model)
+    while "made_of" in vars(kind):
+        kind = vars(kind)["made_of"]
+    return kind
+
+
+def _whole(model: nn.Module) -> dict[str, Tensor]:
+    """Path → whole value of all parameters, of tied ones the first; nothing on ranks that need not write it."""
+    own = dict(model.named_parameters())
+    if all(getattr(p, "sharding", None) is None for p in own.values()):
+        return {name: p.detach() for name, p in own.items()}
+    from genesis.nn.parallel.state_dict import StateDictOptions, get_model_state_dict
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return {name: state[name] for name in own if name in state}
 
 
 def _placed(array: np.ndarray, dtype: DType | None, device: DeviceLike) -> Tensor:

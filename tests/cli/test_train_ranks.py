@@ -10,25 +10,28 @@ from pathlib import Path
 
 import pytest
 
+import genesis
 from genesis.cli import train
-from genesis.cli.ranks import ranks_of
+from genesis.cli.ranks import Ranks, sizes_of
 from genesis.models.data import write_tokens
-from genesis.models.text import byte_tokenizer
+from genesis.models.text import byte_tokenizer, write_byte_tokenizer
 
 pytest.importorskip("tokenizers")
 
 ROOT = Path(train.__file__).parents[2]
 
 
-def written(folder: Path, name: str, batch: int = 4) -> Path:
+def written(folder: Path, name: str, batch: int = 4, steps: int = 6) -> Path:
     """A configuration's file, beside which its run goes."""
     data = folder / "tokens"
     if not data.exists():
         write_tokens([f"{n} squared is {n * n}; " * (n % 7 + 1) for n in range(20)], byte_tokenizer(), data)
-    lines = [f'out = "{folder / name}"', "steps = 6", f"batch = {batch}", "accumulate = 2", 'device = "cpu"',
+        write_byte_tokenizer(data, end=False)
+    lines = [f'out = "{folder / name}"', f"steps = {steps}", f"batch = {batch}", "accumulate = 2", 'device = "cpu"',
              "[data]", f'train = "{data}"', f'validation = "{data}"', "context = 12", "[model]", 'family = "gpt2"',
              "n_embd = 16", "n_layer = 1", "n_head = 2", "embd_pdrop = 0.1", "resid_pdrop = 0.1", "attn_pdrop = 0.1",
-             "[evaluation]", "every = 3", "batches = 1", "[checkpoints]", "every = 2", "[log]", "every = 1"]
+             "[evaluation]", "every = 2", "batches = 1", "[checkpoints]", "every = 2", "[log]", "every = 1",
+             "[schedule]", 'decay = "constant"', "[samples]", "every = 6", "tokens = 4", "temperature = 0.0"]
     path = folder / f"{name}.toml"
     path.write_text("\n".join(lines))
     return path
@@ -45,26 +48,60 @@ def numbers(out: Path, key: str) -> list[float]:
     return [row[key] for row in rows if key in row]
 
 
-def test_two_ranks_learn_what_one_process_does(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = run("-m", "genesis", "train", str(written(folder, "alone")))
+    assert done.returncode == 0, done.stderr
+    return folder / "alone"
+
+
+def test_two_ranks_learn_what_one_process_does(alone: Path, tmp_path: Path) -> None:
     """With the same dropout; sums of float32 in another order."""
-    alone = run("-m", "genesis", "train", str(written(tmp_path, "alone")))
-    assert alone.returncode == 0, alone.stderr
     shared = run("-m", "genesis", "train", str(written(tmp_path, "shared")), "--mesh", "dp=2")
     assert shared.returncode == 0, shared.stderr
-    for key in ("loss", "grad_norm", "validation_loss"):
-        expected = numbers(tmp_path / "alone", key)
-        assert numbers(tmp_path / "shared", key) == pytest.approx(expected, rel=1e-4), key
+    compared(tmp_path / "shared", alone)
     told = shared.stdout.splitlines()
     assert sum(line.startswith("step 1/6") for line in told) == 1 and told[-1].startswith("6 steps are done")
-    assert (tmp_path / "shared" / "model" / "config.json").is_file()
 
 
 def test_meshes_that_no_run_can_have_are_refused(tmp_path: Path) -> None:
-    for wrong in ("dp", "dp=0", "pp=2"):
+    for wrong in ("dp", "dp=0", "pp=2", "dp=2,dp=2", "fsdp=2,tp"):
         with pytest.raises(ValueError, match="--mesh"):
-            ranks_of(wrong)
+            sizes_of(wrong)
     done = run("-m", "genesis", "train", str(written(tmp_path, "odd", batch=3)), "--mesh", "dp=2")
     assert done.returncode != 0 and "cannot be shared out evenly over 2 ranks" in done.stderr
+
+
+def compared(here: Path, alone: Path) -> None:
+    """Losses, norms, the sample and the model's file of one process; with the same dropout, sums in another order."""
+    for key in ("loss", "grad_norm", "validation_loss"):
+        assert numbers(here, key) == pytest.approx(numbers(alone, key), rel=1e-4), key
+    first, second = (genesis.load(folder / "model" / "model.safetensors") for folder in (here, alone))
+    assert {name: x.shape for name, x in first.items()} == {name: x.shape for name, x in second.items()}
+    assert (here / "model" / "config.json").read_text() == (alone / "model" / "config.json").read_text()
+
+
+@pytest.mark.parametrize("meshes", [
+    ["fsdp=2", ""], pytest.param(["fsdp=2,tp=2", "fsdp=2"], marks=pytest.mark.sweep),
+    pytest.param(["dp=2,tp=2", "dp=2,fsdp=2", ""], marks=pytest.mark.sweep)])
+def test_a_run_goes_on_with_another_mesh(meshes: list[str], alone: Path, tmp_path: Path) -> None:
+    """Each mesh trains two steps, the last one to the end; all write parts, and read those of others."""
+    for number, mesh in enumerate(meshes, 1):
+        config = written(tmp_path, "parts", steps=6 if number == len(meshes) else 2 * number)
+        done = run("-m", "genesis", "train", str(config), *(["--mesh", mesh] if mesh else []))
+        assert done.returncode == 0, done.stderr
+        assert number == 1 or f"going on behind step {2 * number - 2} of " in done.stdout
+        if mesh:
+            newest = max((tmp_path / "parts" / "checkpoints").iterdir())
+            assert (newest / "model.part-00001.safetensors").is_file()
+    compared(tmp_path / "parts", alone)
+
+
+def test_an_optimizer_of_whole_matrices_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"optimizer\.name = 'muon' needs whole matrices"):
+        Ranks(0, 2, sizes_of("fsdp=2")).share_out(None, "muon")
 
 
 KILLED = """

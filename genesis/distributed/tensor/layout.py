@@ -65,8 +65,7 @@ class Layout:
         return [at for at, placement in enumerate(self.placements) if isinstance(placement, Shard)]
 
     def is_first_copy(self) -> bool:
-        """Whether no rank before this one has the same part. Along dimensions of the root mesh that this mesh is a slice
-        without, all ranks have it."""
+        """Whether no rank before this one has the same part. Of the root mesh's other dimensions all ranks have it."""
         here = self.mesh.root.get_coordinate()
         assert here is not None, "this rank is not in the mesh"
         cut = {self.mesh.root_dims[at] for at in self.sharded_dims()}

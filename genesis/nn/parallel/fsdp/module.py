@@ -181,9 +181,10 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     """Shard a module's parameters over all ranks, but for those of modules in it that are sharded already.
 
     Each rank keeps its chunk along dimension 0 of each parameter (`nn.ShardedParameter`), and an optimizer that is made
-    afterwards has state for that chunk alone. Samples lie along the first dimension: dropout on ranks with the same seed
-    drops of theirs what one process drops of all. Forward gathers all of them by one collective, backward gathers them
-    again, reduces gradients to their mean over all ranks, and gives each rank those of its chunks. Call it on the
+    afterwards has state for that chunk alone. Forward gathers all of them by one collective, backward gathers them
+    again, reduces gradients to their mean over all ranks, and gives each rank those of its chunks. Processes with the
+    same seed drop, of their samples, what one process with all samples drops of them (samples lie along the first
+    dimension). Call it on the
     blocks of a model, then on the model.
 
     Args:
@@ -232,7 +233,8 @@ def fully_shard(module: Any, *, mesh: DeviceMesh | None = None, reshard_after_fo
     group = ParameterGroup(found, mesh, mp_policy or MixedPrecisionPolicy(), reshard_after_forward) if found else None
     kind = type(module)
     if kind not in _classes:
-        _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {"__module__": kind.__module__})
+        _classes[kind] = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {
+            "__module__": kind.__module__, "made_of": kind})
     object.__setattr__(module, "__class__", _classes[kind])
     object.__setattr__(module, "_group", group)
     object.__setattr__(module, "_place", _place_in(mesh))

@@ -29,7 +29,7 @@ class ParallelStyle:
 def become(module: Module, style: str, **members: Any) -> None:
     """Make a module one of a class of its own: its class, with these members."""
     kind = type(module)
-    made = type(style + kind.__name__, (kind,), {"__module__": kind.__module__, **members})
+    made = type(style + kind.__name__, (kind,), {"__module__": kind.__module__, "made_of": kind, **members})
     object.__setattr__(module, "__class__", made)
 
 
