@@ -28,6 +28,10 @@ class Config:
             reads. They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
             rows at equal indices may do so in any order (`use_deterministic_algorithms`).
+        loss_chunk_bytes: about how many bytes of logits a loss may have in memory at a time. A product with more of them
+            that only a loss reads (`F.cross_entropy(F.linear(x, weight), targets)`) is made by chunks of rows, and so
+            are its gradients; 0 makes all at once. Where gradients of the weight are added up over chunks, and the
+            program holds much beside, chunks are larger.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -53,6 +57,7 @@ class Config:
     spare_memory: bool = False
     keep_shadow_weights: bool = True
     deterministic: bool = True
+    loss_chunk_bytes: int = 128 << 20
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 
@@ -76,10 +81,12 @@ class Config:
 
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
-        return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic)
+        return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
+                self.loss_chunk_bytes)
 
     def _set(self, key: tuple[Any, ...]) -> None:
-        self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic = key
+        (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
+         self.loss_chunk_bytes) = key
 
 
 def _renamed() -> None:

@@ -64,7 +64,7 @@ class CPUBackend(Backend):
     """torch calls over planned memory, one op or composite a group."""
 
     name = "cpu"
-    passes = frozenset({"make_contiguous", "save_recurrent", "writes_last"})
+    passes = frozenset({"chunk_loss", "make_contiguous", "save_recurrent", "writes_last"})
     recurrent = True
     interruptible = True
 
@@ -115,8 +115,8 @@ class CUDABackend(Backend):
     """Triton kernels for a model of a GPU, launched through cuda-python."""
 
     name = "cuda"
-    passes = frozenset({"matrix_vector", "split_k", "split_attention", "split_argmax", "split_scans",
-                        "split_reductions", "snapshots", "shadow_weights", "remat"})
+    passes = frozenset({"chunk_loss", "matrix_vector", "split_k", "split_attention", "split_argmax",
+                        "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",
                 "convolution_weight_last")
     asynchronous = True

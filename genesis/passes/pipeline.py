@@ -16,6 +16,7 @@ from genesis.passes.gpu import Gpu
 from genesis.passes.graph.autodiff import autodiff
 from genesis.passes.graph.bucket_gradients import bucket_gradients
 from genesis.passes.graph.canonicalize import canonicalize
+from genesis.passes.graph.chunk_loss import chunk_loss
 from genesis.passes.graph.inline import inline
 from genesis.passes.graph.legalize import legalize
 from genesis.passes.graph.make_contiguous import make_contiguous
@@ -78,7 +79,7 @@ class Work:
 
     Attributes:
         graph: the program; after grouping, what was grouped.
-        notes: what patterns refused, for `genesis why`.
+        notes: what passes refused, for `genesis why`.
         schedule: its groups, in order; None before grouping.
         memory: where its values are; None before memory planning.
         code: steps and registers; None before lowering.
@@ -145,9 +146,14 @@ def on_schedule(transform: Callable[[Schedule, Target], Schedule]) -> Callable[[
     return run
 
 
+def _chunk_loss(work: Work, target: Target) -> Work:
+    graph, refusals = chunk_loss(work.graph, config.loss_chunk_bytes)
+    return replace(work, graph=graph, notes=(*work.notes, *refusals))
+
+
 def _patterns(work: Work, target: Target) -> Work:
     graph, refusals = apply_patterns(work.graph, target.patterns, target.gpu)
-    return replace(work, graph=graph, notes=refusals)
+    return replace(work, graph=graph, notes=(*work.notes, *refusals))
 
 
 def _save_recurrent(work: Work, target: Target) -> Work:
@@ -202,6 +208,8 @@ PASSES: tuple[Pass, ...] = (
          on_graph(place_collectives)),
     Pass("canonicalize", "simplified", "simplified, before rows are rolled", on_graph(canonicalize)),
     Pass("reroll", "canonical", "simplified", on_graph(reroll), again_from="canonicalize"),
+    Pass("chunk_loss", "chunked", "with losses of many classes by chunks of rows", _chunk_loss, optional=True,
+         wanted=lambda: config.loss_chunk_bytes > 0),
     Pass("patterns", "matched", "with the forms that the backend has kernels for", _patterns),
     Pass("save_recurrent", "saved", "with recurrent layers that keep what their backward needs", _save_recurrent,
          optional=True),

@@ -94,8 +94,12 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
         return _collective(nodes, tuple(inputs), values)
     over_base = _over_base(levels, values) if kind in ("segment", "scatter") else ()
     starts_from = over_base if kind == "segment" else ()
-    in_place = _in_place(space, levels, values, outputs) if kind == "loop" else tuple(
-        pair for pair in over_base if pair[1] not in _others_read(levels, values))
+    if kind == "loop":
+        in_place = _in_place(space, levels, values, outputs)
+    elif kind == "matmul":
+        in_place = _over_epilogue_reads(levels, values, outputs)
+    else:
+        in_place = tuple(pair for pair in over_base if pair[1] not in _others_read(levels, values))
     return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
                  in_place=in_place, starts_from=starts_from)
 
@@ -177,6 +181,19 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
     return tuple((values.name[node], values.name.get(x, x)) for node in levels if values.name[node] in outputs
                  for x in clean if node.type.numel == whole and node.dtype.itemsize == x.dtype.itemsize
                  and x in behind[node])
+
+
+def _over_epilogue_reads(levels: Levels, values: MemoryValues,
+                         outputs: tuple[Node, ...]) -> tuple[tuple[Node, Node], ...]:
+    """Pairs (output, input) of a product's epilogue, as of a loop: a program reads and writes its own tile alone. What
+    the product itself reads, others read too."""
+    product, *epilogue = levels
+    if not epilogue:
+        return ()
+    assert product.op.kind == "contract"
+    pairs = _in_place(((product.type.numel, "x"),), {node: levels[node] for node in epilogue}, values, outputs)
+    kept = {values.name.get(x, x) for x in (product, *values.reads[product])}
+    return tuple(pair for pair in pairs if pair[1] not in kept)
 
 
 def _inputs_behind(levels: Levels, values: MemoryValues) -> dict[Node, set[Node]]:

@@ -1,0 +1,309 @@
+"""Losses by chunks of rows: the logits of a language model, and their gradient, are never whole.
+
+    before: %1: bf16[8192,50304] = linear(%x, %w)        after: %1: bf16[1024,50304] = linear(rows 0 to 1024 of %x, %w)
+            %2: bf16[8192] = cross_entropy(%1, %t)              %2: bf16[1024] = cross_entropy(%1, …)
+            %3 = cross_entropy_backward(%g, %1, %t)             %3 = cross_entropy_backward(…, %1, …)
+            %4: bf16[8192,768] = matmul(%3, %w)                 %4: bf16[1024,768] = matmul(%3, %w)
+            %5: bf16[50304,768] = matmul(%3ᵀ, %x)               %5: f32[50304,768] = cast(matmul(%3ᵀ, …))
+                                                                %6 = linear(rows 1024 to 2048 of %x, but after %4, %5)
+                                                                …
+                                                                %9: f32[50304,768] = add(%5, cast(matmul(…)))
+
+What is made of the logits row by row is a *loop* (`row_rules.py` knows how ops treat rows): the loss of each row, the
+gradients of the logits, and what leaves it: values of each row, which are put together again, and sums over rows (the
+gradients of weight and bias), which are added up in float32. The loop runs once for each chunk of rows, and a chunk
+begins when the one before has ended (`recompute`), so that all of them use the same memory. Where anything that large
+is read by other ops, or returned, all stays as it is, and `genesis why` tells.
+
+A product's kernel adds to a sum in memory before it stores its tile; that reads and writes the sum once for each chunk.
+So chunks are no smaller than it takes: see `most_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.ir.graph import Graph, substitute
+from genesis.ir.node import Node, literal, located, make
+from genesis.ir.ops import contraction, movement, pointwise
+from genesis.ir.ops.recompute import recompute
+from genesis.ir.ops.splits import accumulated
+from genesis.ir.sym_int import Size, SymInt, hint, is_multiple
+from genesis.passes.graph.row_rules import Rows, Use, first_use, over_rows, part, use_of
+from genesis.passes.groups import MissedFusion
+
+SHARE: Final = 16
+"""Where the rest of a program is large, its chunks are too: smaller than a sixteenth of what is in memory beside them
+they would save little of the whole, and cost as much."""
+
+FEWEST_ROWS: Final = 1024
+"""Minimum rows of a chunk: a gradient of the weight takes as long to be added to, at 3.5 TB/s, as the product of so many
+rows takes to be made (H200)."""
+
+BLOCK: Final = 128
+"""Rows of a product's tile: all chunks but the last have whole tiles."""
+
+LARGE: Final = 4
+"""A value is large, as logits are, if it has at least a quarter of their elements."""
+
+
+def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...]]:
+    """Compute what is made of logits by chunks of rows, where these have more bytes than the limit.
+
+    Returns also what stays whole, and why.
+    """
+    while True:
+        missed: list[MissedFusion] = []
+        for product in graph.nodes:
+            if product.op not in PRODUCTS or hint(product.type.nbytes) <= limit:
+                continue
+            found = _loop_of(graph, product)
+            if isinstance(found, Loop):
+                bounds = chunks(found, most_bytes(graph, found, limit))
+                if len(bounds) > 1:
+                    graph = _by_chunks(graph, found, bounds)
+                    break
+            elif found is not None:
+                missed.append(found)
+        else:
+            return graph, tuple(missed)
+
+
+PRODUCTS: Final = (contraction.linear, contraction.matmul)
+
+
+# What is made row by row
+
+@dataclass(frozen=True)
+class Loop:
+    """What is made of a product row by row.
+
+    Attributes:
+        product: the logits.
+        units: how many rows there are.
+        uses: how each of its nodes treats rows, in the order in which they are made.
+        exits: those of them that others read.
+    """
+
+    product: Node
+    units: Size
+    uses: dict[Node, Use]
+    exits: tuple[Node, ...]
+
+    @property
+    def sums(self) -> tuple[Node, ...]:
+        """The exits that are sums over rows."""
+        return tuple(x for x in self.exits if self.uses[x].result is None)
+
+
+def _loop_of(graph: Graph, product: Node) -> Loop | MissedFusion | None:
+    """The loop of a product; why there is none; or None where no loss is made of it."""
+    missed = None
+    for rows, units in _rows_of(graph, product):
+        use = first_use(product, rows)
+        found = _loop(graph, product, use, units) if use is not None else None
+        if isinstance(found, Loop):
+            return found
+        missed = missed or found
+    return missed
+
+
+def _rows_of(graph: Graph, product: Node) -> Iterator[tuple[Rows, Size]]:
+    """What the rows of a product may be: all of them, those of a matrix read the other way, or only the first of several
+    dimensions, where others are sliced."""
+    shape = product.type.shape
+    count = len(shape) - 1
+    units: Size = 1
+    for size in shape[:-1]:
+        units = units * size
+    yield Rows(0, count), units
+    if count > 1:
+        yield Rows(0, 1), shape[0]
+        return
+    yield Rows(1, 1), shape[1]
+    for node in graph.nodes:
+        if node.op is movement.reshape and node.inputs[0] is product and node.type.ndim > 2:
+            first = node.type.shape[0]
+            if is_multiple(units, hint(first)) if not isinstance(first, SymInt) else True:
+                yield Rows(0, 1, units // first), first
+            return
+
+
+def _loop(graph: Graph, product: Node, first: Use, units: Size) -> Loop | MissedFusion | None:
+    uses = _made_by_rows(graph, product, first, units)
+    large = {node for node, use in uses.items()
+             if use.result is not None and LARGE * hint(node.type.numel) >= hint(product.type.numel)}
+    leading = set(large)  # what is large, and what that is made of
+    for node in reversed(uses):
+        if node in leading:
+            leading.update(x for x in node.inputs if x in uses)
+    inside = {node: use for node, use in uses.items() if node in leading or any(x in large for x in node.inputs)}
+    if not any(_is_loss(node, use, large) for node, use in inside.items()):
+        return None
+    read = {x: node for node in graph.nodes if node not in inside for x in node.inputs if x in inside}
+    for node in inside:
+        if node in large and (node in read or node in graph.roots):
+            return MissedFusion(product, read.get(node, node), _reason(product, node, read.get(node)))
+    return Loop(product, units, inside, tuple(x for x in inside if x in read or x in graph.roots))
+
+
+def _made_by_rows(graph: Graph, product: Node, first: Use, units: Size) -> dict[Node, Use]:
+    """What can be made of the product row by row, and sums over rows of that."""
+    uses = {product: first}
+    others: set[Node] = set()  # what depends on it otherwise
+    for node in graph.nodes:
+        if node is product or not any(x in uses or x in others for x in node.inputs):
+            continue
+        made = not any(x in others or (x in uses and uses[x].result is None) for x in node.inputs)
+        use = None
+        if made and type(node.type) is not tuple:
+            known = [uses[x].result if x in uses else None for x in node.inputs]
+            use = use_of(node, known, units)
+        if use is None:
+            others.add(node)
+        else:
+            uses[node] = use
+    return uses
+
+
+def _is_loss(node: Node, use: Use, large: set[Node]) -> bool:
+    """Does it make one number of each row of something large?"""
+    return (use.result is not None and any(x in large for x in node.inputs)
+            and (node.op.name in LOSSES or (node.op.kind == "reduction" and node not in large)))
+
+
+LOSSES: Final = ("cross_entropy", "nll_loss", "log_softmax", "logsumexp")
+
+
+def _reason(product: Node, node: Node, reader: Node | None) -> str:
+    what = "they are" if node is product else f"{node.op.name} of them is"
+    how = f"read by {reader.op.name}, which has no form for some rows" if reader is not None else (
+        "returned: somebody may still read the tensor (`del` it before the loss is computed)")
+    return f"logits of {hint(product.type.nbytes) >> 20} MiB are in memory as a whole: {what} {how}"
+
+
+# How many chunks
+
+def most_bytes(graph: Graph, loop: Loop, limit: int) -> int:
+    """Maximum bytes of a chunk's logits: the limit; more where sums are kept over chunks, and they would have few rows,
+    or the program holds much beside them."""
+    if not loop.sums:
+        return limit
+    row = hint(loop.product.type.nbytes) // max(hint(_all_rows(loop)), 1)
+    return max(limit, FEWEST_ROWS * row, _held_beside(graph, loop) // SHARE)
+
+
+def _all_rows(loop: Loop) -> Size:
+    """The rows of the product as a matrix."""
+    rows = loop.uses[loop.product].result
+    assert rows is not None
+    found: Size = 1
+    for size in loop.product.type.shape[rows.start:-1] if rows.start == 0 else loop.product.type.shape[1:]:
+        found = found * size
+    return found
+
+
+def _held_beside(graph: Graph, loop: Loop) -> int:
+    """About the bytes that are in memory while the loop runs, but for its own: inputs, and what was made before and is
+    read after."""
+    held = sum(hint(x.type.nbytes) for x in graph.inputs)
+    at = {node: number for number, node in enumerate(graph.nodes)}
+    turn, last = at[loop.product], {x: node for node in graph.nodes for x in node.inputs}
+    for node, reader in last.items():
+        if (node.op.kind not in ("leaf", "movement") and type(node.type) is not tuple and node not in loop.uses
+                and at[node] < turn < at[reader]):
+            held += hint(node.type.nbytes)
+    return held
+
+
+def chunks(loop: Loop, most: int) -> list[tuple[Size, Size]]:
+    """(first, last) rows of each chunk.
+
+    Chunks of a symbolic number of rows are equal, the last has the rest: how many there are follows from its class.
+    """
+    units, nbytes = loop.units, hint(loop.product.type.nbytes)
+    count = min(-(-nbytes // most), hint(units))
+    if isinstance(units, SymInt):
+        count = 1 << (count - 1).bit_length()
+        step = units // (16 * count) * 16 if is_multiple(units, 16) and hint(units) >= 32 * count else units // count
+        if count == 1 or step == 0:
+            return [(0, units)]
+        return [(at * step, (at + 1) * step if at < count - 1 else units) for at in range(count)]
+    block = BLOCK if units >= BLOCK * count else 1
+    count = next((n for n in range(count, count + 3) if units % (n * block) == 0), count)
+    step = -(-units // (count * block)) * block
+    return [(at, min(at + step, units)) for at in range(0, units, step)]
+
+
+# The program by chunks
+
+def _by_chunks(graph: Graph, loop: Loop, bounds: Sequence[tuple[Size, Size]]) -> Graph:
+    """The graph with a loop's nodes once for each chunk of rows."""
+    parts: dict[Node, list[Node]] = {x: [] for x in loop.exits}
+    ended: list[Node] = []
+    for first, last in bounds:
+        made = _one_chunk(loop, first, last, ended)
+        ended = []
+        for node, before in parts.items():
+            with located(node.source):
+                if loop.uses[node].result is None:
+                    before[:] = [_added(before[0] if before else None, made[node])]
+                    ended += before
+                else:
+                    before.append(made[node])
+                    ended.append(made[node])
+    whole = {node: _together(node, loop.uses[node], found) for node, found in parts.items()}
+    replaced: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if node in loop.uses:
+            replaced[node] = whole.get(node, node)
+        else:
+            inputs = tuple([replaced[x] for x in node.inputs])
+            replaced[node] = node if inputs == node.inputs else make(node.op, inputs, node.attrs, node.source)
+    return substitute(graph, replaced)
+
+
+def _one_chunk(loop: Loop, first: Size, last: Size, ended: Sequence[Node]) -> dict[Node, Node]:
+    """The loop's nodes for some rows, which wait for the results of the chunk before."""
+    made: dict[Node, Node] = {}
+    large = hint(loop.product.type.numel) // LARGE
+    for node, use in loop.uses.items():
+        operands = []
+        with located(node.source):
+            for x, rows in zip(node.inputs, use.operands, strict=True):
+                if x in made:
+                    operands.append(made[x])
+                    continue
+                y = x if rows is None else part(x, rows, first, last, large)
+                if node is loop.product and rows is not None:
+                    for result in ended:
+                        y = recompute(y, result)
+                operands.append(y)
+            made[node] = over_rows(node, use, operands, last - first)
+    return made
+
+
+def _added(before: Node | None, x: Node) -> Node:
+    """A sum over the rows so far, in float32 where it will be rounded to 16 bits.
+
+    The first is added to 0, as a cast alone is computed where it is read, of a product that is rounded.
+    """
+    wide = accumulated("sum", x.dtype)
+    if wide is x.dtype:
+        return x if before is None else pointwise.add(before, x)
+    more = pointwise.cast(x, dtype=wide)
+    return pointwise.add(more, literal(0.0) if before is None else before)
+
+
+def _together(node: Node, use: Use, found: Sequence[Node]) -> Node:
+    """A result for all rows."""
+    with located(node.source):
+        y = found[0] if use.result is None else movement.concat(*found, axis=use.result.start)
+        if y.dtype is not node.dtype:
+            y = pointwise.cast(y, dtype=node.dtype)
+        return y if y.type.shape == node.type.shape else movement.reshape(y, shape=node.type.shape)
+
+
+__all__ = ["Loop", "chunk_loss", "chunks", "most_bytes"]
