@@ -28,10 +28,10 @@ class Config:
             reads. They take memory of their own; without, each step casts the weights anew.
         deterministic: a program gives the same bits at every run. Without, CUDA kernels that add float32 or float64
             rows at equal indices may do so in any order (`use_deterministic_algorithms`).
-        loss_chunk_bytes: about how many bytes of logits a loss may have in memory at a time. A product with more of them
-            that only a loss reads (`F.cross_entropy(F.linear(x, weight), targets)`) is made by chunks of rows, and so
-            are its gradients; 0 makes all at once. Where gradients of the weight are added up over chunks, and the
-            program holds much beside, chunks are larger.
+        loss_chunk_bytes: about how many bytes of logits a loss may have in memory at a time. A product with more of
+            them that only a loss reads (`F.cross_entropy(F.linear(x, weight), targets)`) is made by chunks of rows,
+            and so are its gradients. Chunks are larger where gradients of the weight are added up over them and the
+            program holds much beside. 0 makes all at once.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward

@@ -27,26 +27,26 @@ from typing import Final
 
 from genesis.ir.graph import Graph, substitute
 from genesis.ir.node import Node, literal, located, make
-from genesis.ir.ops import contraction, movement, pointwise
+from genesis.ir.ops import contraction, loss, movement, pointwise, softmax
 from genesis.ir.ops.recompute import recompute
 from genesis.ir.ops.splits import accumulated
 from genesis.ir.sym_int import Size, SymInt, hint, is_multiple
-from genesis.passes.graph.row_rules import Rows, Use, first_use, over_rows, part, use_of
+from genesis.passes.graph.row_rules import REDUCTIONS, Rows, Span, Use, first_use, over_rows, part, use_of
 from genesis.passes.groups import MissedFusion
 
-SHARE: Final = 16
-"""Where the rest of a program is large, its chunks are too: smaller than a sixteenth of what is in memory beside them
+SHARE: Final = 12
+"""Where the rest of a program is large, its chunks are too: smaller than a twelfth of what is in memory beside them
 they would save little of the whole, and cost as much."""
 
 FEWEST_ROWS: Final = 1024
-"""Minimum rows of a chunk: a gradient of the weight takes as long to be added to, at 3.5 TB/s, as the product of so many
-rows takes to be made (H200)."""
+"""Minimum rows of a chunk whose gradient of the weight is added to a sum: reading and writing that takes as long, at
+3.5 TB/s, as the product of so many rows (H200)."""
 
 BLOCK: Final = 128
 """Rows of a product's tile: all chunks but the last have whole tiles."""
 
-LARGE: Final = 4
-"""A value is large, as logits are, if it has at least a quarter of their elements."""
+LARGE: Final = 2
+"""A value is large, as logits are, if it has at least half of their elements."""
 
 
 def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...]]:
@@ -54,21 +54,16 @@ def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...
 
     Returns also what stays whole, and why.
     """
-    while True:
-        missed: list[MissedFusion] = []
-        for product in graph.nodes:
-            if product.op not in PRODUCTS or hint(product.type.nbytes) <= limit:
-                continue
-            found = _loop_of(graph, product)
-            if isinstance(found, Loop):
-                bounds = chunks(found, most_bytes(graph, found, limit))
-                if len(bounds) > 1:
-                    graph = _by_chunks(graph, found, bounds)
-                    break
-            elif found is not None:
-                missed.append(found)
-        else:
-            return graph, tuple(missed)
+    missed: list[MissedFusion] = []
+    products = [node for node in graph.nodes if node.op in PRODUCTS and hint(node.type.nbytes) > limit]
+    for product in reversed(products):  # what comes before a loop stays as it is
+        found = _loop_of(graph, product)
+        if isinstance(found, Loop):
+            bounds = chunks(found, most_bytes(graph, found, limit))
+            graph = _by_chunks(graph, found, bounds) if len(bounds) > 1 else graph
+        elif found is not None:
+            missed.append(found)
+    return graph, tuple(missed)
 
 
 PRODUCTS: Final = (contraction.linear, contraction.matmul)
@@ -88,7 +83,7 @@ class Loop:
     """
 
     product: Node
-    units: Size
+    units: int
     uses: dict[Node, Use]
     exits: tuple[Node, ...]
 
@@ -101,6 +96,8 @@ class Loop:
 def _loop_of(graph: Graph, product: Node) -> Loop | MissedFusion | None:
     """The loop of a product; why there is none; or None where no loss is made of it."""
     missed = None
+    if product not in graph.nodes:  # it was part of another loop
+        return None
     for rows, units in _rows_of(graph, product):
         use = first_use(product, rows)
         found = _loop(graph, product, use, units) if use is not None else None
@@ -110,12 +107,12 @@ def _loop_of(graph: Graph, product: Node) -> Loop | MissedFusion | None:
     return missed
 
 
-def _rows_of(graph: Graph, product: Node) -> Iterator[tuple[Rows, Size]]:
-    """What the rows of a product may be: all of them, those of a matrix read the other way, or only the first of several
-    dimensions, where others are sliced."""
+def _rows_of(graph: Graph, product: Node) -> Iterator[tuple[Rows, int]]:
+    """What the rows of a product may be: all of them, those of a matrix read the other way, or the first of several
+    dimensions alone, where others are sliced."""
     shape = product.type.shape
     count = len(shape) - 1
-    units: Size = 1
+    units = 1
     for size in shape[:-1]:
         units = units * size
     yield Rows(0, count), units
@@ -125,13 +122,13 @@ def _rows_of(graph: Graph, product: Node) -> Iterator[tuple[Rows, Size]]:
     yield Rows(1, 1), shape[1]
     for node in graph.nodes:
         if node.op is movement.reshape and node.inputs[0] is product and node.type.ndim > 2:
-            first = node.type.shape[0]
-            if is_multiple(units, hint(first)) if not isinstance(first, SymInt) else True:
-                yield Rows(0, 1, units // first), first
+            first, inner = node.type.shape[0], units // node.type.shape[0]
+            if first * inner == units:
+                yield Rows(0, 1, inner), first
             return
 
 
-def _loop(graph: Graph, product: Node, first: Use, units: Size) -> Loop | MissedFusion | None:
+def _loop(graph: Graph, product: Node, first: Use, units: int) -> Loop | MissedFusion | None:
     uses = _made_by_rows(graph, product, first, units)
     large = {node for node, use in uses.items()
              if use.result is not None and LARGE * hint(node.type.numel) >= hint(product.type.numel)}
@@ -149,7 +146,7 @@ def _loop(graph: Graph, product: Node, first: Use, units: Size) -> Loop | Missed
     return Loop(product, units, inside, tuple(x for x in inside if x in read or x in graph.roots))
 
 
-def _made_by_rows(graph: Graph, product: Node, first: Use, units: Size) -> dict[Node, Use]:
+def _made_by_rows(graph: Graph, product: Node, first: Use, units: int) -> dict[Node, Use]:
     """What can be made of the product row by row, and sums over rows of that."""
     uses = {product: first}
     others: set[Node] = set()  # what depends on it otherwise
@@ -171,15 +168,16 @@ def _made_by_rows(graph: Graph, product: Node, first: Use, units: Size) -> dict[
 def _is_loss(node: Node, use: Use, large: set[Node]) -> bool:
     """Does it make one number of each row of something large?"""
     return (use.result is not None and any(x in large for x in node.inputs)
-            and (node.op.name in LOSSES or (node.op.kind == "reduction" and node not in large)))
+            and (node.op in LOSSES or (node.op in REDUCTIONS and node not in large)))
 
 
-LOSSES: Final = ("cross_entropy", "nll_loss", "log_softmax", "logsumexp")
+LOSSES: Final = (loss.cross_entropy, loss.nll_loss, softmax.log_softmax)
+"""Ops that only losses are made of."""
 
 
 def _reason(product: Node, node: Node, reader: Node | None) -> str:
     what = "they are" if node is product else f"{node.op.name} of them is"
-    how = f"read by {reader.op.name}, which has no form for some rows" if reader is not None else (
+    how = f"read by {reader.op.name}, which needs all rows, or what is made of all rows" if reader is not None else (
         "returned: somebody may still read the tensor (`del` it before the loss is computed)")
     return f"logits of {hint(product.type.nbytes) >> 20} MiB are in memory as a whole: {what} {how}"
 
@@ -195,11 +193,11 @@ def most_bytes(graph: Graph, loop: Loop, limit: int) -> int:
     return max(limit, FEWEST_ROWS * row, _held_beside(graph, loop) // SHARE)
 
 
-def _all_rows(loop: Loop) -> Size:
+def _all_rows(loop: Loop) -> int:
     """The rows of the product as a matrix."""
     rows = loop.uses[loop.product].result
     assert rows is not None
-    found: Size = 1
+    found = 1
     for size in loop.product.type.shape[rows.start:-1] if rows.start == 0 else loop.product.type.shape[1:]:
         found = found * size
     return found
@@ -218,19 +216,21 @@ def _held_beside(graph: Graph, loop: Loop) -> int:
     return held
 
 
-def chunks(loop: Loop, most: int) -> list[tuple[Size, Size]]:
+def chunks(loop: Loop, most: int) -> list[tuple[int, int]]:
     """(first, last) rows of each chunk.
 
-    Chunks of a symbolic number of rows are equal, the last has the rest: how many there are follows from its class.
+    A symbolic number of rows has 2, 4, 8, … chunks, all equal but the last: a guard says from how many rows on.
     """
-    units, nbytes = loop.units, hint(loop.product.type.nbytes)
-    count = min(-(-nbytes // most), hint(units))
-    if isinstance(units, SymInt):
-        count = 1 << (count - 1).bit_length()
-        step = units // (16 * count) * 16 if is_multiple(units, 16) and hint(units) >= 32 * count else units // count
-        if count == 1 or step == 0:
-            return [(0, units)]
+    units = loop.units
+    symbolic: Size = units
+    if isinstance(symbolic, SymInt):
+        count = 1
+        while units >= 2 * count and loop.product.type.nbytes > count * most:
+            count *= 2
+        unit = 16 if is_multiple(units, 16) and units >= 32 * count else 1
+        step = units // (unit * count) * unit
         return [(at * step, (at + 1) * step if at < count - 1 else units) for at in range(count)]
+    count = min(-(-hint(loop.product.type.nbytes) // most), units)
     block = BLOCK if units >= BLOCK * count else 1
     count = next((n for n in range(count, count + 3) if units % (n * block) == 0), count)
     step = -(-units // (count * block)) * block
@@ -239,12 +239,12 @@ def chunks(loop: Loop, most: int) -> list[tuple[Size, Size]]:
 
 # The program by chunks
 
-def _by_chunks(graph: Graph, loop: Loop, bounds: Sequence[tuple[Size, Size]]) -> Graph:
+def _by_chunks(graph: Graph, loop: Loop, bounds: Sequence[tuple[int, int]]) -> Graph:
     """The graph with a loop's nodes once for each chunk of rows."""
     parts: dict[Node, list[Node]] = {x: [] for x in loop.exits}
     ended: list[Node] = []
     for first, last in bounds:
-        made = _one_chunk(loop, first, last, ended)
+        made = _one_chunk(loop, Span(first, last, loop.units, hint(loop.product.type.numel) // LARGE), ended)
         ended = []
         for node, before in parts.items():
             with located(node.source):
@@ -265,10 +265,9 @@ def _by_chunks(graph: Graph, loop: Loop, bounds: Sequence[tuple[Size, Size]]) ->
     return substitute(graph, replaced)
 
 
-def _one_chunk(loop: Loop, first: Size, last: Size, ended: Sequence[Node]) -> dict[Node, Node]:
+def _one_chunk(loop: Loop, span: Span, ended: Sequence[Node]) -> dict[Node, Node]:
     """The loop's nodes for some rows, which wait for the results of the chunk before."""
     made: dict[Node, Node] = {}
-    large = hint(loop.product.type.numel) // LARGE
     for node, use in loop.uses.items():
         operands = []
         with located(node.source):
@@ -276,12 +275,12 @@ def _one_chunk(loop: Loop, first: Size, last: Size, ended: Sequence[Node]) -> di
                 if x in made:
                     operands.append(made[x])
                     continue
-                y = x if rows is None else part(x, rows, first, last, large)
+                y = x if rows is None else part(x, rows, span)
                 if node is loop.product and rows is not None:
                     for result in ended:
                         y = recompute(y, result)
                 operands.append(y)
-            made[node] = over_rows(node, use, operands, last - first)
+            made[node] = over_rows(node, use, operands, span.rows)
     return made
 
 

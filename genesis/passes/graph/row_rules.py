@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from genesis.ir.node import OPS, Node, Op, make
 from genesis.ir.ops import contraction, indexing, leaves, loss, movement, reduction, softmax
-from genesis.ir.sym_int import Size, hint
+from genesis.ir.sym_int import hint
 
 if TYPE_CHECKING:
     from genesis.ir.node import Attr
@@ -36,7 +36,7 @@ class Rows:
 
     start: int
     count: int
-    inner: Size = 1
+    inner: int = 1
 
     @property
     def stop(self) -> int:
@@ -72,11 +72,11 @@ class Use:
 Known = Sequence["Rows | None"]
 """For each operand where its rows are, as far as it is one of the values that are made by rows."""
 
-Rule = Callable[[Node, Known, Size], "Use | None"]
+Rule = Callable[[Node, Known, int], "Use | None"]
 """(node, known, how many rows there are) → how it treats them; None: it needs all of them at once."""
 
 
-def use_of(node: Node, known: Known, units: Size) -> Use | None:
+def use_of(node: Node, known: Known, units: int) -> Use | None:
     """How an op treats rows of its operands; None if it has no rule, or needs all rows of one at once."""
     rule = _pointwise if node.op.kind == "pointwise" else RULES.get(node.op)
     found = rule(node, known, units) if rule is not None else None
@@ -96,7 +96,7 @@ def first_use(product: Node, rows: Rows) -> Use | None:
     return Use((rows, None) if rows.start == 0 else (None, rows), rows)
 
 
-def over_rows(node: Node, use: Use, operands: Sequence[Node], rows: Size) -> Node:
+def over_rows(node: Node, use: Use, operands: Sequence[Node], rows: int) -> Node:
     """The op over some rows.
 
     Args:
@@ -104,43 +104,56 @@ def over_rows(node: Node, use: Use, operands: Sequence[Node], rows: Size) -> Nod
         operands: with those rows, one dimension.
         rows: how many there are.
     """
-    attributes = dict(node.attributes)
-    for name, value in attributes.items():
-        attributes[name] = _attribute(node, name, value, use, rows)
-    return make(node.op, tuple(operands), tuple(attributes.values()), node.source)
+    attributes = tuple([_attribute(node, name, use, rows) for name in node.op.attrs])
+    return make(node.op, tuple(operands), attributes, node.source)
 
 
-def _attribute(node: Node, name: str, value: Attr, use: Use, rows: Size) -> Attr:
-    """An attribute of the op over some rows."""
-    given = next(x for x in use.operands if x is not None)
+def _attribute(node: Node, name: str, use: Use, rows: int) -> Attr:
+    """An attribute of the op over some rows, where these are one dimension."""
+    value, given = node[name], next(x for x in use.operands if x is not None)
     if name == "shape":
-        assert use.result is not None and isinstance(value, tuple)
-        return use.result.merged(value, rows * use.result.inner)  # type: ignore[return-value]
-    if name == "axes" and node.op is movement.permute:
-        assert isinstance(value, tuple)
-        kept = [axis for axis in value if not given.has(axis) or axis == given.start]  # type: ignore[arg-type,operator]
-        return tuple(given.axis(axis) for axis in kept)  # type: ignore[arg-type]
+        assert use.result is not None
+        return use.result.merged(value, rows * use.result.inner)
     if name == "axes":
-        assert isinstance(value, tuple)
-        return tuple(dict.fromkeys(given.start if given.has(axis) else given.axis(axis)  # type: ignore[arg-type]
-                                   for axis in value))
+        return tuple(dict.fromkeys(given.start if given.has(axis) else given.axis(axis) for axis in value))
     if name == "axis":
-        return given.axis(value)  # type: ignore[arg-type]
-    if name in ("starts", "low", "high"):
-        return given.merged(value, 0)  # type: ignore[arg-type, return-value]
-    if name == "stops":
-        return given.merged(value, rows * given.inner)  # type: ignore[arg-type, return-value]
-    if name == "steps":
-        return given.merged(value, 1)  # type: ignore[arg-type, return-value]
-    return value
+        return given.axis(value)
+    if name in REGION:
+        return given.merged(value, rows * given.inner if name == "stops" else REGION[name])
+    return value  # type: ignore[no-any-return]
 
 
-def part(x: Node, rows: Rows, first: Size, last: Size, large: int) -> Node:
-    """Rows `first` to `last` of a value that is there as a whole, as one dimension.
+REGION: Final = {"starts": 0, "stops": 0, "steps": 1, "low": 0, "high": 0}
+"""Attributes with a number a dimension → that of a dimension which is taken as it is."""
 
-    What is cheaper to make than to keep is made for these rows alone if it has so many elements.
+
+@dataclass(frozen=True)
+class Span:
+    """Some of the rows.
+
+    Attributes:
+        first, last: they begin with the one and end before the other.
+        units: how many rows there are in all.
+        large: values of so many elements are made for some rows where that is possible.
     """
-    shape = rows.merged(x.type.shape, (last - first) * rows.inner)
+
+    first: int
+    last: int
+    units: int
+    large: int
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return self.last - self.first
+
+
+def part(x: Node, rows: Rows, span: Span) -> Node:
+    """Some rows of a value that does not depend on what is made by rows, as one dimension.
+
+    They are a slice of it, unless all of it is cheaper to make than to keep, or large: then these rows alone are made.
+    """
+    shape = rows.merged(x.type.shape, span.rows * rows.inner)
     if x.op is leaves.const:
         return make(x.op, (), (x["value"], x.type.with_shape(shape)), x.source)
     if x.op is leaves.iota and not rows.has(x["axis"]):
@@ -149,27 +162,28 @@ def part(x: Node, rows: Rows, first: Size, last: Size, large: int) -> Node:
         y, lead = x.inputs[0], x.type.ndim - x.inputs[0].type.ndim
         if rows.stop <= lead:
             return movement.expand(y, shape=shape)
-        if rows.start >= lead and y.type.shape[rows.start - lead:rows.stop - lead] == x.type.shape[rows.start:rows.stop]:
-            inside = Rows(rows.start - lead, rows.count, rows.inner)
-            return movement.expand(part(y, inside, first, last, large), shape=shape)
-    if x.op.kind == "pointwise" and hint(x.type.numel) >= large:
-        operands = [y if y.type.weak else part(y, rows, first, last, large) for y in x.inputs]
-        return make(x.op, tuple(operands), x.attrs, x.source)
-    whole = rows.merged(x.type.shape, _elements(x.type.shape[rows.start:rows.stop]))
-    y = x if rows.count == 1 else movement.reshape(x, shape=whole)
-    return movement.take_range(y, rows.start, first * rows.inner, last * rows.inner)
+        inside = Rows(rows.start - lead, rows.count, rows.inner)
+        if rows.start >= lead and y.type.shape[inside.start:inside.stop] == x.type.shape[rows.start:rows.stop]:
+            return movement.expand(part(y, inside, span), shape=shape)
+    if hint(x.type.numel) >= span.large and (x.op.kind == "pointwise" or RULES.get(x.op) is _alike):
+        use = use_of(x, tuple(None if y.type.weak else rows for y in x.inputs), span.units)
+        if use is not None:
+            operands = [y if at is None else part(y, at, span) for y, at in zip(x.inputs, use.operands, strict=True)]
+            return over_rows(x, use, operands, span.rows)
+    y = x if rows.count == 1 else movement.reshape(x, shape=rows.merged(x.type.shape, span.units * rows.inner))
+    return movement.take_range(y, rows.start, span.first * rows.inner, span.last * rows.inner)
 
 
 # The rules
 
-def _pointwise(node: Node, known: Known, units: Size) -> Use | None:
+def _pointwise(node: Node, known: Known, units: int) -> Use | None:
     rows = next(x for x in known if x is not None)
     if any(not x.type.weak and x.type.shape != node.type.shape for x in node.inputs):
         return None
     return Use(tuple(None if x.type.weak else rows for x in node.inputs), rows)
 
 
-def _alike(node: Node, known: Known, units: Size) -> Use | None:
+def _alike(node: Node, known: Known, units: int) -> Use | None:
     """Ops along one axis, whose operands and result have the same other dimensions."""
     rows = next(x for x in known if x is not None)
     if rows.has(node["axis"]):
@@ -178,17 +192,17 @@ def _alike(node: Node, known: Known, units: Size) -> Use | None:
     return Use((rows,) * len(node.inputs), rows) if same else None
 
 
-def _of_rows(node: Node, known: Known, units: Size) -> Use | None:
+def _of_rows(node: Node, known: Known, units: int) -> Use | None:
     """Losses: dimension 0 of every operand counts rows."""
     rows = next(x for x in known if x is not None)
     return Use((rows,) * len(node.inputs), rows) if (rows.start, rows.count) == (0, 1) else None
 
 
-def _linear(node: Node, known: Known, units: Size) -> Use | None:
+def _linear(node: Node, known: Known, units: int) -> Use | None:
     return first_use(node, known[0]) if known[0] is not None else None
 
 
-def _matmul(node: Node, known: Known, units: Size) -> Use | None:
+def _matmul(node: Node, known: Known, units: int) -> Use | None:
     """Rows of the result from rows of one matrix, or a sum over rows of both."""
     a, b = known
     rows = a or b
@@ -203,7 +217,7 @@ def _matmul(node: Node, known: Known, units: Size) -> Use | None:
     return Use((rows, None) if a is not None else (None, rows), rows)
 
 
-def _permute(node: Node, known: Known, units: Size) -> Use | None:
+def _permute(node: Node, known: Known, units: int) -> Use | None:
     rows, = known
     assert rows is not None
     first = node["axes"].index(rows.start)
@@ -211,7 +225,7 @@ def _permute(node: Node, known: Known, units: Size) -> Use | None:
     return Use((rows,), Rows(first, rows.count, rows.inner)) if together else None
 
 
-def _reshape(node: Node, known: Known, units: Size) -> Use | None:
+def _reshape(node: Node, known: Known, units: int) -> Use | None:
     """The dimensions before the rows stay, and the rows begin a dimension and end one."""
     rows, = known
     assert rows is not None
@@ -219,7 +233,7 @@ def _reshape(node: Node, known: Known, units: Size) -> Use | None:
     start = next((at for at in range(len(shape) + 1) if _elements(shape[:at]) == before), None)
     if start is None:
         return None
-    elements: Size = 1
+    elements: int = 1
     for stop in range(start, len(shape)):
         elements = elements * shape[stop]
         inner = 1 if elements is units else elements // units
@@ -228,14 +242,14 @@ def _reshape(node: Node, known: Known, units: Size) -> Use | None:
     return None
 
 
-def _expand(node: Node, known: Known, units: Size) -> Use | None:
+def _expand(node: Node, known: Known, units: int) -> Use | None:
     rows, = known
     assert rows is not None
     lead = node.type.ndim - node.inputs[0].type.ndim
     return Use((rows,), Rows(rows.start + lead, rows.count, rows.inner))
 
 
-def _region(node: Node, known: Known, units: Size) -> Use | None:
+def _region(node: Node, known: Known, units: int) -> Use | None:
     """Slices and pads of other dimensions than the rows'."""
     x, rows = node.inputs[0], next(x for x in known if x is not None)
     dims = range(rows.start, rows.stop)
@@ -246,13 +260,13 @@ def _region(node: Node, known: Known, units: Size) -> Use | None:
     return Use((rows,) * len(node.inputs), rows) if whole else None
 
 
-def _flip(node: Node, known: Known, units: Size) -> Use | None:
+def _flip(node: Node, known: Known, units: int) -> Use | None:
     rows, = known
     assert rows is not None
     return Use((rows,), rows) if not any(map(rows.has, node["axes"])) else None
 
 
-def _reduction(node: Node, known: Known, units: Size) -> Use | None:
+def _reduction(node: Node, known: Known, units: int) -> Use | None:
     """Of other dimensions than the rows'; a sum also over all of these."""
     rows, = known
     assert rows is not None
@@ -265,15 +279,16 @@ def _reduction(node: Node, known: Known, units: Size) -> Use | None:
     return Use((rows,), Rows(start, rows.count, rows.inner))
 
 
-def _elements(shape: Sequence[Size]) -> Size:
-    found: Size = 1
+def _elements(shape: Sequence[int]) -> int:
+    found: int = 1
     for size in shape:
         found = found * size
     return found
 
 
-REDUCTIONS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "mean", "logsumexp", "var", "std",
-                     "count_nonzero")
+REDUCTIONS: Final = frozenset(OPS[name] for name in (
+    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "mean", "logsumexp", "var", "std", "count_nonzero"))
+"""Those that are of one operand, over its axes."""
 
 RULES: Final[dict[Op, Rule]] = {
     contraction.linear: _linear, contraction.matmul: _matmul,
@@ -282,7 +297,6 @@ RULES: Final[dict[Op, Rule]] = {
     **dict.fromkeys((softmax.softmax, softmax.softmax_backward, softmax.log_softmax, softmax.log_softmax_backward,
                      indexing.gather, indexing.scatter_add, indexing.scatter), _alike),
     **dict.fromkeys((loss.cross_entropy, loss.cross_entropy_backward, loss.nll_loss), _of_rows),
-    **{OPS[name]: _reduction for name in REDUCTIONS if {"axes", "axis"} & set(OPS[name].attrs)
-       and "keepdims" in OPS[name].attrs},
+    **dict.fromkeys(REDUCTIONS, _reduction),
 }
 """The rule of each op; pointwise ones share theirs. Other ops need all rows at once."""

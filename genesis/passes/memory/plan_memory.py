@@ -203,17 +203,18 @@ class _Planner:
     def _replaced_by_outputs(self) -> dict[Node, Node]:
         """Values that end where an output of their type may be written over them: they are made in the output's memory,
         which nothing else needs before. Only where a group has several: gradients that are clipped are all there at
-        once, and would take twice their memory."""
+        once, and would take twice their memory; and where a product is added to a sum that began as other products."""
         found: dict[Node, Node] = {}
-        for at, group in enumerate(self.groups):
-            outputs = [] if len(group.outputs) == 1 else [
-                node for node in group.outputs if node in self.places and self.places[node].where == "output"]
+        for at, group in reversed(list(enumerate(self.groups))):
+            outputs = [] if len(group.outputs) == 1 and group.kind != "matmul" else [
+                node for node in group.outputs if node in found or (
+                    node in self.places and self.places[node].where == "output")]
             ending = [x for x in group.inputs if x not in self.places and x not in self.base and self.last[x] == at
                       and self.reads[at][x] == [x] and x not in self.returned] if outputs else []
             for node in outputs:
                 x = next((x for x in ending if x.type is node.type and self.may_overwrite(group, node, x)), None)
                 if x is not None:
-                    found[x] = node
+                    found[x] = found.get(node, node)
                     ending.remove(x)
         return found
 
