@@ -189,3 +189,27 @@ def test_a_step_is_one_plan_for_every_token(cuda: Any, sampling: Sampling) -> No
     assert not any(isinstance(x, Copy) for x in plan_steps())
     if sampling.greedy:
         assert tokens["cpu"] == tokens["cuda"]
+
+
+def test_a_layer_is_nine_kernels() -> None:
+    """Queries; keys and values, of which the values go into the cache; the norm and rotation of each, the
+    keys' into the cache; attention's pieces and their sum; three products with what stands around them."""
+    from genesis import engine
+    from genesis.engine.backends import backend_named
+    from genesis.passes.pipeline import run_passes
+    config = Qwen3Config(vocab_size=64, hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=128, intermediate_size=512, max_position_embeddings=512)
+    model = Qwen3ForCausalLM(config).to(genesis.bfloat16).eval()
+
+    def kernels_of(layers: int) -> int:
+        cache = StaticCache(model.spec, 1, 512, dtype=genesis.bfloat16)
+        token = genesis.zeros(1, 1, dtype=genesis.int64)
+        model.model.layers = model.model.layers[:layers]
+        length = model.model.reserve(token, cache)
+        genesis.eval(token, *model.parameters(), *cache.tensors(), cache.filled)
+        plans: list[Any] = []
+        with genesis.no_grad(), engine.observe(plans.append):
+            genesis.eval(model.following(token, length, cache))
+        return len(run_passes(plans[-1].graph, backend_named("h200")).schedule.groups)
+    four, three = kernels_of(4), kernels_of(3)
+    assert four - three == 9

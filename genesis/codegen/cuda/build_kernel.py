@@ -35,9 +35,10 @@ from genesis.codegen.cuda.kernel_ir import (
 from genesis.codegen.cuda.lowerings import POINTWISE
 from genesis.ir.node import Node
 from genesis.ir.ops.in_range import in_range, report_of
+from genesis.ir.ops.segments import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.types import DType, float64, int64, promote_types
-from genesis.passes.fusion.index_map import Bound, Expr, atoms, flatten, loaded, narrowed, unflatten
+from genesis.passes.fusion.index_map import ZERO, Bound, Expr, atoms, flatten, loaded, narrowed, unflatten
 from genesis.passes.fusion.loop_reads import coordinates, reduction_space
 from genesis.passes.fusion.views import Point, pieces, stored_as
 from genesis.passes.groups import Group, Space
@@ -136,6 +137,9 @@ class _Builder:
 
     def store(self, node: Node) -> None:
         """Compute a node everywhere in its part of the space and write it."""
+        if stored_as(node).op is row_put:
+            self.store_row(node, stored_as(node))
+            return
         if node.type.numel == prod(size for size, _ in self.group.space):
             position = self.element
             variables = self.vars_of(position)
@@ -143,6 +147,17 @@ class _Builder:
             position, variables = self.x, self.vars_of(self.x)
         value = self.value(node, unflatten(position, node.shape), ())
         self.statements.append(Store(self.outputs[node].name, position, value, variables))
+
+    def store_row(self, node: Node, put: Node) -> None:
+        """Compute a row and write it where the index says; the rest of the memory is what it was."""
+        _, source, index = put.inputs
+        whole = source.type.numel == prod(size for size, _ in self.group.space)
+        position = self.element if whole else self.x
+        outer, _, inner = unflatten(position, source.shape)
+        value = self.value(source, unflatten(position, source.shape), ())
+        row = self.index(self.value(index, (ZERO,), ()), put.shape[1])
+        address = flatten((outer, row, inner), put.shape)
+        self.statements.append(Store(self.outputs[node].name, address, value, self.vars_of(position)))
 
     def new(self, stem: str, dtype: DType, vars: str, stage: int) -> Value:
         """A value with a fresh readable name."""

@@ -49,10 +49,22 @@ FEW_ELEMENTS: Final = 32
 SMALL: Final = 1 << 20
 """Maximum elements of a result that is written anew as a whole; of a larger one only the rows that are hit."""
 
+
+def few_rows(node: Node) -> bool:
+    """Does every program search the index for its rows?"""
+    return bool(node.inputs[1].type.numel <= FEW_ROWS and node.type.numel <= SMALL)
+
+
+def _one_row(node: Node) -> bool:
+    """Is one row of what is in memory written? Then the kernel that makes the row writes it there (`row_put`)."""
+    count = node.inputs[1].type.numel
+    return count.__class__ is int and count == 1 and node.inputs[0].op.name != "const"
+
+
 LIMITS: dict[str, Callable[[Node], bool]] = {
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
-    **dict.fromkeys(("index_add", "index_copy"),
-                    lambda node: node.inputs[1].type.numel <= FEW_ROWS and node.type.numel <= SMALL),
+    "index_add": lambda node: few_rows(node),
+    "index_copy": lambda node: few_rows(node) and not _one_row(node),
     **dict.fromkeys(("scatter_add", "scatter"),
                     lambda node: node.inputs[1].shape[node["axis"]] <= FEW_ELEMENTS and node.type.numel <= SMALL),
     **dict.fromkeys(("convolution_last", "convolution_input_last", "convolution_weight_last"),

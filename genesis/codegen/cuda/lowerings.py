@@ -93,7 +93,7 @@ ROUNDED: Final = {"exp": "g_low_exp({0})", "sigmoid": "g_rounded_sigmoid({0})"}
 LOOP_OPS: Final = frozenset(POINTWISE) | {
     "cast", "bitcast", "reshape", "permute", "expand", "slice", "pad", "flip", "concat", "assign", "recompute", "const",
     "scalar", "input", "iota", "random_bits", "sum", "prod", "max", "min", "any", "all", "argmax", "argmin",
-    "reduce_splits", "take", "gather", "in_range"}
+    "reduce_splits", "take", "gather", "in_range", "row_put"}
 """Ops that a loop group computes."""
 
 TRITON_TYPE: Final = {"bool": "int1", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32",

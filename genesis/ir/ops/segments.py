@@ -157,6 +157,29 @@ segment_put: Op = Op("segment_put", "index", _written_type, decompose=_put, diff
                      samples=_written(ANY, add=False), reference=_reference_put)
 
 
+def _row_type(base: TensorType, source: TensorType, index: TensorType) -> TensorType:
+    return _written_type(base, source, index, index)
+
+
+def _row(base: Node, source: Node, index: Node) -> Node:
+    """Elsewhere than in a kernel that writes where it lies: all of it anew."""
+    shape = base.type.shape
+    here = eq(iota(shape=shape, axis=1, dtype=index.type.dtype, device=base.type.device),
+              expand(reshape(index, shape=(1, 1, 1)), shape=shape))
+    return where_(here, expand(source, shape=shape), base)
+
+
+def _reference_row(base: ndarray, source: ndarray, index: ndarray) -> ndarray:
+    return _reference_put(base, source, index, np.zeros(1, np.int64))
+
+
+row_put: Op = Op("row_put", "index", _row_type, decompose=_row, differentiable=False,
+                 doc="base (outer, rows, inner) with row index[0] replaced by the source's only one. A loop over the "
+                     "source's elements writes them where base lies: a token's keys and values into their cache.",
+                 samples=cases(*(forward_only(case(reals().of(*s), reals().of(s[0], 1, s[2]), integers(0, s[1]).of(1)))
+                                 for s in ((1, 5, 3), (2, 4, 3), (3, 1, 1))), kinds=ANY), reference=_reference_row)
+
+
 def _unordered_type(base: TensorType, source: TensorType, ids: TensorType) -> TensorType:
     return _written_type(base, source, ids, ids)
 
@@ -232,6 +255,10 @@ def rows_written(base: Node, index: Node, source: Node, axis: int, add: bool) ->
         found = rows_added(_flat(base, (outer, rows, inner)), _flat(source, (outer, count, inner)),
                            reshape(index, shape=(count,)))
         return reshape(found, shape=shape)
+    if not add and count.__class__ is int and count == 1 and base.op.name != "const":
+        found = row_put(reshape(base, shape=(outer, rows, inner)), reshape(source, shape=(outer, 1, inner)),
+                        reshape(index, shape=(1,)))
+        return reshape(found, shape=shape)
     ids, order = _sorted(cast(reshape(index, shape=(count,)), dtype=_integer(rows)), 0)
     found = _write(_flat(base, (outer, rows, inner)), _flat(source, (outer, count, inner)), ids, order, add)
     return reshape(found, shape=shape)
@@ -271,4 +298,4 @@ def _in_lines(places: Node, shape: tuple[int, ...]) -> Node:
     return places
 
 
-__all__ = ["elements_written", "rows_added", "rows_written", "segment_add", "segment_parts", "segment_put"]
+__all__ = ["elements_written", "row_put", "rows_added", "rows_written", "segment_add", "segment_parts", "segment_put"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from genesis.ir.node import Node
+from genesis.ir.ops.segments import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.passes.fusion.cluster_graph import Refused
 from genesis.passes.fusion.loop_reads import reduction_space
@@ -26,6 +27,7 @@ class Cluster:
         splits: (number, multiple) of the splits that it reduces; None without partial reductions.
         splits_x: the splits are of x, not of r.
         has_inlined: some node is inlined: computed at other points than the space's own.
+        writes_rows: some node is a row that is written into memory (`row_put`).
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Cluster:
     splits: tuple[int, int] | None = None
     splits_x: bool = False
     has_inlined: bool = False
+    writes_rows: bool = False
 
     @property
     def full_reductions(self) -> bool:
@@ -54,6 +57,8 @@ def alone(node: Node, updates: bool) -> Cluster:
                        splits=(node["splits"], node["multiple"]))
     if node.op.kind == "reduction":
         return Cluster(kind, node.inputs[0].type.numel, reduction_space(node), {node: "row"}, 1)
+    if node.op is row_put:
+        return Cluster(kind, node.inputs[1].type.numel, None, {node: "pointwise"}, writes_rows=True)
     return Cluster(kind, node.type.numel, None, {node: "pointwise"}, weight(node), updates=updates)
 
 

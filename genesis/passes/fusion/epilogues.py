@@ -59,6 +59,8 @@ def _require_epilogue(fuser: _Fuser, product: Node, first: Cluster, second: Clus
         raise Refused("a product's tile knows neither whole rows nor other elements")
     if 1 in product.type.shape[-2:]:
         raise Refused("a tile of one row or column is a vector")
+    if second.writes_rows:
+        raise Refused("a row is written into memory by a kernel that reads none of it")
     if second.updates:
         raise Refused("updates of memory run together, in one launch for all tensors")
     if first.weight + second.weight > MOST_WEIGHT:

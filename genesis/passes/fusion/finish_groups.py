@@ -11,6 +11,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node, make
 from genesis.ir.ops import collectives, control, leaves
 from genesis.ir.ops.recompute import inputs_read
+from genesis.ir.ops.segments import row_put
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.loop_reads import coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, weight
@@ -100,6 +101,9 @@ def _group(piece: tuple[str, Space, Levels], values: MemoryValues, place: dict[N
         in_place = _over_epilogue_reads(levels, values, outputs)
     else:
         in_place = tuple(pair for pair in over_base if pair[1] not in _others_read(levels, values))
+    if any(node.op is row_put for node in levels):
+        starts_from, alone = _rows_written(levels, values)
+        in_place += alone
     return Group(kind, nodes, tuple(inputs), outputs, _reason(kind, space, levels), space if kind == "loop" else (),
                  in_place=in_place, starts_from=starts_from)
 
@@ -128,6 +132,28 @@ def _over_base(levels: Levels, values: MemoryValues) -> tuple[tuple[Node, Node],
     base = stored_as(node.inputs[0])
     found = next((x for x in values.reads[node] if stored_as(x) is base), None)
     return () if found is None else ((values.name[node], values.name.get(found, found)),)
+
+
+def _rows_written(levels: Levels, values: MemoryValues) -> tuple[tuple[tuple[Node, Node], ...], ...]:
+    """(output, base) of the rows that a loop writes, and those of them whose base it does not read."""
+    pairs = []
+    for node in levels:
+        if node.op is row_put:
+            base = next(x for x in values.reads[node] if stored_as(x) is stored_as(node.inputs[0]))
+            shown = {stored_as(y) for x in node.inputs[1:] for y in _memory_below(x, values)}
+            pairs.append(((values.name[node], values.name.get(base, base)), stored_as(base) in shown))
+    return tuple(pair for pair, _ in pairs), tuple(pair for pair, read in pairs if not read)
+
+
+def _memory_below(node: Node, values: MemoryValues) -> Iterable[Node]:
+    """The values in memory that an operand is, or that inlined nodes make it of."""
+    pending = [node]
+    while pending:
+        x = pending.pop()
+        if x in values.reads or x.op is leaves.input:
+            yield x
+        else:
+            pending += inputs_read(x)
 
 
 def _others_read(levels: Levels, values: MemoryValues) -> set[Node]:
@@ -164,6 +190,8 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
     known.update((x, None) for node in levels for x in values.reads[node])
     spoilt: set[Node] = set()
     for node, level in levels.items():
+        if node.op is row_put:
+            spoilt.update(x for x in values.reads[node] if stored_as(x) is stored_as(node.inputs[0]))
         if level == "inlined":
             spoilt.update(values.reads[node])
             if any(levels.get(x, "inlined") != "inlined" for x in values.reads[node]):  # computed at a second place
@@ -179,8 +207,8 @@ def _in_place(space: Space, levels: Levels, values: MemoryValues,
              if x not in levels and x not in spoilt]
     behind = _inputs_behind(levels, values)
     return tuple((values.name[node], values.name.get(x, x)) for node in levels if values.name[node] in outputs
-                 for x in clean if node.type.numel == whole and node.dtype.itemsize == x.dtype.itemsize
-                 and x in behind[node])
+                 for x in clean if node.op is not row_put and node.type.numel == whole
+                 and node.dtype.itemsize == x.dtype.itemsize and x in behind[node])
 
 
 def _over_epilogue_reads(levels: Levels, values: MemoryValues,

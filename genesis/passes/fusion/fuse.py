@@ -31,6 +31,7 @@ from math import prod
 from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves
+from genesis.ir.ops.segments import row_put
 from genesis.ir.ops.splits import reduce_splits
 from genesis.ir.sym_int import hint
 from genesis.passes.fusion.cluster import Cluster, alone, level_of, merged_size, shared_space
@@ -43,6 +44,7 @@ from genesis.passes.fusion.loop_reads import Coordinates, coordinates, reads_at
 from genesis.passes.fusion.materialize import MemoryValues, maker, memory_values
 from genesis.passes.fusion.other_points import in_row, points_read, same_row, weight_again
 from genesis.passes.fusion.updates_alone import for_updates_alone
+from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import MissedFusion, Schedule, Space
 from genesis.passes.memory.schedule import order_groups
 
@@ -209,6 +211,7 @@ class _Fuser:
         """
         if first.updates != second.updates:
             raise Refused("updates of memory run together, in one launch for all tensors")
+        self.require_room(first, second)
         merged, other_rows = self.fit(a, b, first, second, inline)
         space, size = shared_space(first, second), merged_size(first, second)
         transposes = None not in (first.space, second.space) and first.space != second.space
@@ -223,6 +226,7 @@ class _Fuser:
         kept = self.clusters[large]
         kept.computes_other_rows, kept.has_inlined = computes_other_rows, first.has_inlined or second.has_inlined
         kept.space, kept.size, kept.weight = space, size, first.weight + second.weight
+        kept.writes_rows = first.writes_rows or second.writes_rows
         kept.splits, kept.splits_x = first.splits or second.splits, first.splits_x or second.splits_x or transposes
         del self.clusters[small]
 
@@ -354,6 +358,19 @@ class _Fuser:
         """How much a cluster reads of what others make."""
         read = {x for node in cluster.levels for x in self.values.reads[node] if x not in cluster.levels}
         return sum(hint(x.type.nbytes) for x in read)
+
+    def require_room(self, first: Cluster, second: Cluster) -> None:
+        """Raise Refused if one kernel would write a row of memory that it reads: its programs run in any order."""
+        if not (first.writes_rows or second.writes_rows):
+            return
+        levels = {**first.levels, **second.levels}
+        written = {stored_as(node.inputs[0]) for node in levels if node.op is row_put}
+        for node in levels:
+            for x in self.values.reads[node]:
+                if x.op is row_put and x in levels:
+                    raise Refused("a row that is written is read when all of its memory is there")
+                if stored_as(x) in written and (node.op is not row_put or x in levels):
+                    raise Refused("the memory that a row is written to is read")
 
     def require_inlinable(self, a: int, b: int, first: Cluster) -> None:
         """Raise Refused if a cluster may not lose its own loop and be computed where the other reads it."""

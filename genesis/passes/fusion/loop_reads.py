@@ -9,7 +9,8 @@ from math import prod
 
 from genesis.ir.node import Node
 from genesis.ir.ops import indexing, reduction
-from genesis.passes.fusion.index_map import Bound, Expr, flatten, loaded, narrowed, unflatten, variable
+from genesis.ir.ops.segments import row_put
+from genesis.passes.fusion.index_map import ZERO, Bound, Expr, flatten, loaded, narrowed, unflatten, variable
 from genesis.passes.fusion.views import Point, pieces
 from genesis.passes.groups import Space
 from genesis.passes.structural_memo import memoized, structure_below
@@ -53,10 +54,19 @@ def reduction_space(node: Node) -> Space:
     return tuple(joined) if any(kind == "r" for _, kind in joined) else (*joined, (1, "r"))
 
 
+def computed_shape(node: Node) -> tuple[int, ...]:
+    """The shape whose elements a loop goes through for a node: of a reduction its operand's, of a row that is written
+    the row's."""
+    if node.op is row_put:
+        return node.inputs[1].shape
+    return node.inputs[0].shape if node.op.kind == "reduction" else node.shape
+
+
 def reads_at(node: Node, position: Expr, materialized: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
     """(value in memory or of another kernel node, the flat position read) for a node computed at `position`.
 
-    A reduction's position is that in its operand. Positions may repeat; the order is fixed.
+    A position is one of `computed_shape`. Positions may repeat; the order is fixed. What a row is written into is not
+    read.
     """
     if node.op.kind in ("pointwise", "reduction"):
         same = [x for x in node.inputs if not x.type.weak]
@@ -77,9 +87,8 @@ def reads_within(node: Node, position: Expr, bounds: tuple[Bound, ...],
     A position is what it is within its bounds: of a rotated half, `x·128 + r - 64` where 64 ≤ r, which is in row x.
     None where an index is followed: which row of the table it reads is not known.
     """
-    shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
     follower = _BoundedFollower(materialized)
-    follower.operands(node, unflatten(narrowed(position, bounds), shape), bounds)
+    follower.operands(node, unflatten(narrowed(position, bounds), computed_shape(node)), bounds)
     return None if follower.indexed else tuple(follower.found)
 
 
@@ -93,9 +102,8 @@ def _loads(key: Iterable[tuple]) -> bool:
 
 
 def _followed(node: Node, position: Expr, materialized: dict[Node, object]) -> tuple[tuple[Node, Expr], ...]:
-    shape = node.inputs[0].shape if node.op.kind == "reduction" else node.shape
     follower = _Follower(materialized)
-    follower.operands(node, unflatten(position, shape))
+    follower.operands(node, unflatten(position, computed_shape(node)))
     return tuple(follower.found)
 
 
@@ -128,6 +136,9 @@ class _Follower:
             self.visit(index, at)
             row = loaded(f"row{len(self.seen)}", table.shape[axis], (node, at))
             self.visit(table, (*point[:axis], row, *point[axis + width:]))
+        elif node.op is row_put:
+            self.visit(node.inputs[1], point)
+            self.visit(node.inputs[2], (ZERO,))
         else:
             for x in node.inputs:
                 if not x.type.weak:  # numbers read no memory
@@ -162,6 +173,9 @@ class _BoundedFollower:
                     self.visit(piece.operand, piece.point, (*bounds, *piece.bounds))
         elif node.op in LOADING:
             self.indexed = True
+        elif node.op is row_put:
+            self.visit(node.inputs[1], point, bounds)
+            self.visit(node.inputs[2], (ZERO,), bounds)
         else:
             for x in node.inputs:
                 if not x.type.weak:

@@ -13,6 +13,7 @@ from genesis.ir.graph import Graph
 from genesis.ir.node import Node
 from genesis.ir.ops import control, leaves, pointwise
 from genesis.ir.ops.recompute import inputs_read, recompute
+from genesis.ir.ops.segments import row_put
 from genesis.passes.fusion.operand_view import operand_view
 from genesis.passes.fusion.views import stored_as
 
@@ -183,6 +184,8 @@ def _end_views_at_memory(graph: Graph, inlined: set[Node]) -> None:
 def memory_operands(node: Node) -> tuple[Node, ...]:
     """The operands that a node's kernel needs in memory (or as a view of memory)."""
     opaque = node.op.opaque
+    if node.op is row_put:
+        return node.inputs[:1]
     if opaque is None:
         return ()
     if opaque.views:
