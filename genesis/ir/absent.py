@@ -135,7 +135,7 @@ NAMES = (
            r"(set_|is_)warn_always.*|(get|set)_deterministic_debug_mode|is_deterministic_.*_warn_only_enabled|"
            r".*autocast.*|.*anomaly.*"),
     Absent("torch itself warns of the name: use the one it names", r"lstsq|symeig|solve|matrix_rank|resize|"
-           r"resize_as|new|volatile|reinforce|Container|NLLLoss2d|is_storage|is_distributed|"
+           r"resize_as|volatile|reinforce|Container|NLLLoss2d|is_storage|is_distributed|"
            r"(x|X)?(uniform|normal|constant|dirac|orthogonal|sparse)|(xavier|kaiming)_(uniform|normal)|"
            "legacy_contiguous_format|conv_tbc|nuclear_norm|frobenius_norm|lobpcg|(feature_)?dropout_|feature_dropout|"
            "(feature_)?alpha_dropout_|constant_pad_nd|to_dlpack|from_file|unsafe_split_with_sizes|split_with_sizes_copy"),
@@ -254,8 +254,6 @@ NAMES = (
     Absent("it is a name of an annotation of torch's", r"T_destination|call_super_init|dump_patches", "nn.Module"),
     Absent("it is not there yet", r"ContinuousBernoulli|GeneralizedPareto|LKJCholesky|VonMises|Wishart|"
            r"CorrCholeskyTransform|MixtureSameFamilyConstraint"),
-    Absent("genesis.nn.Module.register_module_forward_hook is the hook of all modules", r"register_module_\w+_hook",
-           "nn.modules.module"),
     Absent("it is TorchScript's", r"Error|Future", "jit"),
     Absent("it is not there: version.cuda and version.git_version are", r"rocm", "version"),
 )

@@ -50,6 +50,8 @@ def _called_as(function: Callable[..., object]) -> type[ModuleType]:
     """The class of a module with the name of a function beside it (`autograd.gradcheck`): the import puts the module in
     the function's place, so that the module is called as the function."""
     class CalledModule(ModuleType):
+        __wrapped__ = staticmethod(function)  # whose signature it has
+
         def __call__(self, *args: object, **kwargs: object) -> object:
             return function(*args, **kwargs)
     return CalledModule

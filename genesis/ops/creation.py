@@ -330,6 +330,20 @@ class CreationMethods(TensorBase):
         return tensor(data, dtype=dtype or self.spec.dtype, device=device or self.spec.device,
                       requires_grad=requires_grad)
 
+    def new(self: Any, *args: Any, device: DeviceLike = None) -> Tensor:
+        """torch's constructor of old, with this tensor's dtype and device: of sizes, of data, or of a tensor's memory.
+
+        >>> import genesis
+        >>> x = genesis.ones(1, dtype=genesis.float64)
+        >>> x.new(2, 3).shape, x.new([1, 2])
+        (Size([2, 3]), tensor([1., 2.], dtype=genesis.float64))
+        """
+        if len(args) == 1 and isinstance(args[0], TensorBase):
+            return args[0].view_as(args[0])  # type: ignore[attr-defined,no-any-return]
+        if len(args) == 1 and isinstance(args[0], Sequence) and not hasattr(args[0], "numel"):
+            return self.new_tensor(args[0], device=device)
+        return empty(*(args or (0,)), dtype=self.spec.dtype, device=device or self.spec.device)
+
     def zero_(self: Any) -> Tensor:
         """Write zeros."""
         return overwrite(self, zeros_like(self), uniform=True)

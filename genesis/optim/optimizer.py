@@ -259,8 +259,14 @@ class Optimizer:
             changed = hook(self, given)
             given = given if changed is None else changed
         load(self, given)
+        if type(self).__setstate__ is not Optimizer.__setstate__:  # where programs give groups of old what they lack
+            self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         for hook in hooks.of(self, "load_post"):
             hook(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over attributes, of a copy or of a state that was loaded; for overriding."""
+        self.__dict__.update(state)
 
     # Hooks
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
+from collections import defaultdict
 from typing import Any
 
 from .lab import Lab, program
@@ -153,6 +155,137 @@ def custom_optimizers(lab: Lab) -> Any:
             return loss
         taken = lab.step(step)
         found.append([taken().item() for _ in range(10)])
+    return found
+
+
+@program(chaotic=True)  # inverse roots of singular values
+def wrapped_and_preconditioned(lab: Lab) -> Any:
+    """AdaBelief, Shampoo, and Lookahead around another optimizer, saved and loaded on the way, as people write them."""
+    T = lab.T
+    Optimizer = T.optim.Optimizer
+
+    class AdaBelief(Optimizer):
+        def __init__(self, params: Any, lr: float = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8,
+                     weight_decay: float = 0.0):
+            if lr < 0.0:
+                raise ValueError(f"Invalid learning rate: {lr}")
+            super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+        def __setstate__(self, state: Any) -> None:
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("amsgrad", False)
+
+        def step(self, closure: Any = None) -> Any:
+            loss = None if closure is None else closure()
+            for group in self.param_groups:
+                beta1, beta2 = group["betas"]
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    grad, state = p.grad.data, self.state[p]
+                    if len(state) == 0:
+                        state["step"] = 0
+                        state["exp_avg"] = T.zeros_like(p.data, memory_format=T.preserve_format)
+                        state["exp_avg_var"] = T.zeros_like(p.data, memory_format=T.preserve_format)
+                    state["step"] += 1
+                    exp_avg, exp_avg_var = state["exp_avg"], state["exp_avg_var"]
+                    p.data.mul_(1.0 - group["lr"] * group["weight_decay"])
+                    exp_avg.mul_(beta1).add_(grad, alpha=1 - beta1)
+                    surprise = grad - exp_avg
+                    exp_avg_var.mul_(beta2).addcmul_(surprise, surprise, value=1 - beta2)
+                    denom = (exp_avg_var.add_(group["eps"]).sqrt() / (1 - beta2 ** state["step"]) ** 0.5)
+                    p.data.addcdiv_(exp_avg, denom.add_(group["eps"]),
+                                    value=-group["lr"] / (1 - beta1 ** state["step"]))
+            return loss
+
+    def matrix_power(matrix: Any, power: float) -> Any:
+        u, s, v = T.svd(matrix)
+        return u @ s.pow_(power).diag() @ v.t()
+
+    class Shampoo(Optimizer):
+        def __init__(self, params: Any, lr: float = 1e-1, momentum: float = 0.5, epsilon: float = 1e-2):
+            super().__init__(params, {"lr": lr, "momentum": momentum, "epsilon": epsilon})
+
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    grad = p.grad.data
+                    order, original = grad.ndimension(), grad.size()
+                    state, momentum = self.state[p], group["momentum"]
+                    if len(state) == 0:
+                        state["step"] = 0
+                        state["momentum_buffer"] = grad.clone()
+                        for number, size in enumerate(grad.size()):
+                            state[f"precond_{number}"] = group["epsilon"] * T.eye(size, out=grad.new(size, size))
+                            state[f"inv_precond_{number}"] = grad.new(size, size).zero_()
+                    grad.mul_(1 - momentum).add_(state["momentum_buffer"], alpha=momentum)
+                    for number, size in enumerate(original):
+                        precond, inverse = state[f"precond_{number}"], state[f"inv_precond_{number}"]
+                        grad = grad.transpose_(0, number).contiguous()
+                        turned = grad.size()
+                        grad = grad.view(size, -1)
+                        precond.add_(grad @ grad.t())
+                        inverse.copy_(matrix_power(precond, -1 / order))
+                        grad = (inverse @ grad).view(turned) if number < order - 1 else (
+                            (grad.t() @ inverse).view(original) if order > 1 else (inverse @ grad).view(original))
+                    state["step"] += 1
+                    state["momentum_buffer"] = grad
+                    p.data.add_(grad, alpha=-group["lr"])
+
+    class Lookahead(Optimizer):
+        def __init__(self, base: Any, k: int = 3, alpha: float = 0.5):
+            self.optimizer, self.k, self.alpha = base, k, alpha
+            self.param_groups = self.optimizer.param_groups
+            self.defaults, self.state = self.optimizer.defaults, defaultdict(dict)
+            self.fast_state = self.optimizer.state
+            for group in self.param_groups:
+                group["counter"] = 0
+
+        def update(self, group: Any) -> None:
+            for fast in group["params"]:
+                state = self.state[fast]
+                if "slow_param" not in state:
+                    state["slow_param"] = T.zeros_like(fast.data)
+                    state["slow_param"].copy_(fast.data)
+                slow = state["slow_param"]
+                slow += (fast.data - slow) * self.alpha
+                fast.data.copy_(slow)
+
+        def step(self, closure: Any = None) -> Any:
+            loss = self.optimizer.step(closure)
+            for group in self.param_groups:
+                if group["counter"] == 0:
+                    self.update(group)
+                group["counter"] = (group["counter"] + 1) % self.k
+            return loss
+
+        def zero_grad(self) -> None:
+            self.optimizer.zero_grad()
+
+    found = []
+    for make in (lambda ps: AdaBelief(ps, lr=1e-2, weight_decay=0.1), lambda ps: Shampoo(ps),
+                 lambda ps: Lookahead(AdaBelief(ps, lr=5e-2))):
+        model = lab.same(lab.nn.Sequential(lab.nn.Linear(6, 8), lab.nn.Tanh(), lab.nn.Linear(8, 3)))
+        optimizer = make(model.parameters())
+        x, y = lab.normal(8, 6), lab.ints(3, 8)
+
+        def step(model: Any = model, optimizer: Any = optimizer, x: Any = x, y: Any = y) -> Any:
+            loss = lab.F.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+        taken = lab.step(step)
+        found.append([taken().item() for _ in range(5)])
+        if isinstance(optimizer, AdaBelief):
+            saved = copy.deepcopy(optimizer.state_dict())
+            optimizer.load_state_dict(saved)
+            found.append([sorted(saved["state"]), list(saved["state"][0]), saved["state"][0]["exp_avg"].sum().item()])
+            found.append(sorted(optimizer.param_groups[0]))
+        found.append([taken().item() for _ in range(5)])
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from genesis.autograd.function import Function
 from genesis.frontend.tensor import Tensor
-from genesis.nn.modules.hooks import RemovableHandle
+from genesis.nn.modules.hooks import RemovableHandle, everywhere
 from genesis.nn.modules.tree import changed
 
 Gradients = tuple[Any, ...]
@@ -34,14 +34,26 @@ class _Passing(Function):
 
 
 class BackwardHooks:
-    """A module's hooks of backward, and the two hooks of forward that serve them."""
+    """Hooks of backward, of a module or of all, and the two hooks of forward that serve them."""
 
     def __init__(self, module: Any):
         self.before: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
-        self._module, self._calls = module, []  # type: ignore[var-annotated]
-        RemovableHandle(module._forward_pre_hooks, self._entering, changed)
-        RemovableHandle(module._forward_hooks, self._leaving, changed)
+        self._calls: list[_Call] = []
+        if module is None:
+            RemovableHandle(everywhere, (True, self._entering), changed)  # type: ignore[arg-type]
+            RemovableHandle(everywhere, (False, self._leaving), changed)  # type: ignore[arg-type]
+        else:
+            RemovableHandle(module._forward_pre_hooks, self._entering, changed)
+            RemovableHandle(module._forward_hooks, self._leaving, changed)
+
+    @classmethod
+    def of_all(cls) -> BackwardHooks:
+        """Those of all modules, made when first asked for."""
+        global _of_all
+        if _of_all is None:
+            _of_all = cls(None)
+        return _of_all
 
     @classmethod
     def of(cls, module: Any) -> BackwardHooks:
@@ -59,7 +71,7 @@ class BackwardHooks:
         if not self.before and not self.after:
             return None
         places = [i for i, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
-        call = _Call(self, len(args), places)
+        call = _Call(self, module, len(args), places)
         self._calls.append(call)
         if not places or not self.after:
             return None
@@ -69,6 +81,8 @@ class BackwardHooks:
         return tuple(new)
 
     def _leaving(self, module: Any, args: tuple[Any, ...], result: Any) -> Any:
+        while self._calls and self._calls[-1].module is not module:  # whose forward raised
+            self._calls.pop()
         if not self._calls:
             return None
         call = self._calls.pop()
@@ -83,11 +97,15 @@ class BackwardHooks:
         return results[0] if alone else type(result)(results)
 
 
+_of_all: BackwardHooks | None = None
+
+
 class _Call:
     """One call of forward: which arguments and results gradients flow through, and what arrived."""
 
-    def __init__(self, owner: BackwardHooks, arguments: int, places: list[int]):
+    def __init__(self, owner: BackwardHooks, module: Any, arguments: int, places: list[int]):
         self._owner, self._arguments, self._places = owner, arguments, places
+        self.module = module
         self.results: tuple[int, list[int]] = 0, []
         self._arrived: Gradients = ()
 
@@ -96,13 +114,13 @@ class _Call:
         owner, (count, places) = self._owner, self.results
         whole = _spread(count, places, gradients)
         for hook in list(owner.before.values()):
-            new = hook(owner._module, whole)
+            new = hook(self.module, whole)
             if new is not None:
                 whole = new if isinstance(new, tuple) else (new,)
         self._arrived = whole
         if not self._places:  # no gradient leaves by the inputs
             for hook in list(owner.after.values()):
-                hook(owner._module, (None,) * max(1, self._arguments), whole)
+                hook(self.module, (None,) * max(1, self._arguments), whole)
         return tuple(whole[i] for i in places)
 
     def by_inputs(self, gradients: Gradients) -> Gradients:
@@ -110,7 +128,7 @@ class _Call:
         owner = self._owner
         whole = _spread(self._arguments, self._places, gradients)
         for hook in list(owner.after.values()):
-            new = hook(owner._module, whole, self._arrived)
+            new = hook(self.module, whole, self._arrived)
             if new is not None:
                 whole = new if isinstance(new, tuple) else (new,)
         return tuple(whole[i] for i in self._places)

@@ -21,6 +21,8 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNo
 class _Running(Module):
     """Parameters and running statistics of a norm: what batch and instance norm share."""
 
+    _version = 2
+
     ranks: ClassVar[tuple[int, ...]]
     weight: Parameter | None
     bias: Parameter | None

@@ -19,7 +19,7 @@ from genesis.nn.modules import hooks, state
 from genesis.nn.modules.backward_hooks import BackwardHooks
 from genesis.nn.modules.hooks import RemovableHandle, everywhere, with_keywords
 from genesis.nn.modules.state import IncompatibleKeys
-from genesis.nn.modules.tree import Tree, changed, epoch
+from genesis.nn.modules.tree import Tree, changed, epoch, registering
 from genesis.nn.parameter import Parameter
 from genesis.ops.creation import device_from, empty_like
 from genesis.ops.formats import ORDERS, MemoryFormat
@@ -46,6 +46,8 @@ class Module(Tree):
     """
 
     training: bool
+    _version = 1
+    """Of the module's part of a state dict, which `_load_from_state_dict` is told."""
     _forward_hooks: dict[int, Callable[..., Any]]
     _forward_pre_hooks: dict[int, Callable[..., Any]]
 
@@ -164,9 +166,9 @@ class Module(Tree):
         """Move to a device; the values are not kept."""
         return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
 
-    def type(self: Self, dst_type: DType) -> Self:
-        """Cast parameters and buffers to a dtype."""
-        return self._convert(lambda tensor: tensor.to(dst_type))
+    def type(self: Self, dst_type: DType | str) -> Self:
+        """Cast parameters and buffers to a dtype, or to that of a class of tensors ("torch.FloatTensor")."""
+        return self._convert(lambda tensor: tensor.type(dst_type))
 
     def share_memory(self: Self) -> Self:
         """Nothing moves: processes that are forked see the values of that moment."""
@@ -217,6 +219,8 @@ class Module(Tree):
         if destination is None:
             return found
         destination.update(found)
+        if hasattr(destination, "_metadata"):
+            destination._metadata.update(getattr(found, "_metadata", {}))
         return destination
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -227,7 +231,7 @@ class Module(Tree):
                               strict: bool, missing_keys: list[str], unexpected_keys: list[str],
                               error_msgs: list[str]) -> None:
         """Copy the module's own entries, not its children's, out of a state dict; for overriding."""
-        state.load_own(self, state_dict, prefix, strict, missing_keys, unexpected_keys, error_msgs)
+        state.load_own(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True,
                         assign: bool = False) -> IncompatibleKeys:
@@ -351,10 +355,41 @@ def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool 
     return RemovableHandle(everywhere, (False, with_keywords(hook) if with_kwargs else hook), changed)  # type: ignore
 
 
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, grad_input, grad_output) in the backward of every module."""
+    return BackwardHooks.of_all().add(hook, False, False)
+
+
+register_module_backward_hook = register_module_full_backward_hook
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, grad_output) before the gradients go through any module."""
+    return BackwardHooks.of_all().add(hook, True, False)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, name, parameter) when any module registers one; what it returns is registered instead."""
+    return RemovableHandle(registering["parameter"], hook, changed)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, name, buffer) when any module registers one; what it returns is registered instead."""
+    return RemovableHandle(registering["buffer"], hook, changed)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call hook(module, name, submodule) when any module registers one; what it returns is registered instead."""
+    return RemovableHandle(registering["module"], hook, changed)
+
+
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call hook(module, args) before the forward of every module."""
     return RemovableHandle(everywhere, (True, hook), changed)  # type: ignore[arg-type]
 
 
-__all__ = ["Module", "Parameter", "RemovableHandle", "epoch", "register_module_forward_hook",
-           "register_module_forward_pre_hook"]
+__all__ = ["Module", "Parameter", "RemovableHandle", "epoch", "register_module_backward_hook",
+           "register_module_buffer_registration_hook", "register_module_forward_hook",
+           "register_module_forward_pre_hook", "register_module_full_backward_hook",
+           "register_module_full_backward_pre_hook", "register_module_module_registration_hook",
+           "register_module_parameter_registration_hook"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +40,31 @@ def state_tensors(module: Module, prefix: str = "") -> Iterator[tuple[str, Tenso
             yield from state_tensors(child, f"{prefix}{name}.")
 
 
+class StateDict(OrderedDict[str, Any]):
+    """Path → tensor, as `Module.state_dict` gives it; `_metadata` has the version of each module's part, as torch's."""
+
+    _metadata: dict[str, dict[str, Any]]
+
+    def __init__(self, entries: Any = ()):
+        super().__init__(entries)
+        self._metadata = OrderedDict()
+
+    def copy(self) -> StateDict:
+        """Another one with the same entries and versions."""
+        other = StateDict(self)
+        other._metadata = self._metadata
+        return other
+
+
+def versions(module: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Path → {"version": …} of the module and all below."""
+    found = {prefix.removesuffix("."): {"version": module._version}}
+    for name, child in module._modules.items():
+        if child is not None:
+            found.update(versions(child, f"{prefix}{name}."))
+    return found
+
+
 Hooks = dict[int, Callable[..., Any]]
 
 
@@ -63,16 +89,20 @@ def _is_plain(module: Module, base: type[Module]) -> bool:
 def collect(module: Module, base: type[Module], prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
     """Path → tensor over the module's own memory, detached unless `keep_vars`."""
     if _is_plain(module, base):
-        return {path: tensor if keep_vars else tensor.detach() for path, tensor in state_tensors(module, prefix)}
-    found: dict[str, Any] = {}
+        plain = StateDict((path, tensor if keep_vars else tensor.detach())
+                          for path, tensor in state_tensors(module, prefix))
+        plain._metadata.update(versions(module, prefix))
+        return plain
+    found: dict[str, Any] = StateDict()
+    found._metadata[prefix.removesuffix(".")] = version = {"version": module._version}  # type: ignore[attr-defined]
     for hook in _hooks(module, "saving"):
         hook(module, prefix, keep_vars)
     module._save_to_state_dict(found, prefix, keep_vars)
     for name, child in module._modules.items():
-        if child is not None:
+        if child is not None:  # an own `state_dict` may take part
             child.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
     for hook in _hooks(module, "saved"):
-        found = hook(module, found, prefix, {}) or found
+        found = hook(module, found, prefix, version) or found
     return found
 
 
@@ -99,9 +129,10 @@ def load(module: Module, base: type[Module], state: Mapping[str, Any], strict: b
     if not isinstance(state, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state)}.")
     if not _is_plain(module, base):
-        return _load_by_parts(module, dict(state), strict)
+        return _load_by_parts(module, dict(state), getattr(state, "_metadata", {}), strict)
     own = dict(state_tensors(module))
-    missing = [path for path in own if path not in state]
+    old = getattr(state, "_metadata", {})
+    missing = [path for path in own if path not in state and not _counted_later(path, old)]
     unexpected = [path for path in state if path not in own]
     problems = _differences(own, state)
     _refuse(module, problems, missing if strict else [], unexpected if strict else [])
@@ -141,16 +172,24 @@ def _refuse(module: Module, problems: list[str], missing: list[str], unexpected:
         raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(problems))
 
 
-def _load_by_parts(module: Module, state: dict[str, Any], strict: bool) -> IncompatibleKeys:
+def _counted_later(path: str, metadata: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether this is a count of batches, which batch norm has since version 2 of its state: older ones lack it."""
+    where, _, name = path.rpartition(".")
+    return name == "num_batches_tracked" and (metadata.get(where, {}).get("version") or 1) < 2
+
+
+def _load_by_parts(module: Module, state: dict[str, Any], metadata: Mapping[str, dict[str, Any]],
+                   strict: bool) -> IncompatibleKeys:
     """Module after module, by their own methods and hooks, as torch loads."""
     missing: list[str] = []
     unexpected: list[str] = []
     problems: list[str] = []
 
     def part(owner: Module, prefix: str) -> None:
+        version = metadata.get(prefix.removesuffix("."), {})
         for hook in _hooks(owner, "loading"):
-            hook(state, prefix, {}, strict, missing, unexpected, problems)
-        owner._load_from_state_dict(state, prefix, {}, strict, missing, unexpected, problems)
+            hook(state, prefix, version, strict, missing, unexpected, problems)
+        owner._load_from_state_dict(state, prefix, version, strict, missing, unexpected, problems)
         for name, child in owner._modules.items():
             if child is not None:
                 part(child, f"{prefix}{name}.")
@@ -161,11 +200,12 @@ def _load_by_parts(module: Module, state: dict[str, Any], strict: bool) -> Incom
     return IncompatibleKeys(missing, unexpected)
 
 
-def load_own(module: Module, state: Mapping[str, Any], prefix: str, strict: bool, missing: list[str],
-             unexpected: list[str], problems: list[str]) -> None:
+def load_own(module: Module, state: Mapping[str, Any], prefix: str, metadata: Mapping[str, Any], strict: bool,
+             missing: list[str], unexpected: list[str], problems: list[str]) -> None:
     """Copy the entries of one module, not of its children, and note what does not fit."""
     own = dict(_own_tensors(module, prefix))
-    missing += [path for path in own if path not in state]
+    old = {prefix.removesuffix("."): metadata}
+    missing += [path for path in own if path not in state and not _counted_later(path, old)]
     found = _differences(own, state)
     problems += found
     if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import setitem
 from typing import Any, TypeVar
 
@@ -53,6 +53,18 @@ def _noticed(name: str) -> Any:
 
 for _name in ("__setitem__", "__delitem__", "__ior__", "pop", "popitem", "clear", "update", "setdefault"):
     setattr(Registry, _name, _noticed(_name))
+
+
+registering: dict[str, dict[int, Callable[..., Any]]] = {"parameter": {}, "buffer": {}, "module": {}}
+"""Hooks of all modules that see what is registered, by its kind."""
+
+
+def _asked(kind: str, module: Tree, name: str, value: Any) -> Any:
+    """The value, or what the hooks make of it."""
+    for hook in list(registering[kind].values()):
+        new = hook(module, name, value)
+        value = value if new is None else new
+    return value
 
 
 class Tree:
@@ -148,7 +160,7 @@ class Tree:
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
                             "(genesis.nn.Parameter or None required)")
-        self._register(self._parameters, name, param)
+        self._register(self._parameters, name, _asked("parameter", self, name, param))
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Register a tensor that moves with the module but is not trained.
@@ -161,7 +173,7 @@ class Tree:
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
                             "(Tensor or None required)")
-        self._register(self._buffers, name, tensor)
+        self._register(self._buffers, name, _asked("buffer", self, name, tensor))
         if persistent:
             self._transient.discard(name)
         else:
@@ -171,7 +183,7 @@ class Tree:
         """Register a child."""
         if module is not None and not isinstance(module, Tree):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
-        self._register(self._modules, name, module)
+        self._register(self._modules, name, _asked("module", self, name, module))
 
     register_module = add_module
 
@@ -261,10 +273,11 @@ class Tree:
         """The buffer at a path such as "blocks.0.norm.running_mean", or AttributeError."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        buffer: Tensor | None = owner._buffers.get(name)
-        if buffer is None:
-            raise AttributeError(f"{type(owner).__name__} has no buffer `{name}`")
-        return buffer
+        if name not in owner._buffers:
+            raise AttributeError(f"`{name}` is not a buffer" if hasattr(owner, name) else
+                                 f"{type(owner).__name__} has no attribute `{name}`")
+        found: Tensor = owner._buffers[name]
+        return found
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
         """Put a module at a path; with `strict` there must be one already."""
