@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
-from genesis.codegen.cuda.kernel_ir import Kernel, Position, Random, Store
-from genesis.ir.sym_int import SymInt, hint, most
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Store
+from genesis.ir.sym_int import SymInt, hint, is_literal, is_multiple, most
 from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
@@ -38,6 +38,9 @@ PIPELINE_SHARE: Final = (40, 57)
 
 PROGRAM_BYTES: Final = 8192
 """Minimum bytes that a program of a large loop reads and writes: fewer do not pay for starting it."""
+
+VECTOR: Final = 16
+"""Bytes that a thread loads at once at most."""
 
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
@@ -99,11 +102,31 @@ def choose_blocks(kernel: Kernel, gpu: GpuModel) -> Blocks:
 
 
 def _num_stages(kernel: Kernel, elements: int, programs: int, gpu: GpuModel) -> int:
-    """Pipeline stages for blocks of so many elements, where a multiprocessor has so many programs."""
+    """Pipeline stages for blocks of so many elements, where a multiprocessor has so many programs.
+
+    Single elements of columns are not pipelined: Triton lays a block in shared memory row by row where it knows of no
+    vector, so that 32 lanes meet in one bank.
+    """
+    if kernel.r_leads and not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return 1
     nbytes = elements * sum(s.out.dtype.itemsize for s in kernel.loads("xr"))
     part, of = PIPELINE_SHARE
     room = min(gpu.shared_memory * part // of // programs, gpu.block_shared_memory)
     return 3 if 2 * nbytes <= room else 2 if nbytes <= room else 1
+
+
+def in_vectors(load: Load, kernel: Kernel) -> bool:
+    """Whether a load of columns is of whole vectors: each row begins at a multiple of them, and so do blocks of x."""
+    elements = VECTOR // load.out.dtype.itemsize
+
+    def whole(size: int) -> bool:
+        return is_multiple(size, elements) or (is_literal(size) and hint(size) % elements == 0)
+
+    along = [atom for atom, k in load.address.terms if k == 1]
+    if len(along) != 1 or not whole(kernel.x_size) or not whole(load.address.constant):
+        return False
+    runs = along[0].name == "x" if along[0].kind == "var" else along[0].kind == "mod" and whole(along[0].number)
+    return runs and all(k == 1 or whole(k) for _, k in load.address.terms)
 
 
 def flat_block(x_size: int, nbytes: int, gpu: GpuModel) -> int:

@@ -105,7 +105,7 @@ def _x_lines(body: Body) -> list[str]:
     first = [f"program = {program}"] if body.tiles > 1 else []
     row = f"program // {body.tiles}" if body.tiles > 1 else program
     block = "tl.arange(0, XBLOCK)" + ("" if body.flat else "[:, None]")
-    return [*first, f"x = {row} * XBLOCK + {block}", "x_mask = x < x_size"]
+    return [*first, f"x = {row} * XBLOCK + {block}", f"x_mask = x < {body.x_size}"]
 
 
 def _r_lines(body: Body) -> list[str]:

@@ -199,6 +199,13 @@ def g_online(top, total, x, LANES: tl.constexpr, ROUNDED: tl.constexpr):
     below = tl.sum(g_exp(x - zero[:, :, None], ROUNDED), 2)
     return higher, total * g_exp(top - zero, ROUNDED) + below
 ''',
+    "g_online_each": '''
+@triton.jit
+def g_online_each(top, total, x, ROUNDED: tl.constexpr):
+    """Take x into running maxima and sums of exp(x - maximum), lane by lane: one exponential scales what is smaller."""
+    scale = tl.where(x == top, 1.0, g_exp(-tl.abs(x - top), ROUNDED))  # inf - inf would be NaN
+    return g_max(top, x), tl.where(x > top, total * scale + 1.0, total + scale)
+''',
     "g_add": '''
 @triton.jit
 def g_add(a, b):

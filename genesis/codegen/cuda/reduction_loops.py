@@ -27,7 +27,8 @@ from genesis.ir.sym_int import is_multiple
 from genesis.ir.types import bool_, int64
 
 LANES: Final = 8
-"""Elements that share a running maximum: as many as a thread loads at once."""
+"""Elements of a row that share a running maximum: as many as a thread loads at once. Of columns every lane has its own:
+neighbours along r are in other threads."""
 
 
 class Program(Body):
@@ -50,7 +51,8 @@ class Program(Body):
             self.ragged_r, self.first = not whole, "r_start"
         # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
         even = splits is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
-        self.ragged_x = self.flat or not (blocks.x == 1 or even)
+        self.ragged_x = self.flat or (self.ragged_x and not (blocks.x == 1 or even))
+        self.lanes = 1 if kernel.r_leads else LANES
 
     def lines(self) -> list[str]:
         """The program's statements after x, x_mask and r are defined, as far as no loop defines them."""
@@ -280,8 +282,9 @@ class Program(Body):
         if name in self.squares:
             return [f"{name}_{part} = tl.full([XBLOCK, RBLOCK], 0.0, {kind})" for part in ("mean", "all", "count")]
         if name in self.online:
-            return [f'{name}_top = tl.full([XBLOCK, RBLOCK // {LANES}], -float("inf"), {kind})',
-                    f"{name}_all = tl.full([XBLOCK, RBLOCK // {LANES}], 0.0, {kind})"]
+            shape = "[XBLOCK, RBLOCK]" if self.lanes == 1 else f"[XBLOCK, RBLOCK // {self.lanes}]"
+            return [f'{name}_top = tl.full({shape}, -float("inf"), {kind})',
+                    f"{name}_all = tl.full({shape}, 0.0, {kind})"]
         found = [f"{name}_all = tl.full([XBLOCK, RBLOCK], {self.identity(s)}, {kind})"]
         if s.position is not None:
             found.append(f"{name}_at = tl.full([XBLOCK, RBLOCK], {BIG[self.index_type]}, "
@@ -299,7 +302,10 @@ class Program(Body):
             return [f"{names} = g_welford({names}, {value}, {'r_mask' if self.ragged_r else 'True'})"]
         if name in self.online:
             value = self.reduced_operand(self.online[name])
-            return [f"{name}_top, {name}_all = g_online({name}_top, {name}_all, {value}, {LANES}, {self.cheap(s)})"]
+            names, cheap = f"{name}_top, {name}_all", self.cheap(s)
+            if self.lanes == 1:
+                return [f"{names} = g_online_each({names}, {value}, {cheap})"]
+            return [f"{names} = g_online({names}, {value}, {self.lanes}, {cheap})"]
         found = [f"{name}_new = {self.reduced_operand(s)}"]
         if s.position is None:
             combine = lowerings.REDUCE_COMBINE[REDUCED_AS[s.op]].format(f"{name}_all", f"{name}_new")
