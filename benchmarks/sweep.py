@@ -54,10 +54,13 @@ class Bench:
             pairs = list(zip(case.operands, memories, strict=True))
             self.torch_sets.append([x.view(memory) for x, memory in pairs])
             self.sets.append([x.view(to_genesis(memory)) for x, memory in pairs])
+        wants = [case.both and x.grad and not x.below for x in case.operands]
+        self.torch_sets = [leaves(xs, wants) for xs in self.torch_sets]
+        self.sets = [leaves(xs, wants) for xs in self.sets]
         self.torch_gradients: list[torch.Tensor] = []
         self.gradients: list[Any] = []
         if case.both:
-            y = case.function(torch, *self.torch_sets[0])
+            y = case.function(torch, *self.torch_sets[0]).detach()
             self.torch_gradients = [torch.randn(y.shape, generator=generator, device=device).to(y.dtype) + 0.5]
             self.gradients = [to_genesis(g) for g in self.torch_gradients]
 
@@ -75,9 +78,10 @@ class Bench:
         """Genesis' largest error over what is allowed; above 1 is wrong."""
         got = [to_torch(x.detach()) for x in self.genesis_results()]
         eager = [x.detach() for x in self.torch_results(self.case.function)]
-        doubled = [x.double() if x.is_floating_point() else x for x in self.torch_sets[0]]
+        doubled = [x.detach().double() if x.is_floating_point() else x for x in self.torch_sets[0]]
+        doubled = leaves(doubled, [x.requires_grad for x in self.torch_sets[0]])
         want = call(torch, self.case, self.case.function, doubled, [g.double() for g in self.torch_gradients])
-        axis, source = self.case.picks, doubled[0]
+        axis, source = self.case.picks, doubled[0].detach()
         worst = 0.0
         for position, (g, e, w) in enumerate(zip(got, eager, want, strict=True)):
             if g.shape != e.shape or g.dtype != e.dtype:
@@ -102,10 +106,13 @@ def call(library: Any, case: Case, function: Callable[..., Any], inputs: list[An
     if not case.both:
         found = function(library, *inputs)
         return list(found) if isinstance(found, tuple) else [found]
-    wants = [x.grad and not x.below for x in case.operands]
-    leaves = [x.detach().requires_grad_() if want else x for x, want in zip(inputs, wants, strict=True)]
-    y = function(library, *leaves)
-    return [y, *library.autograd.grad(y, [x for x, want in zip(leaves, wants, strict=True) if want], gradients[0])]
+    y = function(library, *inputs)
+    return [y, *library.autograd.grad(y, [x for x in inputs if x.requires_grad], gradients[0])]
+
+
+def leaves(inputs: list[Any], wants: list[bool]) -> list[Any]:
+    """The operands, of which some want gradients."""
+    return [x.detach().requires_grad_() if want else x for x, want in zip(inputs, wants, strict=True)]
 
 
 def picked(source: torch.Tensor, axis: int, positions: torch.Tensor) -> torch.Tensor:

@@ -42,6 +42,18 @@ PROGRAM_BYTES: Final = 8192
 VECTOR: Final = 16
 """Bytes that a thread loads at once at most."""
 
+LINE: Final = 128
+"""Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over 3000
+rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
+
+SINGLES: Final = 2048
+"""Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
+memory (H200: 374 µs with 2048, 1528 µs with 16384)."""
+
+STORED_RUN: Final = 256
+"""Columns of such a block that are also written: rows begin anywhere, so that a run ends in parts of sectors, and memory
+has to read what it writes only a part of."""
+
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
 
@@ -185,25 +197,43 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
     x_size = hint(kernel.x_size)
     x_block = _between(1, power_of_two(x_size), 64)
     if x_size >= whole_columns(gpu) and hint(kernel.r_size) >= 2048:
-        return Blocks(x_block, 256, True, 8, num_stages=_num_stages(kernel, x_block * 256, 1, gpu))
+        return _whole_columns(kernel, gpu)
     while x_block > 16 and x_size < x_block * enough_programs(gpu):
         x_block //= 2
     if x_block * r_block <= TILE:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
-    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=_num_stages(kernel, 4096, 2, gpu))
+    num_stages = _num_stages(kernel, 4096, 2, gpu)
+    if num_stages == 1:
+        return Blocks(x_block, max(1, SINGLES // x_block), True, 4)
+    return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
+
+
+def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
+    """Long columns of which there are enough for all programs: a line of memory wide."""
+    x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
+    if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
+        return Blocks(x_block, SINGLES // x_block, True, 4)
+    elements = 4096 if any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements) else 256 * x_block
+    return Blocks(x_block, elements // x_block, True, 8, num_stages=_num_stages(kernel, elements, 1, gpu))
 
 
 def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Square tiles where each element is written, too; else as wide as eight programs for each split leave them."""
     columns = hint(kernel.x_size)
-    if kernel.space[0][1] != "r" or any(isinstance(s, Store) for s in kernel.statements):
+    stores = any(isinstance(s, Store) for s in kernel.statements)
+    singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
+    if singles and stores:
+        x_block = min(STORED_RUN, power_of_two(columns))
+        return Blocks(x_block, max(1, SINGLES // x_block), True, 4)
+    if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
     else:
         x_block = _between(64, power_of_two(columns // 8), 1024)
         while columns % x_block and x_block > 64:
             x_block //= 2
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
-    return Blocks(x_block, max(1, elements // x_block), True, 4, num_stages=_num_stages(kernel, elements, 2, gpu))
+    warps = 8 if singles and elements == 4096 else 4
+    return Blocks(x_block, max(1, elements // x_block), True, warps, num_stages=_num_stages(kernel, elements, 2, gpu))
 
 
 def _run_of_rows(kernel: Kernel, gpu: GpuModel) -> Blocks:
