@@ -158,11 +158,12 @@ class Tensor(_Methods, metaclass=WatchedClass):
             raise failure("requires_grad_", "Setting requires_grad=True on inference tensor outside InferenceMode is "
                           "not allowed", [("tensor", self)], hint="use a clone() of it")
         session.rebound()
+        was = self.detached
         self.leaf, self.detached, self.is_view = leaf_of(self) or new_leaf(self), None, False
         if self.part is not None:  # others may look at other parts of the storage
             self.part = self.part.of_leaf()
         else:
-            _follow(self)
+            _follow(self, was)
         return self
 
     @property
@@ -338,15 +339,16 @@ def clear_gradients(tensors: Iterable[Tensor], set_to_none: bool = True) -> None
     del held
 
 
-def _follow(leaf: Tensor) -> None:
+def _follow(leaf: Tensor, was: Detached | None) -> None:
     """Views that were taken of a tensor before it wanted gradients require grad from now on, and pass none on.
 
     Nobody keeps a list of views, so the collector is asked (0.1 s for a million objects) if somebody else has the
-    memory.
+    memory; of a detached tensor, if somebody else has its `Detached`, as its views do.
     """
-    if sys.getrefcount(leaf.storage) > 2:  # the tensor's own, and the argument
-        for view in gc.get_referrers(leaf.storage):
-            if isinstance(view, TensorBase) and view.is_view and view.leaf is None and view.detached is None:
+    shared, own = (leaf.storage, 2) if was is None else (was, 4)  # the holders that are no other tensor
+    if sys.getrefcount(shared) > own:
+        for view in gc.get_referrers(shared):
+            if isinstance(view, TensorBase) and view.is_view and view.leaf is None and view.detached is was:
                 view.leaf = -next(leaf_numbers)
                 if view.part is not None:
                     view.part = view.part.of_leaf()

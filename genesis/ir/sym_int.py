@@ -248,6 +248,13 @@ def is_literal(size: Size) -> bool:
     return not isinstance(size, SymInt) or symbols_of(size) <= size.trace.literals
 
 
+def literal_value(size: Size) -> int | None:
+    """The number that a kernel names the size by; None where it is an argument of the kernel."""
+    if not isinstance(size, SymInt):
+        return size
+    return size.value if is_literal(size) and isinstance(size.value, int) else None
+
+
 def is_multiple(size: Size, number: int) -> bool:
     """Does the number divide the size, and every other that a symbolic size can be?"""
     if not isinstance(size, SymInt):

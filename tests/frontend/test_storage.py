@@ -89,3 +89,18 @@ def test_so_it_is_when_a_pending_content_gets_its_memory() -> None:
     before = state.touched
     genesis.eval(x)
     assert x.storage.settled and state.touched > before
+
+
+def test_a_detached_tensor_wants_gradients_without_a_look_at_every_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking the collector who has its memory takes 0.1 s for a million objects: it is asked for views alone."""
+    def asked(*objects: object) -> list[object]:
+        raise AssertionError("the collector was asked")
+
+    x = genesis.ones(3, 4)
+    genesis.eval(x)
+    monkeypatch.setattr("gc.get_referrers", asked)
+    leaf = x.detach().requires_grad_()
+    other = x.detach()
+    other.requires_grad_()
+    (leaf * 2 + other).sum().backward()
+    assert leaf.grad.sum().item() == 24

@@ -385,6 +385,16 @@ def a_view_taken_before_its_base_wants_gradients(T, nn, optim, np):
 
 
 @program
+def views_of_a_detached_tensor_follow_it_and_those_of_its_base_do_not(T, nn, optim, np):
+    x = T.tensor([1.0, 2.0, 3.0])
+    of_base, detached = x[1:], x.detach()
+    of_detached = detached[:2]
+    detached.requires_grad_()
+    (detached * 2).sum().backward()
+    return of_base.requires_grad, of_detached.requires_grad, of_detached.is_leaf, x.requires_grad, detached.grad
+
+
+@program
 def a_view_that_wants_gradients_is_a_leaf_of_its_own(T, nn, optim, np):
     x = T.tensor([1.0, 2.0, 3.0])
     view, other = x[1:], x[:2]

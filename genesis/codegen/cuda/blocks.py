@@ -12,7 +12,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.kernel_ir import Kernel, Load, Position, Random, Store
-from genesis.ir.sym_int import SymInt, hint, is_literal, is_multiple, most
+from genesis.ir.sym_int import SymInt, hint, is_multiple, literal_value, most
 from genesis.passes.graph.split_reductions import whole_columns
 
 PERSISTENT: Final = 16384
@@ -43,16 +43,13 @@ VECTOR: Final = 16
 """Bytes that a thread loads at once at most."""
 
 LINE: Final = 128
-"""Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over 3000
-rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
+"""Bytes of a row that a program of whole columns reads. Wider blocks leave too few programs (H200: log_softmax over
+3000 rows of 20000 takes 212 µs in blocks of 32 × 128, 260 µs in blocks of 64 × 256)."""
 
 SINGLES: Final = 2048
 """Elements of a block whose columns are not read in vectors: its loads wait in registers, 16 a thread, not in shared
-memory (H200: 374 µs with 2048, 1528 µs with 16384)."""
-
-STORED_RUN: Final = 256
-"""Columns of such a block that are also written: rows begin anywhere, so that a run ends in parts of sectors, and memory
-has to read what it writes only a part of."""
+memory (H200, rows of 4097: 312 µs with 2048, 2290 µs with 4096; whole columns 304 µs with half as many, 374 µs with
+as many, 1528 µs with eight times as many)."""
 
 HEAVY: Final = 40
 """Weighted ops per element above which arithmetic needs more warps than loads do."""
@@ -132,7 +129,8 @@ def in_vectors(load: Load, kernel: Kernel) -> bool:
     elements = VECTOR // load.out.dtype.itemsize
 
     def whole(size: int) -> bool:
-        return is_multiple(size, elements) or (is_literal(size) and hint(size) % elements == 0)
+        number = literal_value(size)
+        return is_multiple(size, elements) if number is None else number % elements == 0
 
     along = [atom for atom, k in load.address.terms if k == 1]
     if len(along) != 1 or not whole(kernel.x_size) or not whole(load.address.constant):
@@ -204,7 +202,7 @@ def _columns(kernel: Kernel, r_block: int, gpu: GpuModel) -> Blocks:
         return Blocks(x_block, r_block, False, _between(1, x_block * r_block // 1024, 8))
     num_stages = _num_stages(kernel, 4096, 2, gpu)
     if num_stages == 1:
-        return Blocks(x_block, max(1, SINGLES // x_block), True, 4)
+        return Blocks(x_block, SINGLES // x_block, True, 4)
     return Blocks(x_block, 4096 // x_block, True, 8, num_stages=num_stages)
 
 
@@ -212,7 +210,7 @@ def _whole_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     """Long columns of which there are enough for all programs: a line of memory wide."""
     x_block = LINE // max((s.out.dtype.itemsize for s in kernel.loads("xr")), default=4)
     if not all(in_vectors(load, kernel) for load in kernel.loads("xr")):
-        return Blocks(x_block, SINGLES // x_block, True, 4)
+        return Blocks(x_block, SINGLES // 2 // x_block, True, 4)
     elements = 4096 if any(isinstance(s, Store) and s.vars == "xr" for s in kernel.statements) else 256 * x_block
     return Blocks(x_block, elements // x_block, True, 8, num_stages=_num_stages(kernel, elements, 1, gpu))
 
@@ -222,9 +220,6 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
     columns = hint(kernel.x_size)
     stores = any(isinstance(s, Store) for s in kernel.statements)
     singles = not all(in_vectors(load, kernel) for load in kernel.loads("xr"))
-    if singles and stores:
-        x_block = min(STORED_RUN, power_of_two(columns))
-        return Blocks(x_block, max(1, SINGLES // x_block), True, 4)
     if kernel.space[0][1] != "r" or stores or singles:
         x_block = min(64, power_of_two(columns))
     else:
@@ -232,6 +227,8 @@ def _split_of_columns(kernel: Kernel, gpu: GpuModel) -> Blocks:
         while columns % x_block and x_block > 64:
             x_block //= 2
     elements = 1024 if kernel.weight > HEAVY // 2 else 2048 if len(kernel.loads("xr")) > 3 else 4096
+    if singles and (stores or len(kernel.loads("xr")) > 1):
+        elements = min(elements, SINGLES)
     warps = 8 if singles and elements == 4096 else 4
     return Blocks(x_block, max(1, elements // x_block), True, warps, num_stages=_num_stages(kernel, elements, 2, gpu))
 

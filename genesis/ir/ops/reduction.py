@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from genesis.ir.node import Node, Op, broadcast, literal
 from genesis.ir.ops.movement import expand, reshape
 from genesis.ir.ops.pointwise import cast, eq
+from genesis.ir.ops.precision import downcast, upcast
 from genesis.ir.ops.samples import ANY, FLOAT, NUMERIC, Array, Samples, Values, case, cases, np, reals
 from genesis.ir.ops.scan import cumprod, cumsum, shifted
 from genesis.ir.sym_int import real
@@ -147,8 +148,8 @@ def _mean(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
     count = 1
     for a in axes:
         count *= x.type.shape[a]
-    total = sum(x, axes=axes, keepdims=keepdims)
-    return total / (real(count) if count else float("nan"))
+    total = sum(upcast(x), axes=axes, keepdims=keepdims)  # a float16 may hold the mean, and not the sum
+    return downcast(total / (real(count) if count else float("nan")), x)
 
 
 mean = Op("mean", "composite", reduced_type, **REDUCE, doc="Arithmetic mean over the axes; NaN of nothing.",

@@ -56,9 +56,10 @@ def _var(x: Node, axes: Axes, keepdims: bool, correction: float) -> Node:
 
 
 def _var_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, correction: float) -> Node:
-    mean = sum(x, axes=axes, keepdims=True) / (real(_count(x, axes)) or math.nan)
+    wider = upcast(x)
+    mean = sum(wider, axes=axes, keepdims=True) / (real(_count(x, axes)) or math.nan)
     slope = literal(2.0) / (_divisor(x, axes, correction) or math.nan)
-    return spread(g, x, axes) * slope * (x - spread(mean, x, axes))
+    return downcast(spread(upcast(g), x, axes) * slope * (wider - spread(mean, x, axes)), x)
 
 
 def _std_vjp(g: Node, x: Node, y: Node, axes: Axes, keepdims: bool, correction: float) -> Node:

@@ -1,0 +1,124 @@
+"""Reductions over leading axes: how columns are read, and that results are right whatever the rows' length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import genesis
+from genesis.codegen.cuda.blocks import choose_blocks
+from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.gpu_model import H200
+from genesis.codegen.cuda.loops import emit_loop
+from genesis.engine.backends import FakeCUDABackend
+from genesis.ir import Graph
+from genesis.ir.ops import composite
+from genesis.ir.ops import pointwise as p
+from genesis.ir.ops import reduction as r
+from genesis.ir.types import DType, bfloat16, float32
+from genesis.passes.fusion.fuse import fuse
+from genesis.passes.graph.split_reductions import split_reductions
+from genesis.passes.groups import Group
+from genesis.runtime.fake_cuda.driver import HostDriver
+from tests.codegen.cuda.evaluate import decomposed
+from tests.codegen.cuda.programs import an_input, check
+from tests.codegen.cuda.run_interpreted import compile_cubin
+
+
+def column_group(rows: int, columns: int, dtype: DType = float32) -> Group:
+    """The kernel that reads all of a matrix whose columns are summed."""
+    x = an_input(0, (rows, columns), dtype)
+    return fuse(split_reductions(Graph((x,), (r.sum(p.exp(x), axes=(0,)),)), H200)).groups[0]
+
+
+@pytest.mark.parametrize(("columns", "dtype", "vectors"), [
+    (4096, float32, True), (4100, float32, True), (4098, float32, False), (4097, float32, False),
+    (4104, bfloat16, True), (4100, bfloat16, False), (20001, float32, False), (20000, float32, True)])
+def test_only_vectors_are_pipelined(columns: int, dtype: DType, vectors: bool) -> None:
+    """Triton 3.6 gives single elements of columns a shared memory in which 32 lanes meet in one bank: 12 × slower."""
+    blocks = choose_blocks(build(column_group(20000, columns, dtype)), H200)
+    assert blocks.looped
+    assert (blocks.num_stages > 1) == vectors
+    assert vectors or blocks.x * blocks.r <= 4096
+
+
+@pytest.mark.parametrize("columns", [4096, 4097, 4100])
+def test_the_mask_of_columns_names_their_number(columns: int) -> None:
+    """Triton masks whole vectors where it can see that the number is a multiple of them."""
+    source = emit_loop(column_group(20000, columns)).source
+    assert f"x_mask = x < {columns}\n" in source
+    assert ("mask=x_mask" in source) == bool(columns % 64)
+
+
+@pytest.mark.parametrize("columns", [4096, 4097])
+def test_columns_compile(columns: int) -> None:
+    assert compile_cubin(emit_loop(column_group(20000, columns)))
+
+
+SPECIAL = [[0.0, 1.0, -2.0], [-math.inf, 1.0, 3.0], [-math.inf, -math.inf, math.inf], [math.nan, 2.0, 0.0],
+           [1e4, -1e4, 1e4], [-math.inf, -math.inf, -math.inf]]
+"""Columns of a softmax: with every order of finite and infinite numbers and NaN."""
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_column_has_a_running_maximum_in_every_lane(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a loop over the rows: infinities and NaN give what torch gives."""
+    from genesis.codegen.cuda import loops
+    from genesis.codegen.cuda.blocks import Blocks
+    monkeypatch.setattr(loops, "choose_blocks", lambda kernel, gpu: Blocks(8, 4, True, 4))
+    data = torch.tensor(SPECIAL).T.repeat(5, 3)[:13].contiguous()
+    x = an_input(0, tuple(data.shape))
+    graph = decomposed(Graph((x,), (getattr(composite, name)(x, axis=0),)))
+    source = emit_loop(fuse(graph).groups[0]).source
+    assert "g_online_each" in source
+    check([x], *graph.roots, data=[data])
+
+
+@pytest.fixture
+def gpu() -> Iterator[None]:
+    """A fake GPU: plans for symbolic sizes, run by the interpreter."""
+    with FakeCUDABackend(HostDriver(memory_bytes=1 << 26)):
+        yield
+
+
+def standardized(library: Any, x: Any) -> Any:
+    return (x - x.mean(0)) / x.std(0)
+
+
+@pytest.mark.parametrize("function", [standardized, lambda library, x: library.log_softmax(x, 0),
+                                      lambda library, x: x.sum(0)])
+def test_columns_of_any_number_and_their_gradients(gpu: None, function: Callable[[Any, Any], Any]) -> None:
+    """One program after another with another number of columns, of which the first are numbers of the kernels' texts.
+    The largest of their class, 64, is a multiple of a block's columns; they are not."""
+    for columns in (37, 61, 64):
+        data = torch.randn(70, columns, dtype=torch.float64)
+        wanted = data.clone().requires_grad_()
+        y = function(torch, wanted)
+        incoming = torch.randn(y.shape, dtype=torch.float64)
+        gradient, = torch.autograd.grad(y, wanted, incoming)
+        x = genesis.from_dlpack(data.float()).to("cuda").requires_grad_()
+        found = function(genesis, x)
+        found_gradient, = genesis.autograd.grad(found, [x], genesis.from_dlpack(incoming.float()).to("cuda"))
+        for got, want in ((found, y), (found_gradient, gradient)):
+            torch.testing.assert_close(torch.from_dlpack(got.detach().to("cpu")).double(), want.detach(), rtol=1e-4,
+                                       atol=1e-4)
+
+
+def test_a_mean_of_float16_is_finite_where_the_sum_is_not(gpu: None) -> None:
+    x = genesis.full((40, 60), 100.0, dtype=genesis.float16, device="cuda") * genesis.ones(60, device="cuda").half()
+    assert x.mean().item() == 100.0
+    assert x.mean(0).tolist() == [100.0] * 60
+    assert x.var().item() == 0.0
+    assert x.sum().item() == math.inf
+
+
+def test_the_gradient_of_a_variance_of_float16_is_finite_where_the_sum_is_not(gpu: None) -> None:
+    x = (genesis.arange(2400, device="cuda") % 2 + 100).half().requires_grad_()
+    x.var().backward()
+    assert x.grad.abs().max().item() == pytest.approx(2 * 0.5 / 2399, rel=1e-2)
+
+
