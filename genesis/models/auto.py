@@ -47,8 +47,8 @@ class AutoModelForCausalLM:
         raise TypeError("AutoModelForCausalLM is made by from_pretrained(folder) or from_config(config)")
 
     @staticmethod
-    def from_pretrained(folder: str | os.PathLike[str], *, dtype: DType | None = None, device: DeviceLike = None,
-                        revision: str = "main", **changes: Any) -> CausalLM:
+    def from_pretrained(folder: str | os.PathLike[str], *, dtype: DType | str | None = None,
+                        device: DeviceLike = None, revision: str = "main", **changes: Any) -> CausalLM:
         """The model in a folder or in the cache; see `PreTrainedModel.from_pretrained`."""
         model = _chosen(CAUSAL, folder, revision, "language models")
         return model.from_pretrained(folder, dtype=dtype, device=device, revision=revision, **changes)
@@ -73,8 +73,8 @@ class AutoModel:
         raise TypeError("AutoModel is made by from_pretrained(folder)")
 
     @staticmethod
-    def from_pretrained(folder: str | os.PathLike[str], *, dtype: DType | None = None, device: DeviceLike = None,
-                        revision: str = "main", **changes: Any) -> PreTrainedModel:
+    def from_pretrained(folder: str | os.PathLike[str], *, dtype: DType | str | None = None,
+                        device: DeviceLike = None, revision: str = "main", **changes: Any) -> PreTrainedModel:
         """The model in a folder or in the cache; see `PreTrainedModel.from_pretrained`."""
         model = _chosen(ENCODERS, folder, revision, "encoders")
         return model.from_pretrained(folder, dtype=dtype, device=device, revision=revision, **changes)

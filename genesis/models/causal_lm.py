@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import genesis.nn.functional as F
 from genesis import Tensor, nn
@@ -14,6 +15,7 @@ from genesis.models.transformer import Cache, Transformer, draw_weights
 
 if TYPE_CHECKING:
     from genesis.distributed import DeviceMesh
+    from genesis.models.generation.caches import KVCache
     from genesis.nn.parallel.tensor import ParallelStyle
 
 
@@ -63,6 +65,29 @@ class CausalLM(PreTrainedModel):
         """What follows the last of the tokens: (B, T) → (B, vocabulary) logits. `model.reserve` made room and gave the
         length. The same program for every token, so that it can be compiled."""
         return self.lm_head(self.model.computed(input_ids, length, cache=cache)[:, -1])
+
+    def generate(self, input_ids: Tensor | Sequence[Sequence[int]], max_new_tokens: int = 128, temperature: float = 1.0,
+                 top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0,
+                 stop: Sequence[int] | int | None = None, seed: int | None = None,
+                 attention_mask: Tensor | None = None, cache: KVCache | None = None,
+                 streamer: Callable[[Tensor], Any] | None = None, pad_token_id: int | None = None) -> Tensor:
+        """Continue texts: `genesis.models.generation.generate` of this model, which says what the options are.
+
+        Args:
+            input_ids: (B, T) tokens, int64, or lists of tokens of unequal lengths.
+
+        Returns:
+            (B, T + new tokens): the prompts, left-padded, and what follows.
+
+        >>> from genesis.models import LlamaConfig, LlamaForCausalLM
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=32,
+        ...                                      num_hidden_layers=1, num_attention_heads=2))
+        >>> model.generate([[1, 2, 3], [4]], max_new_tokens=5, temperature=0).shape
+        genesis.Size([2, 8])
+        """
+        from genesis.models.generation.decoding import generate
+        return generate(self, input_ids, max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, stop,
+                        seed, attention_mask, cache, streamer, pad_token_id)
 
     def tp_plan(self, ranks: int, sequence_parallel: bool = False) -> dict[str, ParallelStyle]:
         """How `parallelize_module` shares the model out over so many processes (`models/tensor_parallel.py`).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from genesis import Tensor, nn
 from genesis.frontend.host_values import from_host
-from genesis.ir.types import DType, cpu
+from genesis.ir.types import DType, cpu, dtype_named
 from genesis.models.config import ModelConfig
 from genesis.models.conversion import Conversion, load_all, save_all
 from genesis.models.folder import CONFIG, StoredWeights, find_folder, read_json, write_json, write_weights
@@ -50,21 +50,24 @@ class PreTrainedModel(nn.Module):
         return name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias", "position_ids"))
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], *, dtype: DType | None = None, device: DeviceLike = None,
-                        revision: str = "main", **changes: Any) -> Self:
+    def from_pretrained(cls, folder: str | os.PathLike[str], *, dtype: DType | str | None = None,
+                        device: DeviceLike = None, revision: str = "main", **changes: Any) -> Self:
         """The model in a folder, or in Hugging Face's cache under a name such as "Qwen/Qwen3-0.6B".
 
         Args:
             folder: where `config.json` and the safetensors files are. Nothing in it is executed.
-            dtype: of the weights; as they are stored by default.
+            dtype: of the weights, or its name; as they are stored by default, and with "auto". `torch_dtype`, as
+                transformers called it, is the same.
             device: where they go; the CPU by default.
             revision: of a name in the cache.
             changes: other values of fields of the configuration.
 
         Raises:
             FileNotFoundError: there is no such folder, or a file of it is missing.
+            TypeError: there is no such dtype.
             ValueError: a file is damaged, a field is unknown, or tensors are missing, left over or of other shapes.
         """
+        wanted = weights_dtype(dtype, changes)
         path = find_folder(folder, revision)
         fields = read_json(path / CONFIG)
         if fields.get("model_type") != cls.config_class.model_type:
@@ -73,7 +76,7 @@ class PreTrainedModel(nn.Module):
         if fields.get("quantization_config") is not None:
             raise ValueError(f"{path} holds quantized weights, which Genesis does not read")
         model = cls(cls.config_class.from_dict({**fields, **changes}))
-        model._load(StoredWeights(path), dtype, device, str(path))
+        model._load(StoredWeights(path), wanted, device, str(path))
         return model.eval()
 
     def _load(self, stored: StoredWeights, dtype: DType | None, device: DeviceLike, path: str) -> None:
@@ -145,6 +148,26 @@ def _whole(model: nn.Module) -> dict[str, Tensor]:
     from genesis.nn.parallel.state_dict import StateDictOptions, get_model_state_dict
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     return {name: state[name] for name in own if name in state}
+
+
+def weights_dtype(dtype: DType | str | None, changes: dict[str, Any]) -> DType | None:
+    """The dtype that is asked for; None for that of the files. Takes `torch_dtype` out of the changes.
+
+    >>> weights_dtype("bfloat16", {}), weights_dtype(None, {"torch_dtype": "auto"})
+    (genesis.bfloat16, None)
+
+    Raises:
+        TypeError: there is no such dtype, or none that weights have.
+    """
+    older = changes.pop("torch_dtype", None)
+    given = older if dtype is None else dtype
+    if given is None or given == "auto":
+        return None
+    found = dtype_named(given.removeprefix("torch.")) if isinstance(given, str) else given
+    if not isinstance(found, DType) or found.kind != "float":
+        raise TypeError(f"from_pretrained: dtype={given!r} is none that weights have; give genesis.bfloat16, "
+                        "\"bfloat16\", or \"auto\" for that of the files")
+    return found
 
 
 def _placed(array: np.ndarray, dtype: DType | None, device: DeviceLike) -> Tensor:

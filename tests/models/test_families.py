@@ -53,7 +53,7 @@ def test_greedy_texts_of_unequal_prompts(name: str, tmp_path: Path) -> None:
     ids, mask = torch.tensor([[5, 6, 7, 8, 9], [0, 0, 0, 11, 12]]), torch.tensor([[1] * 5, [0, 0, 0, 1, 1]])
     wanted = both.theirs.generate(ids, attention_mask=mask, max_new_tokens=24, do_sample=False, pad_token_id=0).numpy()
     prompts = [[5, 6, 7, 8, 9], [11, 12]]
-    np.testing.assert_array_equal(generate(both.ours, prompts, 24, temperature=0).numpy(), wanted)
+    np.testing.assert_array_equal(both.ours.generate(prompts, 24, temperature=0).numpy(), wanted)
 
 
 def test_a_folder_that_is_written_is_read_by_transformers(both: Pair, tmp_path: Path) -> None:

@@ -23,6 +23,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.parametrize(("given", "found"), [
+    ({"dtype": "bfloat16"}, genesis.bfloat16), ({"dtype": "torch.float16"}, genesis.float16),
+    ({"torch_dtype": genesis.bfloat16}, genesis.bfloat16), ({"dtype": "auto"}, genesis.float32),
+    ({"torch_dtype": "auto"}, genesis.float32)])
+def test_the_dtype_of_the_weights_by_either_name(given: dict[str, Any], found: Any, folder: Path) -> None:
+    assert AutoModelForCausalLM.from_pretrained(folder, **given).lm_head.weight.dtype is found
+
+
+@pytest.mark.parametrize("dtype", ["bfloat17", "int64", 3])
+def test_a_dtype_that_weights_do_not_have(dtype: Any, folder: Path) -> None:
+    with pytest.raises(TypeError, match="dtype"):
+        AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+
+
 def edit(path: Path, **changes: Any) -> None:
     """Change fields of a JSON file; None takes one away."""
     content = json.loads(path.read_text())

@@ -93,6 +93,25 @@ class KVCache:
     def check(self, queries: int) -> None:
         """Raise ValueError if the cache has no room for this many tokens more."""
 
+    def require(self, model: Any, batch: int) -> None:
+        """Raise ValueError unless it has a model's layers and heads, in its dtype and on its device, for this many
+        rows."""
+        spec, weight = model.cached, next(model.parameters())
+        if len(self.layers) != spec.layers:
+            raise ValueError(f"a cache of {len(self.layers)} layers for a model of {spec.layers}")
+        for layer in self.layers:
+            keys = layer.state().get("keys")
+            if keys is None:
+                continue
+            found, wanted = (keys.shape[0], keys.shape[1], keys.shape[3]), (batch, spec.kv_heads, spec.head_dim)
+            if found != wanted:
+                raise ValueError(f"a cache for (rows, heads, size of a head) {found}; the model and the prompts have "
+                                 f"{wanted}")
+            if keys.dtype is not weight.dtype or keys.device != weight.device:
+                raise ValueError(f"a cache of {keys.dtype} on {keys.device} for a model of {weight.dtype} on "
+                                 f"{weight.device}: make it with dtype={weight.dtype}, device={str(weight.device)!r}, "
+                                 "or by cache_for(model, batch, capacity)")
+
     def __getitem__(self, layer: int) -> LayerKeys:
         return self.layers[layer]
 
@@ -113,7 +132,8 @@ class KVCache:
         save(contents, path)
 
     def load_into(self, path: str) -> dict[str, Any]:
-        """Fill this empty cache from a file that `save` wrote, of a cache of the same kind and sizes.
+        """Fill this empty cache from a file that `save` wrote, of a cache of the same kind and heads. A static cache
+        may have another capacity, if what is filled fits.
 
         Returns:
             What else was saved with it.
@@ -128,19 +148,33 @@ class KVCache:
         if len(contents["layers"]) != len(self.layers):
             raise ValueError(f"{path} holds a cache of {len(contents['layers'])} layers, "
                              f"this one has {len(self.layers)}")
-        for layer, state in zip(self.layers, contents["layers"], strict=True):
-            self._restore(layer, state, path)
-        self.seen, self.padding = contents["seen"], contents["padding"]
+        before, self.seen = self.seen, contents["seen"]
+        try:
+            for layer, state in zip(self.layers, contents["layers"], strict=True):
+                self._restore(layer, state, path)
+        except ValueError:
+            self.seen = before
+            raise
+        self.padding = contents["padding"]
         self.filled = genesis.full((1,), self.seen, dtype=genesis.int64, device=device)
         return {k: v for k, v in contents.items() if k not in ("kind", "seen", "padding", "layers")}
 
     def _restore(self, layer: LayerKeys, state: dict[str, Tensor], path: str) -> None:
         own = layer.state()
         for name, tensor in state.items():
-            if name in own and own[name].shape != tensor.shape:
-                raise ValueError(f"{path}: {name} of a layer are of shape {tuple(tensor.shape)}, "
-                                 f"this cache's of {tuple(own[name].shape)}")
-            setattr(layer, name, tensor)
+            setattr(layer, name, self._fitted(layer, name, tensor, own, path))
+
+    def _fitted(self, layer: LayerKeys, name: str, tensor: Tensor, own: dict[str, Tensor], path: str) -> Tensor:
+        """What was saved, in as many slots as the layer has: those that are not filled yet may be more or fewer."""
+        mine = own.get(name)
+        if mine is None or mine.shape == tensor.shape:
+            return tensor
+        slots = min(mine.shape[2], tensor.shape[2])
+        others = [(*x.shape[:2], *x.shape[3:]) for x in (mine, tensor)]
+        if others[0] != others[1] or not layer.kind.startswith("static") or slots < self.seen:
+            raise ValueError(f"{path}: {name} of a layer are of shape {tuple(tensor.shape)} with {self.seen} slots "
+                             f"filled, this cache's of {tuple(mine.shape)}")
+        return genesis.cat([tensor[:, :, :slots], mine[:, :, slots:].to(tensor.dtype)], 2)
 
 
 class _StaticLayer(LayerKeys):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import genesis
 import genesis.nn.functional as F
 from genesis import Tensor
+from genesis.ir.errors import failure
 from genesis.models.generation.caches import KVCache, cache_for
 from genesis.models.generation.sampling import Sampling
 
@@ -56,6 +57,8 @@ class Decoder:
                  cache: KVCache | None = None):
         self.model, self.sampling = model, sampling
         self.device = next(model.parameters()).device
+        if cache is not None:
+            cache.require(model, batch)
         self.cache = cache_for(model, batch, capacity) if cache is None else cache
         self.occurred: Tensor | None = None
         if sampling.repetition_penalty != 1:
@@ -120,6 +123,9 @@ def left_padded(prompts: Sequence[Sequence[int]], device: Any, fill: int = 0) ->
     (tensor([[1, 2, 3],
             [0, 0, 4]]), tensor([0, 2]))
     """
+    if any(isinstance(prompt, int) for prompt in prompts):
+        raise failure("generate", "a list of tokens is one prompt, not several", error=TypeError,
+                      hint="[tokens] for one prompt")
     if not prompts or not all(prompts):
         raise ValueError("generate: every prompt needs a token at least")
     longest = max(map(len, prompts))
@@ -153,14 +159,22 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
         (B, T + new tokens): the prompts, left-padded, and what follows.
 
     Raises:
-        ValueError: an empty prompt, padding behind a text, or no room in the cache or in a table of positions.
+        TypeError: `stop` is a string, or tokens are no integers.
+        ValueError: an empty prompt, padding behind a text, no room in the cache or in a table of positions, or a cache
+            of another model's or batch's.
+
+    >>> from genesis.models import LlamaConfig, LlamaForCausalLM
+    >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+    ...                                      num_attention_heads=2))
+    >>> generate(model, genesis.tensor([[1, 2, 3]]), max_new_tokens=4, seed=0).shape
+    genesis.Size([1, 7])
     """
-    stops = [stop] if isinstance(stop, int) else list(stop or ())
+    stops = _stop_tokens(stop)
     fill = pad_token_id if pad_token_id is not None else (stops[0] if stops else 0)
     device = next(model.parameters()).device
     padding = None
-    if isinstance(ids, Tensor):
-        prompts = ids.to(device)
+    if hasattr(ids, "shape"):
+        prompts = _rows_of_tokens(ids).to(device)
         if attention_mask is not None:
             padding = _padding_of(attention_mask).to(device)
     else:
@@ -181,6 +195,30 @@ def generate(model: Any, ids: Tensor | Sequence[Sequence[int]], max_new_tokens: 
         if stops and all(ended):
             break
     return genesis.cat(rows, 1)
+
+
+def _stop_tokens(stop: Sequence[int] | int | None) -> list[int]:
+    stops = [stop] if isinstance(stop, (int, str)) else list(stop or ())
+    if any(isinstance(x, str) for x in stops):
+        raise failure("generate", f"stop={stop!r} has strings, and a model knows tokens only", error=TypeError,
+                      hint="tokenizer.encode(...) for tokens; stream_generate(model, tokenizer, ...) ends at strings")
+    return stops
+
+
+def _rows_of_tokens(ids: Any) -> Tensor:
+    """A tensor, or an array of numpy's, as (B, T) int64.
+
+    Raises:
+        ValueError: it has another number of dimensions, or no element.
+        TypeError: it holds no integers.
+    """
+    rows = ids if isinstance(ids, Tensor) else genesis.tensor(ids)
+    if rows.ndim != 2 or not rows.numel():
+        raise failure("generate", "prompts are of shape (batch, tokens), a token each at least", [("ids", rows)],
+                      "ids.unsqueeze(0) for one prompt", ValueError)
+    if rows.dtype.kind != "int":
+        raise failure("generate", "tokens are integers", [("ids", rows)], "ids.long()", TypeError)
+    return rows.long()
 
 
 def decode(model: Any, ids: Tensor, max_new_tokens: int, sampling: Sampling, seed: int | None = None,

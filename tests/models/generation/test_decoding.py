@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import genesis
@@ -66,8 +69,60 @@ def test_a_cache_of_another_kind_is_refused(model: LlamaForCausalLM, tmp_path: P
     StaticCache(model.spec, 1, 8).save(path)
     with pytest.raises(ValueError, match="holds no GrowingCache"):
         GrowingCache(model.spec).load_into(path)
-    with pytest.raises(ValueError, match="are of shape"):
-        StaticCache(model.spec, 1, 9).load_into(path)
+    for other in (StaticCache(model.spec, 2, 8), StaticCache(replace(model.spec, head_dim=4), 1, 8)):
+        with pytest.raises(ValueError, match="are of shape"):
+            other.load_into(path)
+            assert other.seen == 0
+
+
+@pytest.mark.parametrize("capacity", [9, 16, 64])
+def test_a_prompt_cache_goes_on_in_another_capacity(capacity: int, model: LlamaForCausalLM, tmp_path: Path) -> None:
+    """Of 24 slots five are filled; where fewer than those and the answer's are left, there is no room."""
+    kept = StaticCache(model.spec, 1, 24)
+    with genesis.no_grad():
+        model(genesis.tensor([[1, 2, 3, 4, 5]]), cache=kept)
+    kept.save(str(tmp_path / "prompt"))
+    again, small = StaticCache(model.spec, 1, capacity), StaticCache(model.spec, 1, 4)
+    again.load_into(str(tmp_path / "prompt"))
+    whole = model.generate([[1, 2, 3, 4, 5, 6]], 3, temperature=0).tolist()[0][6:]
+    assert model.generate([[6]], 3, temperature=0, cache=again).tolist()[0][1:] == whole
+    with pytest.raises(ValueError, match="with 5 slots filled"):
+        small.load_into(str(tmp_path / "prompt"))
+
+
+@pytest.mark.parametrize(("sizes", "batch", "dtype", "message"), [
+    ({}, 2, genesis.float32, r"a cache for .* \(2, 2, 8\); the model and the prompts have \(1, 2, 8\)"),
+    ({"kv_heads": 4}, 1, genesis.float32, r"\(1, 4, 8\)"),
+    ({"layers": 1}, 1, genesis.float32, "a cache of 1 layers for a model of 2"),
+    ({}, 1, genesis.bfloat16, "a cache of genesis.bfloat16 on cpu for a model of genesis.float32 on cpu")])
+def test_a_cache_of_another_model_is_refused(sizes: dict[str, int], batch: int, dtype: Any, message: str,
+                                             model: LlamaForCausalLM) -> None:
+    cache = StaticCache(replace(model.spec, **sizes), batch, 16, dtype=dtype)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        model.generate([[1, 2]], 3, cache=cache)
+
+
+@pytest.mark.parametrize(("ids", "error", "message"), [
+    (genesis.tensor([1, 2]), ValueError, r"shape \(batch, tokens\).*\n  ids: .*\n.*\n  try: ids.unsqueeze"),
+    (genesis.zeros(1, 0, dtype=genesis.int64), ValueError, "a token each at least"),
+    (genesis.ones(1, 2), TypeError, "tokens are integers"),
+    ([1, 2], TypeError, "one prompt, not several")])
+def test_prompts_of_another_form_are_refused(ids: Any, error: type[Exception], message: str,
+                                             model: LlamaForCausalLM) -> None:
+    with pytest.raises(error, match=message):
+        model.generate(ids, 3)
+
+
+@pytest.mark.parametrize("stop", ["x", ["x"], [3, "x"]])
+def test_stop_strings_need_a_tokenizer(stop: Any, model: LlamaForCausalLM) -> None:
+    with pytest.raises(TypeError, match=r"a model knows tokens only\n(.*\n)?  try: .*stream_generate"):
+        model.generate([[1, 2]], 3, stop=stop)
+
+
+def test_prompts_of_numpy_and_of_small_integers(model: LlamaForCausalLM) -> None:
+    wanted = model.generate([[1, 2, 3]], 4, temperature=0).tolist()
+    assert model.generate(np.array([[1, 2, 3]]), 4, temperature=0).tolist() == wanted
+    assert model.generate(genesis.tensor([[1, 2, 3]], dtype=genesis.int32), 4, temperature=0).tolist() == wanted
 
 
 def test_padding_behind_a_text_is_refused(model: LlamaForCausalLM) -> None:
