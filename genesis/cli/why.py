@@ -1,7 +1,8 @@
 """Run a script and say why its ops are in the kernels they are in, and why two of them are not in one.
 
 Each kernel's reason comes first, then the fusions that were tried and refused, by reason, with the lines of the
-script on both sides. By default for CUDA, which needs no GPU: the CPU fuses nothing.
+script on both sides. Between them, of a program of many ranks: where each collective was placed, the kernels beside it,
+which hide it, and those that wait for it. By default for CUDA, which needs no GPU: the CPU fuses nothing.
 
     genesis why train.py
     genesis why train.py --op softmax -- --steps 1
@@ -22,6 +23,7 @@ from typing import Any
 
 from genesis.cli.dump import Nothing, about_targets, chosen_plans, program, refuse
 from genesis.cli.inspect import Program, name_of
+from genesis.cli.why_collectives import collective_lines
 from genesis.ir.node import Node
 from genesis.ir.suggest import did_you_mean
 
@@ -62,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     if found.fixed_sizes is not None:
         print(f"# its sizes stay numbers, so that another size is compiled anew: {found.fixed_sizes}")
     asked, note = _asked(found, arguments.op)
-    print("\n".join([*note, *_together(found, asked), "", *_apart(found, asked)]))
+    collectives = collective_lines(found.schedule, _line) if arguments.op is None else []
+    print("\n".join([*note, *_together(found, asked), "", *collectives, *_apart(found, asked)]))
     return status
 
 

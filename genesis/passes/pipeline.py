@@ -32,6 +32,7 @@ from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
+from genesis.passes.memory.hold_updates import hold_updates
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
 from genesis.passes.memory.schedule import lower_peak
 from genesis.passes.memory.writes_last import writes_last
@@ -183,6 +184,10 @@ def _remat(schedule: Schedule, target: Target) -> Schedule:
     return remat(schedule, target.group, sparing=config.spare_memory)
 
 
+def _hold_updates(schedule: Schedule, target: Target) -> Schedule:
+    return hold_updates(schedule)
+
+
 def _writes_last(schedule: Schedule, target: Target) -> Schedule:
     return writes_last(schedule, target.overwrites_late)
 
@@ -235,6 +240,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("schedule", "ordered", "what becomes one kernel, in the order of the least memory", on_schedule(_order)),
     Pass("remat", "recomputed", "with what is computed again instead of being kept", on_schedule(_remat),
          optional=True, wanted=lambda: config.fuse and config.recompute),
+    Pass("hold_updates", "held", "with updates by what ranks have reduced at the end", on_schedule(_hold_updates),
+         optional=True),
     Pass("writes_last", "settled", "with what overwrites memory at the end", on_schedule(_writes_last), optional=True),
     Pass("plan_memory", "memory", "where each value is in memory", _plan_memory),
     Pass("lower", "code", "what runs: calls, or the kernels' source", _lower),

@@ -49,3 +49,42 @@ def test_an_op_that_is_decomposed_is_shown_by_its_lines(tmp_path: Path, capsys: 
 def test_a_missing_script_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "nowhere.py"]) == 2
     assert "there is no file nowhere.py" in capsys.readouterr().err
+
+
+RANKS = """\
+import genesis
+from genesis import distributed as dist, nn
+
+dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", 0, is_master=True), rank=0, world_size=1)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)]), bucket_cap_mb=0.0003)
+optimizer = genesis.optim.AdamW(model.parameters())
+for _ in range(2):
+    optimizer.zero_grad()
+    model(genesis.ones(2, 8)).square().mean().backward()
+    CLIP
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("clip", ["pass", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"])
+def test_collectives_are_told_with_what_hides_them_and_what_waits(clip: str, tmp_path: Path,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ranks.py"
+    path.write_text(RANKS.replace("CLIP", clip))
+    engine.reset()
+    assert main(["why", str(path)]) == 0
+    text = capsys.readouterr().out
+    told = {part.split(":")[0]: part for part in text[text.index("collective 1"):].split("\ncollective ")}
+    first, last = told["collective 1"], told["3"]
+    assert "all_reduce of 2 tensors, 288 bytes\n" in first and "ranks.py:9: model(genesis.ones(2, 8))" in first
+    assert "placed behind " in first and "which makes the last of what it moves" in first
+    assert "hidden by" in first and "matmul" in first.split("hidden by")[1].split("\n")[0]
+    held = "collective 3, the last of 3, though its gradients come with 3 of them: it reads " in text
+    if clip == "pass":
+        assert "waited for by 1 kernel that moves" in first and "adamw" in first.split("waited for by")[1]
+        assert "adamw" in last.split("hidden by")[1].split("\n")[0], "updates of the buckets before"
+        assert not held
+    else:
+        assert "nothing hides it: each kernel is one that it waits for, or that waits for it" in last
+        assert held and "clip_grad_norm_" in text[text.index("the last of 3"):]

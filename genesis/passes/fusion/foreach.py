@@ -3,7 +3,8 @@
 before: adamw of parameter 1, adamw of parameter 2, …      after: foreach adamw ×148
 
 An optimizer's update is the same program for each parameter. Its groups differ in the number of
-elements and in the tensors they touch, so one kernel runs them all from a table of addresses.
+elements and in the tensors they touch, so one kernel runs them all from a table of addresses. Where ranks reduce
+gradients bucket by bucket there is one for each bucket, which runs when that bucket has arrived.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from genesis.ir.node import Node
 from genesis.ir.ops import leaves, movement, recompute
 from genesis.ir.ops.in_range import in_range
 from genesis.ir.ops.recompute import inputs_read
+from genesis.passes.fusion.awaited import awaited
 from genesis.passes.groups import Group
 
 if TYPE_CHECKING:
@@ -34,13 +36,14 @@ def join_equal_groups(groups: list[Group]) -> list[Group]:
     Groups of one height cannot depend on each other, and joining them makes no cycle: every
     dependency goes from a greater height to a smaller one.
     """
-    height = _heights(groups)
+    height, waits = _heights(groups), awaited(groups)
     alike: dict[tuple, dict[tuple[int, ...] | None, list[int]]] = {}
     for number, group in enumerate(groups):
         structure = pointwise_structure(group)
         if structure is not None:
             program, shared = structure
-            alike.setdefault((height[number], program), {}).setdefault(shared, []).append(number)
+            place = height[number], waits[number].together
+            alike.setdefault((*place, program), {}).setdefault(shared, []).append(number)
     joined: dict[int, Group] = {}
     dropped: set[int] = set()
     for numbers in chain.from_iterable(map(_with_single_elements, alike.values())):

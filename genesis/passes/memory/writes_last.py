@@ -33,7 +33,7 @@ def writes_last(schedule: Schedule, late_of: LateOf) -> Schedule:
     reads = [{maker[x] for x in (*group.inputs, *group.after) if x in maker} - {at} for at, group in enumerate(groups)]
     late = [late_of(group) for group in groups]
     while True:
-        last = _with_followers(writers, reads)
+        last = with_followers(writers, reads)
         wrong = {at for at in last if late[at] is Late.NEVER or (
             late[at] is Late.OF_EARLIER_VALUES and not reads[at].isdisjoint(last))}
         if not wrong:
@@ -59,7 +59,7 @@ def first_late(groups: Iterable[Group], made: dict[Node, int], late_of: LateOf) 
     return first
 
 
-def _with_followers(starts: set[int], reads: list[set[int]]) -> set[int]:
+def with_followers(starts: set[int], reads: list[set[int]]) -> set[int]:
     """These groups and all that read, directly or not, what they make."""
     found = set(starts)
     for at, read in enumerate(reads):
