@@ -17,7 +17,7 @@ import genesis
 from genesis.ir.absent import MODULES, NAMES, Absent
 from genesis.ir.torch_paths import NEVER, PATHS, Path
 
-from .torch_names import Name, names
+from .torch_names import Name, methods, names
 
 SPACES = """Tensor nn nn.functional nn.utils.rnn nn.init nn.attention nn.parallel nn.modules.batchnorm optim optim.adamw
     optim.lr_scheduler optim.swa_utils utils.data utils.checkpoint autograd autograd.graph amp cuda
@@ -44,6 +44,12 @@ def test_the_walk_sees_all_of_torch() -> None:
     assert set(SPACES.split()) <= spaces
     count = Counter(x.kind for x in found())
     assert count["there"] > 2500
+
+
+def test_what_another_library_gives_a_class_of_torchs_is_no_name_of_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = methods(torch.nn.Module)
+    monkeypatch.setattr(torch.nn.Module, "smart_apply", lambda self: None, raising=False)
+    assert methods(torch.nn.Module) == before and "register_buffer" in before
 
 
 def test_what_is_left_out_is_no_attribute() -> None:

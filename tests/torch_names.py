@@ -46,9 +46,15 @@ def names() -> Iterator[Name]:
         yield from _walk("torch", importlib.import_module("genesis"), set())
         for space in CLASSES:
             theirs, ours = inside(torch, space), inside(genesis, space)
-            for name in dir(theirs):
-                if not name.startswith("_"):
-                    yield _asked(space, name, ours)
+            for name in methods(theirs):
+                yield _asked(space, name, ours)
+
+
+def methods(theirs: type) -> list[str]:
+    """The public names of a class, but for functions that other libraries give it: transformers leaves
+    `torch.nn.Module.smart_apply` behind when it loads a model."""
+    return [name for name in dir(theirs) if not name.startswith("_")
+            and not (inspect.isfunction(value := getattr(theirs, name)) and not _from_torch(value))]
 
 
 def inside(root: Any, space: str) -> Any:
@@ -108,9 +114,12 @@ def _public(theirs: ModuleType) -> list[str]:
     found = []
     for name in dict.fromkeys(dir(theirs) if listed is None else listed):
         value = getattr(theirs, name, None)
-        home = getattr(value, "__module__", None)
-        foreign = listed is None and isinstance(home, str) and not home.startswith("torch") and (
-            not inspect.isbuiltin(value))
+        foreign = listed is None and not _from_torch(value) and not inspect.isbuiltin(value)
         if not name.startswith("_") and not inspect.ismodule(value) and hasattr(theirs, name) and not foreign:
             found.append(name)
     return found
+
+
+def _from_torch(value: Any) -> bool:
+    home = getattr(value, "__module__", None)
+    return not isinstance(home, str) or home.partition(".")[0] == "torch"
