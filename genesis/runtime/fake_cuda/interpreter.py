@@ -11,7 +11,8 @@ Obstacles in Triton 3.6, and what takes their place while a kernel is read or ru
  * `gdc_wait` and `gdc_launch_dependents` are instructions of the GPU: nothing runs beside a kernel here.
  * A conversion of float32 to bfloat16 cuts the last bits off: ml_dtypes rounds, to nearest even as a GPU does.
    The way back adds to subnormal numbers: their bits are moved up instead.
- * It reduces with a function of the kernel's own element by element: numpy does it for those that it knows.
+ * It reduces and scans with a function of the kernel's own element by element: `along_axis.py` goes slice by slice.
+ * It patches the language at each call of a function inside a kernel: once a launch is enough.
  * Assembly cannot be run; there is one line of it, a move, whose result is its operand.
 Afterwards everything is as it was, and the same process can go on compiling.
 
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from genesis.runtime.cuda.driver import Pointer
+from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
     from triton import language
     from triton.runtime import jit
-    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
+    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
 
 
 class HostPointer:
@@ -132,11 +134,12 @@ def interpreting() -> Iterator[None]:
     import triton
     import triton.language as tl
     from triton.language.extra import cuda, libdevice
-    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, interpreter_builder
+    from triton.runtime import interpreter
+    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, interpreter_builder
 
     # The interpreter patches these modules and does not undo all of its patches.
     places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
-              ReduceOps, InterpreterBuilder, interpreter_builder)
+              ReduceOps, ScanOps, InterpreterBuilder, interpreter_builder, interpreter)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -153,8 +156,11 @@ def interpreting() -> Iterator[None]:
         InterpreterBuilder.create_fma = _fma
         InterpreterBuilder.create_inline_asm = _assembly
         InterpreterBuilder.create_splat = _splat
-        ReduceOps.apply_impl = _reducing(ReduceOps.apply_impl)
+        ReduceOps.apply_impl = along_axis.reducing(ReduceOps.apply_impl)
+        ScanOps.generic_scan = along_axis.scan
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
+        interpreter._patch_lang = _patching_once(interpreter._patch_lang)
+        interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -165,6 +171,30 @@ def interpreting() -> Iterator[None]:
             for name, value in names.items():
                 if vars(place).get(name) is not value:
                     setattr(place, name, value)
+
+
+def _patching_once(patch: Callable[[Callable], object]) -> Callable[[Callable], object]:
+    """The interpreter's patches of the language that a function's module sees, once for each module."""
+    patched: dict[int, object] = {}
+
+    def call(function: Callable) -> object:
+        module = id(function.__globals__)
+        if module not in patched:
+            patched[module] = patch(function)
+        return patched[module]
+    return call
+
+
+def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable[[language.dtype], np.dtype]:
+    """The interpreter's numpy dtype of an IR type. It writes down a table of all of them each time."""
+    known: dict[str, np.dtype] = {}
+
+    def call(kind: language.dtype) -> np.dtype:
+        name = kind.scalar.name
+        if name not in known:
+            known[name] = dtype_of(kind.scalar)
+        return known[name]
+    return call
 
 
 @functools.cache
@@ -262,19 +292,6 @@ def _assembly(builder: InterpreterBuilder, text: str, constraints: str, values: 
         if instruction in text:
             return _Assembled(TensorHandle(function(values[-1].data), values[-1].dtype.scalar))
     raise NotImplementedError(f"the interpreter cannot run {text!r}")
-
-
-_REDUCES_AS: dict[str, Callable[..., np.ndarray]] = {"g_max": np.max, "g_min": np.min, "g_product": np.prod}
-
-
-def _reducing(apply: Callable[..., object]) -> Callable[..., object]:
-    """The interpreter's reductions, by numpy where the function is one of the prelude's."""
-    def call(reduction: ReduceOps, operands: Sequence[language.tensor]) -> object:
-        function = _REDUCES_AS.get(getattr(reduction.combine_fn, "__name__", ""))
-        if function is None:
-            return apply(reduction, operands)
-        return reduction.min_max(operands[0], val_reduce_op=function)
-    return call
 
 
 def _splat(builder: InterpreterBuilder, kind: language.block_type, x: TensorHandle) -> TensorHandle:
