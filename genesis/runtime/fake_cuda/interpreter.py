@@ -135,11 +135,11 @@ def interpreting() -> Iterator[None]:
     import triton.language as tl
     from triton.language.extra import cuda, libdevice
     from triton.runtime import interpreter
-    from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, interpreter_builder
+    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, ReduceOps, ScanOps, interpreter_builder
 
     # The interpreter patches these modules and does not undo all of its patches.
     places = (tl, tl.core, tl.math, tl.standard, tl.tensor, tl.dtype, tl.core.tensor_descriptor_base, libdevice, cuda,
-              ReduceOps, ScanOps, InterpreterBuilder, interpreter_builder, interpreter)
+              ReduceOps, ScanOps, GridExecutor, InterpreterBuilder, interpreter_builder, interpreter)
     before = [dict(vars(place)) for place in places]
     replaced = {id(original): twin for original, twin in _library_twins()}
     try:
@@ -159,7 +159,7 @@ def interpreting() -> Iterator[None]:
         ReduceOps.apply_impl = along_axis.reducing(ReduceOps.apply_impl)
         ScanOps.generic_scan = along_axis.scan
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
-        interpreter._patch_lang = _patching_once(interpreter._patch_lang)
+        _patching_once(interpreter)
         interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
@@ -173,16 +173,21 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, value)
 
 
-def _patching_once(patch: Callable[[Callable], object]) -> Callable[[Callable], object]:
-    """The interpreter's patches of the language that a function's module sees, once for each module."""
+def _patching_once(module: ModuleType) -> None:
+    """The interpreter patches what a kernel's module sees of the language once a launch, not at each function's call."""
+    patch, launch = module._patch_lang, module.GridExecutor.__call__
     patched: dict[int, object] = {}
 
-    def call(function: Callable) -> object:
-        module = id(function.__globals__)
-        if module not in patched:
-            patched[module] = patch(function)
-        return patched[module]
-    return call
+    def patch_lang(function: Callable) -> object:
+        seen_by = id(function.__globals__)
+        if seen_by not in patched:
+            patched[seen_by] = patch(function)
+        return patched[seen_by]
+
+    def launched(executor: object, *arguments: object, **named: object) -> None:
+        patched.clear()  # the launch before has taken its patches away
+        launch(executor, *arguments, **named)
+    module._patch_lang, module.GridExecutor.__call__ = patch_lang, launched
 
 
 def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable[[language.dtype], np.dtype]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from genesis.ir.types import bool_, float32
+from genesis.ir.types import bool_, float32, int32
 from genesis.runtime.cuda.driver import DeviceCopy, DriverError, DriverOutOfMemory, GraphNode, Pointer
 from genesis.runtime.fake_cuda.driver import HostDriver
+from genesis.runtime.fake_cuda.interpreter import bind, load_source
 from genesis.runtime.plan import KernelImage
 
 SOURCE = '''
@@ -63,6 +64,49 @@ def test_libdevice_reductions_helpers_and_constexprs_are_interpreted():
     driver = HostDriver()
     got, wanted = run_softplus(driver, driver.create_stream())
     assert np.allclose(got, wanted, rtol=1e-6)  # two roundings to float32 a term, and a sum of five
+
+
+ALONG_AXIS = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def steps(a, x, b, y):
+    return a * b, b * x + y
+
+
+@triton.jit
+def scanned(x_ptr, a_ptr, down_ptr, back_ptr, parity_ptr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    x, a = tl.load(x_ptr + at), tl.load(a_ptr + at)
+    _, down = tl.associative_scan((a, x), 0, steps)
+    _, back = tl.associative_scan((a, x), 1, steps, reverse=True)
+    tl.store(down_ptr + at, down)
+    tl.store(back_ptr + at, back)
+    tl.store(parity_ptr + tl.arange(0, ROWS), tl.xor_sum(x, 1))
+'''
+
+
+def test_a_scan_and_a_reduction_by_any_function(tmp_path) -> None:
+    """v → a·v + x from place to place, along either axis and backwards. Two launches, one after the other."""
+    kernel = load_source(ALONG_AXIS, tmp_path / "along_axis.py").scanned
+    x, a = (np.random.default_rng(seed).integers(-3, 4, (4, 8)).astype(np.int32) for seed in (0, 1))
+    down, back, parity = np.zeros((4, 8), np.int32), np.zeros((4, 8), np.int32), np.zeros(4, np.int32)
+    run = bind(kernel, (1, 1, 1), [pointer(array, int32) for array in (x, a, down, back, parity)],
+               {"ROWS": 4, "BLOCK": 8})
+    for _ in range(2):
+        run()
+        state = np.zeros(8, np.int32)
+        for row in range(4):
+            state = a[row] * state + x[row]
+            np.testing.assert_array_equal(down[row], state)
+        state = np.zeros(4, np.int32)
+        for column in reversed(range(8)):
+            state = a[:, column] * state + x[:, column]
+            np.testing.assert_array_equal(back[:, column], state)
+        np.testing.assert_array_equal(parity, np.bitwise_xor.reduce(x, 1))
+        x += 1
 
 
 def test_interpreting_leaves_the_compiler_as_it_was():
