@@ -159,7 +159,7 @@ def interpreting() -> Iterator[None]:
         ReduceOps.apply_impl = along_axis.reducing(ReduceOps.apply_impl)
         ScanOps.generic_scan = along_axis.scan
         InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
-        _patching_once(interpreter)
+        _patch_once()
         interpreter._get_np_dtype = _dtypes_of_numpy(interpreter._get_np_dtype)
         with triton.knobs.runtime.scope(), np.errstate(all="ignore"), warnings.catch_warnings():
             triton.knobs.runtime.interpret = True
@@ -173,9 +173,10 @@ def interpreting() -> Iterator[None]:
                     setattr(place, name, value)
 
 
-def _patching_once(module: ModuleType) -> None:
-    """The interpreter patches what a kernel's module sees of the language once a launch, not at each function's call."""
-    patch, launch = module._patch_lang, module.GridExecutor.__call__
+def _patch_once() -> None:
+    """Have the interpreter patch what a kernel's module sees of the language once a launch, not at each call."""
+    from triton.runtime import interpreter
+    patch, launch = interpreter._patch_lang, interpreter.GridExecutor.__call__
     patched: dict[int, object] = {}
 
     def patch_lang(function: Callable) -> object:
@@ -187,7 +188,7 @@ def _patching_once(module: ModuleType) -> None:
     def launched(executor: object, *arguments: object, **named: object) -> None:
         patched.clear()  # the launch before has taken its patches away
         launch(executor, *arguments, **named)
-    module._patch_lang, module.GridExecutor.__call__ = patch_lang, launched
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = patch_lang, launched
 
 
 def _dtypes_of_numpy(dtype_of: Callable[[language.dtype], np.dtype]) -> Callable[[language.dtype], np.dtype]:
