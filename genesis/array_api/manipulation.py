@@ -97,7 +97,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise ValueError("take needs an axis for an array of more than one dimension")
         axis = 0
-    return genesis.index_select(x, axis, indices)
+    return x[(slice(None),) * (axis % x.ndim) + (indices,)]
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:

@@ -11,6 +11,7 @@ from genesis.engine.plan_lookup import backend_of, plan_for
 from genesis.engine.preparation import Flush
 from genesis.frontend.storage import Storage
 from genesis.ir.errors import Overwritten
+from genesis.ir.failed_op import at_node, failure_of
 from genesis.ir.misplaced import IndexOutOfRange, find_misplaced
 from genesis.ir.node import Node, forget_equal
 from genesis.ir.ops import leaves
@@ -19,6 +20,7 @@ from genesis.ir.walk import computed, walk
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from genesis.codegen.base import Memory
     from genesis.frontend.storage import Cell
 
 
@@ -32,11 +34,13 @@ def give_up(flush: Flush, error: BaseException, part: Container[Storage] | None 
     if isinstance(error, Overwritten):  # values that need the lost one are given up; all others stay pending
         _fail_without_value(error, flush)
         return error
-    misplaced = None if backend_of(flush.device).checks_indices else misplaced_in(error, flush.captured.order)
-    if misplaced is None:
+    found = None
+    if not backend_of(flush.device).checks_indices:
+        found = misplaced_in(error, flush.captured.order) or located(error, flush.captured.order)
+    if found is None:
         _fail(error, flush, flush.outputs, part)
         return error
-    node, error = misplaced  # values that do not need that op stay pending
+    node, error = found  # values that do not need that op stay pending
     _fail(error, flush, [s for s in flush.outputs if node in walk([flush.content[s]])], part)
     return error
 
@@ -89,11 +93,7 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
 
     def value_of(index: Node) -> ndarray:
         import numpy as np
-        if computed(index):
-            memory = index.buffer.memory  # type: ignore[union-attr]
-        else:
-            captured = capture([index], [], [])
-            memory, = plan_for(captured, index.type.device).run(captured.memories, captured.numbers)
+        memory = index.buffer.memory if computed(index) else _computed_again(index)  # type: ignore[union-attr]
         value = np.empty(index.type.shape, index.type.dtype.numpy)
         memory.copy_to_host(value)
         return value
@@ -101,6 +101,37 @@ def misplaced_in(error: BaseException, order: Iterable[Node]) -> tuple[Node, Ind
         return find_misplaced(walk(order), value_of)
     except Exception:  # the program's failure can keep its indices from being computed again
         return None
+
+
+def located(error: BaseException, order: Iterable[Node]) -> tuple[Node, Exception] | None:
+    """The op of the failed program that raised this error, and the error with that op's operands and line.
+
+    Of several of the name it is the first, operands before users, that raises when it is computed again.
+    """
+    found = failure_of(error)
+    if found is None or not isinstance(error, Exception):
+        return None
+    named = [node for node in walk(order) if node.op.name == found.op and not computed(node)]
+    if len(named) > 1:
+        named = [next((node for node in named if _fails(node, type(error))), named[0])]
+    return (named[0], at_node(error, named[0])) if named else None
+
+
+def _fails(node: Node, error: type[Exception]) -> bool:
+    """Whether computing this node again raises such an error."""
+    try:
+        _computed_again(node)
+    except error:
+        return True
+    except Exception:  # as of a value whose memory has been overwritten
+        return False
+    return False
+
+
+def _computed_again(node: Node) -> Memory:
+    captured = capture([node], [], [])
+    memory, = plan_for(captured, node.type.device).run(captured.memories, captured.numbers)
+    return memory
 
 
 def without_frames(error: BaseException) -> BaseException:

@@ -7,11 +7,11 @@ that take an index are looked at again, operands before users, until one has an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from genesis.ir.errors import describe
-from genesis.ir.node import Node
+from genesis.ir.node import Node, Op
 from genesis.ir.ops.checked import TAKING_AN_INDEX, Range
 from genesis.ir.ops.row_number import row_number
 from genesis.ir.ops.scatter_reduce import scatter_reduce
@@ -30,41 +30,64 @@ def find_misplaced(order: Iterable[Node], value_of: Callable[[Node], ndarray]) -
     `value_of` gives the value of an index as a numpy array.
     """
     for node in order:
-        allowed = _allowed(node)
+        allowed = allowed_in(node.op, node.inputs, node.attributes)
         if allowed is None:
             continue
-        index = node.inputs[0 if node.op is row_number else 1]
-        values = value_of(index)
-        least = -allowed.size if allowed.negative else 0
-        outside = (values < least) | (values >= allowed.size)
-        if allowed.ignored is not None:
-            outside &= values != allowed.ignored
+        values = value_of(index_of(node.op, node.inputs))
+        outside = is_outside(values, allowed)
         if outside.any():
-            return node, IndexOutOfRange(_message(node, index, int(values[outside].flat[0]), allowed, least))
+            return node, misplaced(node.op, node.inputs, int(values[outside].flat[0]), allowed, place_of(node))
     return None
 
 
-def _allowed(node: Node) -> Range | None:
-    """The range that the node's index must be in; None if it takes no index."""
-    if node.op is row_number:
-        return Range(node["size"], node["dim"], negative=True)
-    if node.op is scatter_reduce:
-        return Range(node.inputs[0].type.shape[node["axis"]], node["axis"])
-    rule = TAKING_AN_INDEX.get(node.op)
-    return None if rule is None else rule(node.inputs, node.attributes)
+def allowed_in(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Range | None:
+    """The range that the op's index must be in; None if it takes no index. Operands are what has a `type`."""
+    if op is row_number:
+        return Range(attributes["size"], attributes["dim"], negative=True)
+    if op is scatter_reduce:
+        return Range(operands[0].type.shape[attributes["axis"]], attributes["axis"])
+    rule = TAKING_AN_INDEX.get(op)
+    return None if rule is None else rule(operands, attributes)  # type: ignore[arg-type]
 
 
-def _message(node: Node, index: Node, value: int, allowed: Range, least: int) -> str:
-    name = "indexing" if node.op is row_number else node.op.name
-    what, where = ("class", "target") if "ignore_index" in node.op.attrs else ("index", "index")
+def index_of(op: Op, operands: Sequence[Any]) -> Any:
+    """The operand that is the index."""
+    return operands[0 if op is row_number else 1]
+
+
+def is_outside(values: Any, allowed: Range) -> Any:
+    """Where an index, an array or a tensor of torch's, is outside of what it must be in."""
+    outside = (values < _least(allowed)) | (values >= allowed.size)
+    return outside if allowed.ignored is None else outside & (values != allowed.ignored)
+
+
+def _least(allowed: Range) -> int:
+    return -allowed.size if allowed.negative else 0
+
+
+def misplaced(op: Op, operands: Sequence[Any], value: int, allowed: Range, place: str) -> IndexOutOfRange:
+    """The error for this value of the op's index.
+
+    Args:
+        place: the user's line; '' where it is not known.
+    """
+    name = "indexing" if op is row_number else op.name
+    what, where = ("class", "target") if "ignore_index" in op.attrs else ("index", "index")
     lines = [f"{name}: {what} {value} is out of bounds for dimension {allowed.dim} with size {allowed.size}",
-             f"  {where}: {describe(index)}"]
-    if node.op is not row_number:
-        lines.append(f"  input: {describe(node.inputs[0])}")
-    source = node.source
-    if source is not None and source.filename and not source.filename.startswith("<"):
-        lines.append(f"  at {source.filename}:{source.line}: {source.text}")
+             f"  {where}: {describe(index_of(op, operands))}"]
+    if op is not row_number:
+        lines.append(f"  input: {describe(operands[0])}")
+    if place:
+        lines.append(f"  at {place}")
     passes = "" if allowed.ignored is None else f", or {allowed.ignored}, which is ignored"
-    lines.append(f"  try: {what} numbers from {least} to {allowed.size - 1}{passes}" if allowed.size else
+    lines.append(f"  try: {what} numbers from {_least(allowed)} to {allowed.size - 1}{passes}" if allowed.size else
                  "  try: no index: the dimension is empty")
-    return "\n".join(lines)
+    return IndexOutOfRange("\n".join(lines))
+
+
+def place_of(node: Node) -> str:
+    """The user's line that recorded a node, with its file and text; '' where it is not known."""
+    source = node.source
+    if source is None or not source.filename or source.filename.startswith("<"):
+        return ""
+    return f"{source.filename}:{source.line}: {source.text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +104,28 @@ def tensor(data: Any, *, dtype: DType | None = None, device: DeviceLike = None, 
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         dtype = _dtype_of(data, kind.kind) if isinstance(data, (list, tuple)) else default_dtype(kind.kind)
     if dtype is not None and dtype is not kind:
-        array = array.astype(dtype.numpy)
-        kind = dtype
+        if dtype.kind == "int" and array.size and not isinstance(data, (np.ndarray, np.generic)):
+            for number in (array.min().item(), array.max().item()):
+                require_in_range("tensor", number, dtype)
+        with np.errstate(over="ignore"):  # a float that is too large is infinite
+            array = array.astype(dtype.numpy)
     return finish(from_host(array, place), requires_grad)
+
+
+def require_in_range(op: str, value: Any, dtype: DType, operands: Sequence[tuple[str, object]] = ()) -> None:
+    """RuntimeError for a number that a dtype of integers or floats cannot hold. Infinity and NaN are floats, too.
+
+    uint8 takes negative integers, which count from the end, as in torch.
+    """
+    assert dtype.min is not None and dtype.max is not None
+    least, most = ((int(dtype.min), int(dtype.max)) if dtype.kind == "int" else (float(dtype.min), float(dtype.max)))
+    if least == 0 and isinstance(value, int):
+        least = -most
+    if dtype.kind == "float" and not math.isfinite(value):
+        return
+    if not least <= value <= most:  # nor is NaN
+        raise failure(op, f"value cannot be converted to type {dtype!r} without overflow: {value}", operands,
+                      hint=f"numbers from {least} to {most}")
 
 
 def _array(data: Any, dtype: DType | None) -> Any:

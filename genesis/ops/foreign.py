@@ -3,7 +3,7 @@
 As in torch, numpy's scalars are numbers, and a function takes no array. `tensor * array` is numpy's product of the two,
 handed back as a tensor: numpy asks the tensor for an array (`Tensor.__array__`, which refuses where gradients would be
 lost) and gives its result to `Tensor.__array_wrap__`. `array * tensor` is left to the tensor (`__array_priority__`),
-which refuses: whose dtype rules hold would not be plain to see.
+which refuses: whose dtype rules hold would not be plain to see. Only `array / tensor` is `tensor.reciprocal() * array`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node, make
 from genesis.ir.ops import indexing as ix
 from genesis.ir.ops import movement, pointwise
-from genesis.ir.types import bool_, int32, int64
+from genesis.ir.types import bool_, int32, int64, uint8
 from genesis.ops.common import axis_in, cast, expand
+from genesis.ops.creation import require_in_range
 from genesis.ops.index_plan import (
     PLAIN,
     IndexKind,
@@ -222,11 +223,17 @@ def _fitted(src: Tensor, index: Tensor) -> Node:
 
 
 def index_select(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The positions `index` (a vector) along `dim`."""
+    """The positions `index` (a vector) along `dim`; none is negative."""
+    require_tensors(input, index)
     axis = axis_in("index_select", dim, max(input.spec.ndim, 1))
     if not input.spec.ndim:
         return into(out, reshape(index_select(reshape(input, 1), 0, index), ()))
-    return into(out, wrap(emit(ix.take, (read(input), wrapped(index, input.spec.shape[axis], axis)), (axis,))))
+    if index.spec.ndim != 1:
+        if index.spec.ndim:
+            raise failure("index_select", "Index is supposed to be a vector", [("input", input), ("index", index)],
+                          "input[index] takes an index of any shape", IndexError)
+        index = reshape(index, 1)
+    return into(out, wrap(emit(ix.take, (read(input), read(index)), (axis,))))
 
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1,
@@ -253,6 +260,8 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     if dtype.kind != "float":
         converted: Any = value
         value = converted.to(dtype) if isinstance(value, TensorBase) else _fill_value(input, value)
+    elif isinstance(value, (int, float)) and not -65504 <= value <= 65504:  # which every dtype of floats holds
+        require_in_range("masked_fill", value, dtype, [("input", input)])
     return where(mask, value, input).contiguous()
 
 
@@ -261,15 +270,8 @@ def _fill_value(input: Tensor, value: bool | int | float) -> bool | int:
     dtype = input.spec.dtype
     if dtype.kind == "bool":
         return bool(value)
-    assert dtype.min is not None and dtype.max is not None
-    least, most = int(dtype.min), int(dtype.max)
-    unsigned = least == 0
-    if unsigned and isinstance(value, int):  # a negative number counts from the end
-        least = -most
-    if not least <= value <= most:  # nor is NaN
-        raise failure("masked_fill", f"value cannot be converted to type {dtype!r} without overflow: {value}",
-                      [("input", input)])
-    return int(value) % (most + 1) if unsigned else int(value)
+    require_in_range("masked_fill", value, dtype, [("input", input)])
+    return int(value) % (int(dtype.max) + 1) if dtype is uint8 else int(value)  # type: ignore[arg-type]
 
 
 class IndexingMethods(TensorBase):

@@ -10,7 +10,7 @@ from genesis.ops.arithmetic import ArithmeticMethods, abs, floor_divide, neg, po
 from genesis.ops.common import pointwise_op
 from genesis.ops.comparison import ComparisonMethods, eq, ge, gt, le, lt, ne
 from genesis.ops.exponential import ExponentialMethods, pow
-from genesis.ops.foreign import comparable, compared, reflected
+from genesis.ops.foreign import comparable, compared, is_array, reflected
 from genesis.ops.logic import (
     LogicMethods,
     bitwise_and,
@@ -68,6 +68,8 @@ class MathMethods(ArithmeticMethods, ComparisonMethods, ExponentialMethods, Logi
             return reflected(error, other, "__rtruediv__")
 
     def __rtruediv__(self: Any, other: Any) -> Tensor:
+        if is_array(other):  # as torch: the one operator that numpy's arrays leave to the tensor and that takes them
+            return self.reciprocal() * other
         return pointwise_op(p.div, other, self, floating=True)
 
     __div__, __rdiv__ = __truediv__, __rtruediv__  # Python 2's names, which torch still has

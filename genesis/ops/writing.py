@@ -72,10 +72,12 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """A copy with source's positions along `dim` written at `index`; of equal indices the last wins."""
+    """A copy with source's positions along `dim` written at `index`, none of which is negative; of equal ones the
+    last wins."""
+    require_tensors(input, index, source)
     axis = axis_in("index_copy", dim, max(input.spec.ndim, 1))
     given = reshape(input, 1) if not input.spec.ndim else input
-    rows = wrapped(reshape(index, -1), given.spec.shape[axis], axis)
+    rows = read(reshape(index, -1))
     written = reshape(source, (*given.spec.shape[:axis], index.spec.numel, *given.spec.shape[axis + 1:]))
     return into(out, reshape(wrap(emit(ix.index_copy, (read(given), rows, read(written)), (axis,))), input.spec.shape))
 
@@ -91,7 +93,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     axis = axis_in("index_fill", dim, max(input.spec.ndim, 1))
     shape = input.spec.shape or (1,)
     nowhere = zeros(shape[axis], dtype=bool_, device=input.spec.device)
-    chosen = index_copy(nowhere, 0, index, ones(index.spec.numel, dtype=bool_, device=input.spec.device))
+    there = ones(index.spec.numel, dtype=bool_, device=input.spec.device)
+    rows = wrapped(reshape(index, -1), shape[axis], axis)
+    chosen = wrap(emit(ix.index_copy, (read(nowhere), rows, read(there)), (0,)))
     mask = reshape(chosen, (shape[axis], *(1,) * (len(shape) - axis - 1))) if input.spec.ndim else reshape(chosen, ())
     filled = value.to(input.spec.dtype) if isinstance(value, TensorBase) else value  # type: ignore[attr-defined]
     return where(mask, filled, input).to(input.spec.dtype)

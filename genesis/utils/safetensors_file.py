@@ -202,6 +202,8 @@ def _stored(name: str, entry: Any) -> Stored:
     dtype, (start, end) = dtype_named(DTYPES[word]), offsets
     if end - start != prod(shape) * dtype.itemsize:
         raise Damaged(f"{name[:80]!r} of {word}{shape} has {end - start} bytes")
+    if prod(size for size in shape if size) * dtype.itemsize >= 1 << 63:  # strides count the sizes beside a 0, too
+        raise Damaged(f"{name[:80]!r} has sizes {shape} that no array can have")
     return Stored(name, dtype, tuple(shape), start, end)
 
 

@@ -92,6 +92,8 @@ def layouts() -> Iterator[bytes]:
     for shape in ([LARGEST, 0], [0, LARGEST], [LARGEST, 4], [1 << 32, 1 << 32], [2] * 63, [2] * 64, [1] * 33,
                   [1] * 100000, [(1 << 63) - 1] * 1000, [1 << 63], [3], [2, 2], [1], [0], [2, 0]):
         yield file_of({"w": tensor("F32", shape, [0, 8])}, bytes(8))
+    for shape in ([LARGEST, 0], [0, LARGEST], [1 << 31, 0, 1 << 30], [0] + [(1 << 63) - 1] * 9):
+        yield file_of({"w": tensor("F32", shape, [0, 0])})
 
 
 def texts() -> Iterator[bytes]:
@@ -149,7 +151,7 @@ def random_bytes() -> Iterator[bytes]:
 
 KINDS: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "truncated": (truncated, 250), "lengths": (lengths, 180), "fields": (fields, 150), "dtypes": (dtypes, 90),
-    "layouts": (layouts, 25), "texts": (texts, 45), "structures": (structures, 100), "random": (random_bytes, 600)}
+    "layouts": (layouts, 29), "texts": (texts, 45), "structures": (structures, 100), "random": (random_bytes, 600)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -141,7 +141,17 @@ def test_numpy_refuses_what_requires_grad(call: Callable) -> None:
         call(genesis.ones(2, requires_grad=True))
 
 
-@pytest.mark.parametrize("call", [op for op in BINARY if op not in (operator.eq, operator.ne)] + [operator.matmul])
+@pytest.mark.parametrize("array", [np.array([3.0, 4.0]), np.array([3, 4], np.int32), np.ones((2, 1)), np.array(2.0)])
+def test_an_array_is_divided_by_a_tensor(array: np.ndarray) -> None:
+    """The one operator of torch's that takes an array on its left: it is `tensor.reciprocal() * array`."""
+    found, expected = array / genesis.tensor([1.0, 2.0]), array / torch.tensor([1.0, 2.0])
+    assert found.tolist() == expected.tolist() and str(found.dtype)[8:] == str(expected.dtype)[6:]
+    with pytest.raises(RuntimeError, match="requires grad"):
+        array.reshape(-1) / genesis.ones(2, requires_grad=True)
+
+
+@pytest.mark.parametrize("call", [op for op in BINARY if op not in (operator.eq, operator.ne, operator.truediv)]
+                         + [operator.matmul])
 def test_an_array_on_the_left_is_an_error(call: Callable) -> None:
     array = np.array([1.0, 2.0])
     for wants_grad in (False, True):

@@ -175,3 +175,60 @@ def test_neither_protocol() -> None:
         optimizer.step()
     with pytest.raises(ValueError, match="more than one parameter group"):
         optimizer.add_param_group({"params": [w]})
+
+
+def completing(L: Any) -> type:
+    """torch's own optimizers give groups of older files what they lack in `__setstate__`."""
+    class Own(L.optim.Optimizer):
+        def __init__(self, params: Any, lr: float = 0.1):
+            super().__init__(params, {"lr": lr})
+            self.begun = 0
+
+        def __setstate__(self, state: Any) -> None:
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("flipped", True)
+
+        @L.no_grad()
+        def step(self, closure: Callable | None = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self.state[p].setdefault("kept", L.zeros_like(p)).add_(p.grad)
+                    p.add_(self.state[p]["kept"], alpha=group["lr"] if group.get("flipped") else -group["lr"])
+    return Own
+
+
+def restored(L: Any, how: Callable) -> list:
+    """A step, the optimizer through a copy, a pickle or a load, a step: the weights and the last groups."""
+    w = L.ones(2, requires_grad=True)
+    optimizer = completing(L)([w])
+    found = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+        found.append(w.detach().tolist())
+        optimizer = how(optimizer)
+        w = optimizer.param_groups[0]["params"][0]
+        found.append([{name: value for name, value in group.items() if name in ("lr", "flipped")}
+                      for group in optimizer.param_groups])
+    return found
+
+
+def loaded(optimizer: Any) -> Any:
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    return optimizer
+
+
+@pytest.mark.parametrize("how", [loaded, copy.deepcopy], ids=["load_state_dict", "deepcopy"])
+def test_setstate_completes_older_groups(how: Callable) -> None:
+    assert restored(genesis, how) == restored(torch, how)
+
+
+def test_a_setstate_that_raises_is_the_error_of_the_load() -> None:
+    class Own(completing(genesis)):  # type: ignore[misc]
+        def __setstate__(self, state: Any) -> None:
+            raise KeyError("lr")
+    optimizer = Own([genesis.ones(2, requires_grad=True)])
+    with pytest.raises(KeyError, match="lr"):
+        optimizer.load_state_dict(optimizer.state_dict())

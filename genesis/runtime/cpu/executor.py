@@ -21,6 +21,7 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
+from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan
 
@@ -83,11 +84,6 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
     except RuntimeError as error:
         raise MemoryError(str(error)) from None
-
-
-def as_memory_error(error: RuntimeError) -> Exception:
-    """The error to raise for one of torch's: a MemoryError where torch found no memory, else the same."""
-    return MemoryError(str(error)) if "can't allocate memory" in str(error) else error
 
 
 def owned(result: torch.Tensor, type: TensorType, operands: Sequence[object]) -> torch.Tensor:
@@ -175,10 +171,7 @@ class CPUExecutor:
             bound.prepare()
         elif changed:
             bound.rebind(changed)
-        try:
-            writes = self._call_all(bound, registers)
-        except RuntimeError as error:
-            raise as_memory_error(error) from None
+        writes = self._call_all(bound, registers)
         outputs = []
         for index, kept in self.outputs:
             outputs.append(CPUStorage.holding(registers[index], kept))
@@ -190,6 +183,7 @@ class CPUExecutor:
         """Make the calls; returns what the last ones have made ready to be called."""
         args: tuple[int, ...] = ()
         outs: tuple[int, ...] = ()
+        operands: list[Value] = []
         writes: list[Callable[[], object]] = []
         try:
             for function, args, outs, attributes, kind, frees in bound.steps:
@@ -210,21 +204,14 @@ class CPUExecutor:
                         registers[i] = owned(part, self.adopted[i][0], operands) if i in self.adopted else part
                 for i in frees:
                     registers[i] = None
-        except (IndexError, RuntimeError) as error:  # errors are rare: calls do not carry their op and line for them
-            if not isinstance(error, IndexError) and "is out of bounds" not in str(error):
-                raise
-            raise self._located(error, args, outs) from None
+        except (IndexError, RuntimeError) as error:
+            raise told(error, self._call_of(args, outs), operands) from None
         return writes
 
-    def _located(self, error: Exception, args: tuple[int, ...], outs: tuple[int, ...]) -> Exception:
-        """A call's error about an index, with the op and the user's line for which the plan was made.
-
-        An equal program of another line runs the same plan: the engine finds that line, a replay has this one.
-        """
-        label = next(call.label for call in self.plan.steps
-                     if isinstance(call, Call) and call.args == args and call.outs == outs)
-        op, _, line = label.partition("  # ")
-        return IndexError(f"{op}: {error}\n  at {line}" if line else f"{op}: {error}")
+    def _call_of(self, args: tuple[int, ...], outs: tuple[int, ...]) -> Call:
+        """The plan's call with these operands and results."""
+        return next(call for call in self.plan.steps
+                    if isinstance(call, Call) and call.args == args and call.outs == outs)
 
 
 class _Bound:

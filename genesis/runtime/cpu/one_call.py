@@ -13,7 +13,8 @@ import torch
 
 from genesis.ir.place import Place
 from genesis.ir.types import TensorType
-from genesis.runtime.cpu.executor import Started, as_memory_error, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.executor import Started, owned, tensor_over, torch_dtype
+from genesis.runtime.cpu.failed_call import told
 from genesis.runtime.cpu.storage import CPUStorage
 from genesis.runtime.plan import Call, Plan, Register
 
@@ -55,8 +56,10 @@ class OneCall:
                     for x, type, is_number in self._operands]
         try:
             made = self._function(self._outs, *operands, **self._attributes)
-        except RuntimeError as error:
-            raise as_memory_error(error) from None
+        except (IndexError, RuntimeError) as error:
+            call, = self.plan.steps
+            assert isinstance(call, Call)
+            raise told(error, call, operands) from None
         if self._only is not None:
             return [_kept(made, *self._only, operands)]
         return [_kept(x, type, dtype, operands) for x, (type, dtype) in zip(made, self._results, strict=True)]

@@ -1,0 +1,63 @@
+"""The error of a call of torch's, told as that of the op that asked for it.
+
+Calls carry no more than a label for this: errors are rare. An equal program of another line runs the same plan: the
+label's line is that of the first, a replay has this one, and for all others the engine finds theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import torch
+
+from genesis.ir.failed_op import failed
+from genesis.ir.misplaced import allowed_in, index_of, is_outside, misplaced
+from genesis.ir.ops.checked import CHECKED
+from genesis.ir.types import TensorType, cpu, dtype_named, tensor_type
+from genesis.runtime.plan import Call
+
+_HOMES = tuple(str(path.resolve().parent) for path in (Path(__file__).parent.parent.parent, Path(torch.__file__)))
+_TAKING_AN_INDEX = {op.name: op for op in CHECKED}
+
+
+class _Operand(NamedTuple):
+    """A tensor of torch's as messages describe it."""
+
+    type: TensorType
+
+
+def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
+    """The error to raise for one of this call's: with the op, its operands and the user's line.
+
+    A MemoryError where torch found no memory; what code that is neither torch's nor Genesis' raised stays what it is.
+    """
+    if "can't allocate memory" in str(error):
+        return MemoryError(str(error))
+    if type(error).__module__.partition(".")[0] not in ("builtins", "torch") or not _is_of_torch(error.__traceback__):
+        return error
+    name, _, line = call.label.partition("  # ")
+    shown = [_shown(x) for x in operands]
+    op = _TAKING_AN_INDEX.get(name)
+    if op is not None and isinstance(error, (IndexError, RuntimeError)):
+        allowed, index = allowed_in(op, shown, call.attributes), index_of(op, operands)
+        assert allowed is not None and isinstance(index, torch.Tensor)
+        outside = is_outside(index, allowed)
+        if outside.any():
+            return misplaced(op, shown, int(index[outside].flatten()[0]), allowed, line)
+    return failed(error, name, shown, line)
+
+
+def _is_of_torch(traceback: TracebackType | None) -> bool:
+    """Whether the innermost line that raised is of a lowering or of torch."""
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_HOMES)
+
+
+def _shown(operand: object) -> object:
+    if not isinstance(operand, torch.Tensor):
+        return operand
+    return _Operand(tensor_type(tuple(operand.shape), dtype_named(str(operand.dtype).partition(".")[2]), cpu))
