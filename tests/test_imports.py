@@ -41,6 +41,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "genesis.codegen.cpu.lowerings.collectives": ("genesis.ir", "genesis.codegen", "genesis.runtime.collectives"),
     # how a plan for several sizes writes these down, and compares them: two tables without imports of their own
     "genesis.runtime": ("genesis.ir.types", "genesis.ir.place", "genesis.ir.polynomials", "genesis.ir.size_ranges"),
+    # the op of a call that failed, and what is said of it: the same words as while recording
+    "genesis.runtime.cpu.failed_call": ("genesis.ir", "genesis.runtime"),
     # tensors over memory of other libraries, and the GPU that "cuda" means: the runtime knows both
     "genesis.ops": (*RECORDS, "genesis.runtime"),
     "genesis.autograd": (*RECORDS, "genesis.ops"),

@@ -24,12 +24,17 @@ HINTS: Final = {
     "inv": _INVERTIBLE, "solve": _INVERTIBLE, "svd": _FINITE, "pinv": _FINITE, "eigh": _FINITE,
     "cholesky": "a symmetric positive-definite matrix: add a multiple of the identity",
     "binary_cross_entropy": "probabilities, as sigmoid gives them; of logits binary_cross_entropy_with_logits",
-    "fill": "a number that the dtype holds",
+    "fill": "a number that the dtype holds", "require_all": "look at the values; what comes before may give NaN",
 }
 """Op → what to try when its values do not fit."""
 
 _WORDS: Final = {"ZeroDivisionError": "an integer is divided by 0 (ZeroDivisionError)"}
 _NAMED: Final = re.compile(r"(?:torch\.)?(linalg\.\w+): ")
+_REQUIRED: Final = re.compile(r"([\w.]+): ")
+
+
+class Unfit(RuntimeError, ValueError):
+    """A condition of `ops/require_all.py` does not hold. torch raises the one error or the other, by the function."""
 
 
 class Failure(NamedTuple):
@@ -47,10 +52,11 @@ def failed(error: Exception, op: str, operands: Iterable[Any], place: str) -> Ex
         place: the user's line; '' where it is not known.
     """
     said = str(error)
-    named = _NAMED.match(said)
+    named = (_REQUIRED if isinstance(error, Unfit) else _NAMED).match(said)
     name, problem = (named[1], said[named.end():]) if named else (op, said)
     lines = [f"{name}: {_WORDS.get(problem, problem)}"]
-    lines += [f"  operand {number}: {describe(operand)}" for number, operand in enumerate(operands)]
+    shown = list(operands)[:1] if isinstance(error, Unfit) else operands  # without the condition
+    lines += [f"  operand {number}: {describe(operand)}" for number, operand in enumerate(shown)]
     if place:
         lines.append(f"  at {place}")
     if op in HINTS:

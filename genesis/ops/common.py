@@ -16,6 +16,7 @@ from genesis.ir.node import Node, make, number
 from genesis.ir.node import broadcast_shapes as _broadcast_shapes
 from genesis.ir.numbers import as_number
 from genesis.ir.ops import composite, movement, pointwise
+from genesis.ir.ops.require_all import require_all
 from genesis.ir.types import CATEGORIES, Device, DType, TensorType, cpu, promote_types, tensor_type
 
 if TYPE_CHECKING:
@@ -216,6 +217,14 @@ def pointwise_op(op: Any, *values: Any, floating: bool = False) -> Any:
         values = cast_for(op, *values)
     nodes = alike(values, floating) if values[0].__class__ not in _KIND else None
     return wrap(emit(op, nodes if nodes is not None else operands(op.name, values, floating)))
+
+
+def required(name: str, x: Any, condition: Any, problem: str) -> Any:
+    """x, for a function that works only where a tensor of conditions is true everywhere.
+
+    What is computed from the result raises RuntimeError otherwise, on the CPU: nothing is read now.
+    """
+    return wrap(emit(require_all, (read(x), read(condition)), (name, problem)))
 
 
 def axis_in(op: str, dim: int, ndim: int, extra: int = 0) -> int:

@@ -13,7 +13,7 @@ from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import number
 from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
-from genesis.ops.common import shape_of
+from genesis.ops.common import required, shape_of
 from genesis.ops.creation import DeviceLike, as_laid_out, device_from, finish, overwrite
 from genesis.ops.formats import MemoryFormat
 from genesis.ops.out import into, made_like
@@ -133,6 +133,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Gene
     shape, kind = like.spec.shape, (tensors[0].spec.dtype)
     drawn = randn(shape, generator=generator, dtype=dtype or kind, device=tensors[0].spec.device)
     mean, std = (x.detach() if isinstance(x, TensorBase) else x for x in (mean, std))  # type: ignore[attr-defined]
+    if isinstance(std, TensorBase):
+        std = required("normal", std, std >= 0, "normal expects all elements of std >= 0.0")  # type: ignore[operator]
     return into(out, finish(_shifted(drawn, std, mean), requires_grad))
 
 
@@ -186,8 +188,8 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     """Indices drawn with the weights in each row of the input, which are not negative and need not sum to 1.
 
     Without replacement the indices of a row differ: those of the largest weight / exponential draw (Efraimidis and
-    Spirakis 2006). With it each is where a uniform draw falls in the running sums. The weights are not looked at: of
-    negative or infinite ones, or only zeros, the result says nothing.
+    Spirakis 2006). With it each is where a uniform draw falls in the running sums. On the CPU weights that are
+    negative, infinite or NaN, or only zeros, are a RuntimeError when the result is computed; a GPU does not look.
 
     >>> import genesis
     >>> genesis.multinomial(genesis.tensor([0.0, 3.0, 0.0]), 2, replacement=True)
@@ -206,7 +208,12 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
     if not replacement and num_samples > categories:
         raise failure("multinomial", f"cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
                       f"{num_samples} of {categories}", named, hint="replacement=True")
-    weights = input.detach()  # type: ignore[attr-defined]
+    weights: Any = input.detach()  # type: ignore[attr-defined]
+    weights = required("multinomial", weights, (weights >= 0) & (weights < math.inf),
+                       "probability tensor contains either inf, nan or element < 0")
+    if categories:
+        weights = required("multinomial", weights, weights.amax(-1) > 0,
+                           "invalid multinomial distribution (sum of probabilities <= 0)")
     if not replacement:
         upcast = weights.to(float64 if weights.spec.dtype is float64 else float32)
         rates = rand(upcast.spec.shape, generator=generator, dtype=upcast.spec.dtype, device=upcast.spec.device)
@@ -222,6 +229,9 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
     if not isinstance(p, TensorBase) and not 0 <= p <= 1:
         raise failure("bernoulli", f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     exact = isinstance(p, TensorBase) and p.spec.dtype is float64
+    if isinstance(p, TensorBase):
+        chance: Any = p
+        p = required("bernoulli", chance, (chance >= 0) & (chance <= 1), "probabilities have to be in [0, 1]")
     return rand(shape, generator=generator, dtype=float64 if exact else float32, device=device) < p
 
 

@@ -1,4 +1,4 @@
-"""What a library finds wrong with the values of an op is told with the op, its operands, the user's line and a way out."""
+"""What a library finds wrong with the values of an op is told with the op, its operands and the user's line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,20 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("fmod", lambda: genesis.fmod(genesis.tensor(3), 0), "fmod: an integer is divided by 0"),
     ("div", lambda: genesis.div(genesis.tensor([3]), genesis.tensor([0]), rounding_mode="trunc"), "trunc_divide: "),
     ("bce", lambda: F.binary_cross_entropy(genesis.tensor([2.0]), genesis.ones(1)), "binary_cross_entropy: all"),
+    ("multinomial", lambda: genesis.multinomial(genesis.tensor([float("nan"), 2.0]), 1), "multinomial: probability"),
+    ("no weights", lambda: genesis.multinomial(genesis.zeros(2, 3), 1), "multinomial: invalid multinomial"),
+    ("-1 weight", lambda: genesis.multinomial(genesis.tensor([3.0, -1]), 1, True), "multinomial: probability tensor c"),
+    ("bernoulli", lambda: genesis.bernoulli(genesis.tensor([0.5, 1.5])), "bernoulli: probabilities have to be in [0"),
+    ("bernoulli_", lambda: genesis.zeros(2).bernoulli_(genesis.tensor(float("nan"))), "bernoulli: probabilities have"),
+    ("normal", lambda: genesis.normal(0.0, genesis.tensor([1.0, -1.0])), "normal: normal expects all elements of std"),
+    ("var", lambda: F.gaussian_nll_loss(genesis.ones(2), genesis.ones(2), genesis.tensor([1.0, -1.0])),
+     "gaussian_nll_loss: var has negative entry/entries"),
     ("full", lambda: genesis.full(ONE, 300, dtype=genesis.uint8), "fill: value cannot be converted"),
 ]
 
 
 @pytest.mark.parametrize(("name", "call", "problem"), CASES, ids=[name for name, _, _ in CASES])
-@pytest.mark.parametrize("read", [lambda y: y.tolist(), lambda y: (y * 2 + 1).sum().item()], ids=["alone", "among others"])
+@pytest.mark.parametrize("read", [lambda y: y.tolist(), lambda y: (y * 2 + 1).sum().item()], ids=["alone", "more"])
 def test_four_parts(name: str, call: Callable, problem: str, read: Callable) -> None:
     y = call()
     with pytest.raises(RuntimeError, match=f"^{re.escape(problem)}") as caught:
@@ -37,6 +45,12 @@ def test_four_parts(name: str, call: Callable, problem: str, read: Callable) -> 
     assert re.search(rf"  at {re.escape(__file__)}:\d+: \(?", message) and "\n  try: " in message
     if name != "full":  # its one operand is a number of the plan
         assert re.search(r"  operand 0: genesis\.\w+ of shape \(.*\) on cpu\n", message)
+
+
+def test_a_gradient_flows_through_what_was_looked_at() -> None:
+    var = genesis.tensor([0.5, 2.0], requires_grad=True)
+    F.gaussian_nll_loss(genesis.ones(2), genesis.zeros(2), var, reduction="sum").backward()
+    assert var.grad.tolist() == [0.5 * (1 / v - 1 / v**2) for v in (0.5, 2.0)]  # by hand, exact for powers of 2
 
 
 def test_the_class_of_the_error_is_the_librarys() -> None:
@@ -85,5 +99,5 @@ def test_what_a_function_of_the_users_raises_stays_what_it_is() -> None:
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
             raise Refused("no")
-    with pytest.raises(Refused, match="^no$"):
+    with pytest.raises(Refused, match=r"^no$"):
         Own.apply(genesis.ones(2))

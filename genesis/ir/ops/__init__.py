@@ -34,6 +34,7 @@ from genesis.ir.ops import (
     recurrent,
     reduction,
     regression,
+    require_all,
     resample,
     row_number,
     scan,

@@ -11,7 +11,7 @@ from genesis.ir.errors import failure
 from genesis.ir.node import Node
 from genesis.ir.ops import pointwise, probability, regression
 from genesis.ops.activation import logsigmoid
-from genesis.ops.common import broadcast, operands, promote
+from genesis.ops.common import broadcast, operands, promote, required
 from genesis.ops.comparison import where
 from genesis.ops.creation import full_like
 from genesis.ops.exponential import xlogy
@@ -239,7 +239,8 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
         reduction: "mean", "sum", or "none" for a loss an element.
 
     Raises:
-        ValueError: var has another shape, or is a negative number. A tensor's values are not read.
+        ValueError: var has another shape, or is a negative number. A tensor with one raises when it is computed, on the
+            CPU.
     """
     check_reduction("gaussian_nll_loss", reduction)
     if isinstance(var, (int, float)) and var < 0:
@@ -253,6 +254,8 @@ def gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, full: 
         elif variance.spec.shape != (*shape[:-1], 1):
             raise failure("gaussian_nll_loss", "var is of incorrect size", [("input", input), ("var", variance)],
                           error=ValueError)
+    if not isinstance(var, (int, float)):
+        variance = required("gaussian_nll_loss", variance, variance >= 0, "var has negative entry/entries")
     variance = variance + (variance.clamp(min=eps) - variance).detach()
     loss = (variance.log() + (input - target) ** 2 / variance) * 0.5
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -36,7 +36,8 @@ def told(error: Exception, call: Call, operands: Sequence[object]) -> Exception:
     """
     if "can't allocate memory" in str(error):
         return MemoryError(str(error))
-    if type(error).__module__.partition(".")[0] not in ("builtins", "torch") or not _is_of_torch(error.__traceback__):
+    library = type(error).__module__.partition(".")[0]
+    if library not in ("builtins", "torch", "genesis") or not _is_of_torch(error.__traceback__):
         return error
     name, _, line = call.label.partition("  # ")
     shown = [_shown(x) for x in operands]

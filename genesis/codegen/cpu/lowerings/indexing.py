@@ -14,6 +14,7 @@ from torch import Tensor
 
 from genesis.codegen.cpu.lowerings.movement import base_copied, copy_base
 from genesis.codegen.cpu.lowerings.table import Lowering, Outs, Writes
+from genesis.ir.failed_op import Unfit
 
 _INDEX = (torch.int64, torch.int32)
 _LOW = (torch.float16, torch.bfloat16)
@@ -43,6 +44,12 @@ def _row_number(outs: Outs, index: Tensor, size: int, dim: int) -> None:
             torch.remainder(index, size, out=outs[0])
         else:  # a copy takes a tenth of the time
             outs[0].copy_(index)
+
+
+def _require_all(outs: Outs, x: Tensor, condition: Tensor, name: str, problem: str) -> Any:
+    if not condition.all():
+        raise Unfit(f"{name}: {problem}")
+    return x.clone(memory_format=torch.contiguous_format) if outs[0] is None else outs[0].copy_(x)
 
 
 def _take(outs: Outs, x: Tensor, index: Tensor, axis: int) -> Any:
@@ -163,6 +170,7 @@ def _wide(types: tuple[Any, ...], attributes: dict[str, Any]) -> bool:
 INDEXING: dict[str, Lowering] = {
     "scatter_reduce": Lowering(_scatter_reduce, supports=_wide, in_place=(0,)),
     "row_number": Lowering(_row_number),
+    "require_all": Lowering(_require_all, in_place=(0,), allocates=True),
     "take": Lowering(_take, allocates=True),
     "index_add": Lowering(_index_add, in_place=(0,), late=_index_add_late, late_reads=True),
     "index_copy": Lowering(_index_copy, in_place=(0,), late=_index_copy_late, late_reads=True),
