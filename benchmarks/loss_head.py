@@ -88,10 +88,12 @@ def seen(found: tuple[Any, ...]) -> list[np.ndarray]:
 def measured(cuda: Any, step: Step, held: int) -> dict[str, Any]:
     """Milliseconds a step and the most bytes allocated, with what is compared."""
     values = seen(step())
-    step()
     gc.collect()
     cuda.synchronize()
+    cuda.empty_cache()
     cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        step()
     begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     times = []
     for _ in range(ROUNDS):
@@ -116,13 +118,14 @@ def compare(arrays: tuple[np.ndarray, ...], autocast: bool, limits: list[int | N
 
     import genesis
     from genesis import engine
+    from genesis.passes.graph import chunk_loss
     held = sum(x.size * (4 if autocast else 2) for x in arrays[:2]) + arrays[2].nbytes
     rows = {"torch.compile": measured(torch.cuda, torch_step(arrays, autocast), held)}
     gc.collect()
     torch.cuda.empty_cache()
     for limit in limits:
         if limit is not None:
-            genesis.config.loss_chunk_bytes = limit
+            genesis.config.loss_chunk_bytes, chunk_loss.FEWEST_ROWS = limit, 1
         step = genesis_step(arrays, autocast)
         name = "genesis" if limit is None else f"genesis, chunks of {limit >> 20} MiB" if limit else "genesis, whole"
         row = rows[name] = measured(genesis.cuda, step, held)

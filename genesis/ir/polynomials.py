@@ -17,8 +17,8 @@ Terms = tuple[tuple[Atoms, int], ...]
 floats has one."""
 
 Atom = tuple[str, Any, Any]
-"""("symbol", name, None), ("sixteenth", name, None), (operator, left, right) of sizes, ("is", size, None): the first
-says what the others are."""
+"""("symbol", name, None), ("sixteenth", name, None), (operator, left, right) of sizes, ("is", size, None or a hint):
+the first says what the others are."""
 
 DIVISIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": operator.floordiv, "%": operator.mod, "/": operator.truediv}

@@ -24,7 +24,8 @@ class Trace:
         literals: symbols that kernels name by their value: the plan serves this value alone, though it was made as for
             all.
         atoms: what polynomials are made of: ("symbol", name), ("sixteenth", name) where the class is of multiples of
-            16, (operator, left, right) of sizes and numbers, or ("is", size) for one taken as a whole (`one_factor`).
+            16, (operator, left, right) of sizes and numbers, or ("is", size, None) for one taken as a whole (`one_factor`), with
+            a number for one that has another hint (`weighed`).
         sizes: every size that was met, by the number in its word.
         guards: (comparison with 0, size), each once.
         specializations: "file:line" of the code that asked for a plain number.
@@ -233,6 +234,10 @@ class Trace:
         if len(size.terms) == 1:
             return size
         return self._atom(("is", size, None), size.value, self.range(size), size.hint)
+
+    def weighed(self, size: SymInt, hint: int) -> Size:
+        """The size as an atom with this hint."""
+        return self._atom(("is", size, hint), size.value, self.range(size), hint)
 
     # Questions
 

@@ -232,6 +232,26 @@ def one_factor(size: Size) -> Size:
     return size.trace.one_factor(size) if isinstance(size, SymInt) else size
 
 
+@overload
+def weighed(size: int, hint: int) -> int: ...
+
+
+@overload
+def weighed(size: SymInt, hint: int) -> Size: ...
+
+
+def weighed(size: Size, hint: int) -> Size:
+    """A size with another hint, where guards say more of it than its class. It is equal to the size, as guards find.
+
+    >>> from genesis.ir.size_trace import Trace
+    >>> with Trace(T=600) as trace:
+    ...     chunk = weighed(trace.symbol("T") // 4, 100)
+    ...     hint(chunk), hint(trace.symbol("T") // 4), chunk.value
+    (100, 256, 150)
+    """
+    return size.trace.weighed(size, hint) if isinstance(size, SymInt) else size
+
+
 def symbols_of(size: SymInt) -> set[str]:
     """The symbols that a size depends on."""
     found: set[str] = set()

@@ -30,7 +30,8 @@ from genesis.ir.node import Node, literal, located, make
 from genesis.ir.ops import contraction, loss, movement, pointwise, softmax
 from genesis.ir.ops.recompute import recompute
 from genesis.ir.ops.splits import accumulated
-from genesis.ir.sym_int import Size, SymInt, hint, is_multiple
+from genesis.ir.sym_int import Size, SymInt, hint, is_multiple, weighed
+from genesis.passes.graph.leave_out_rows import leave_out_rows
 from genesis.passes.graph.row_rules import REDUCTIONS, Rows, Span, Use, first_use, over_rows, part, use_of
 from genesis.passes.groups import MissedFusion
 
@@ -55,12 +56,13 @@ def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...
     Returns also what stays whole, and why.
     """
     missed: list[MissedFusion] = []
+    graph = leave_out_rows(graph, limit)
     products = [node for node in graph.nodes if node.op in PRODUCTS and hint(node.type.nbytes) > limit]
     for product in reversed(products):  # what comes before a loop stays as it is
         found = _loop_of(graph, product)
         if isinstance(found, Loop):
-            bounds = chunks(found, most_bytes(graph, found, limit))
-            graph = _by_chunks(graph, found, bounds) if len(bounds) > 1 else graph
+            spans = chunks(found, most_bytes(graph, found, limit))
+            graph = _by_chunks(graph, found, spans) if len(spans) > 1 else graph
         elif found is not None:
             missed.append(found)
     return graph, tuple(missed)
@@ -216,35 +218,48 @@ def _held_beside(graph: Graph, loop: Loop) -> int:
     return held
 
 
-def chunks(loop: Loop, most: int) -> list[tuple[int, int]]:
-    """(first, last) rows of each chunk.
-
-    A symbolic number of rows has 2, 4, 8, … chunks, all equal but the last: a guard says from how many rows on.
-    """
-    units = loop.units
-    symbolic: Size = units
-    if isinstance(symbolic, SymInt):
-        count = 1
-        while units >= 2 * count and loop.product.type.nbytes > count * most:
-            count *= 2
-        unit = 16 if is_multiple(units, 16) and units >= 32 * count else 1
-        step = units // (unit * count) * unit
-        return [(at * step, (at + 1) * step if at < count - 1 else units) for at in range(count)]
-    count = min(-(-hint(loop.product.type.nbytes) // most), units)
+def chunks(loop: Loop, most: int) -> list[Span]:
+    """The rows of each chunk."""
+    units: Size = loop.units
+    if isinstance(units, SymInt):
+        return _equal_chunks(loop, most)
+    nbytes, large = hint(loop.product.type.nbytes), hint(loop.product.type.numel) // LARGE
+    count = min(-(-nbytes // most), units)
     block = BLOCK if units >= BLOCK * count else 1
     count = next((n for n in range(count, count + 3) if units % (n * block) == 0), count)
     step = -(-units // (count * block)) * block
-    return [(at, min(at + step, units)) for at in range(0, units, step)]
+    return [Span(at, min(at + step, units), min(step, units - at), units, large) for at in range(0, units, step)]
+
+
+def _equal_chunks(loop: Loop, most: int) -> list[Span]:
+    """2, 4, 8, … chunks of a symbolic number of rows, all equal but the last, of 3/4 to 3/2 of what they should have:
+    guards say from how many rows on.
+
+    So a chunk's rows are known better than those of the class: they are weighed with what is usual for a chunk.
+    """
+    units, product = loop.units, loop.product.type
+    count = 1
+    while units >= 2 * count and 2 * product.nbytes > 3 * count * most:
+        count *= 2
+    large = hint(product.numel) // LARGE
+    if count == 1:
+        return [Span(0, units, units, units, large)]
+    unit = 16 if is_multiple(units, 16) and units >= 32 * count else 1
+    usual = max(most * hint(units) // hint(product.nbytes) // unit, 1)
+    each, last = units // (unit * count), units // unit
+    step, rest = unit * weighed(each, usual), unit * weighed(last - (count - 1) * each, usual)
+    found = [Span(at * each * unit, (at + 1) * each * unit, step, units, large) for at in range(count - 1)]
+    return [*found, Span((count - 1) * each * unit, units, rest, units, large)]
 
 
 # The program by chunks
 
-def _by_chunks(graph: Graph, loop: Loop, bounds: Sequence[tuple[int, int]]) -> Graph:
+def _by_chunks(graph: Graph, loop: Loop, spans: Sequence[Span]) -> Graph:
     """The graph with a loop's nodes once for each chunk of rows."""
     parts: dict[Node, list[Node]] = {x: [] for x in loop.exits}
     ended: list[Node] = []
-    for first, last in bounds:
-        made = _one_chunk(loop, Span(first, last, loop.units, hint(loop.product.type.numel) // LARGE), ended)
+    for span in spans:
+        made = _one_chunk(loop, span, ended)
         ended = []
         for node, before in parts.items():
             with located(node.source):
@@ -302,7 +317,7 @@ def _together(node: Node, use: Use, found: Sequence[Node]) -> Node:
         y = found[0] if use.result is None else movement.concat(*found, axis=use.result.start)
         if y.dtype is not node.dtype:
             y = pointwise.cast(y, dtype=node.dtype)
-        return y if y.type.shape == node.type.shape else movement.reshape(y, shape=node.type.shape)
+        return y if y.type is node.type else movement.reshape(y, shape=node.type.shape)
 
 
 __all__ = ["Loop", "chunk_loss", "chunks", "most_bytes"]

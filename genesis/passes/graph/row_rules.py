@@ -133,19 +133,16 @@ class Span:
 
     Attributes:
         first, last: they begin with the one and end before the other.
+        rows: how many they are.
         units: how many rows there are in all.
         large: values of so many elements are made for some rows where that is possible.
     """
 
     first: int
     last: int
+    rows: int
     units: int
     large: int
-
-    @property
-    def rows(self) -> int:
-        """How many they are."""
-        return self.last - self.first
 
 
 def part(x: Node, rows: Rows, span: Span) -> Node:
@@ -171,7 +168,8 @@ def part(x: Node, rows: Rows, span: Span) -> Node:
             operands = [y if at is None else part(y, at, span) for y, at in zip(x.inputs, use.operands, strict=True)]
             return over_rows(x, use, operands, span.rows)
     y = x if rows.count == 1 else movement.reshape(x, shape=rows.merged(x.type.shape, span.units * rows.inner))
-    return movement.take_range(y, rows.start, span.first * rows.inner, span.last * rows.inner)
+    found = movement.take_range(y, rows.start, span.first * rows.inner, span.last * rows.inner)
+    return movement.reshape(found, shape=shape)
 
 
 # The rules
