@@ -24,8 +24,8 @@ class Trace:
         literals: symbols that kernels name by their value: the plan serves this value alone, though it was made as for
             all.
         atoms: what polynomials are made of: ("symbol", name), ("sixteenth", name) where the class is of multiples of
-            16, (operator, left, right) of sizes and numbers, or ("is", size, None) for one taken as a whole (`one_factor`), with
-            a number for one that has another hint (`weighed`).
+            16, (operator, left, right) of sizes and numbers, or ("is", size, None) for one taken as a whole
+            (`one_factor`), with a number for one that has another hint (`weighed`).
         sizes: every size that was met, by the number in its word.
         guards: (comparison with 0, size), each once.
         specializations: "file:line" of the code that asked for a plain number.

@@ -23,6 +23,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(config, "loss_chunk_bytes", 16 * CLASSES * 4)
     monkeypatch.setattr(pass_, "FEWEST_ROWS", 1)
     monkeypatch.setattr(pass_, "SHARE", 1 << 30)
+    monkeypatch.setattr(pass_, "LEAST_SAVED", -100.0)
     yield
     engine.reset()
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from genesis.ir.graph import Graph, substitute
@@ -40,11 +41,14 @@ SHARE: Final = 12
 they would save little of the whole, and cost as much."""
 
 FEWEST_ROWS: Final = 1024
-"""Minimum rows of a chunk whose gradient of the weight is added to a sum: reading and writing that takes as long, at
-3.5 TB/s, as the product of so many rows (H200)."""
+"""Minimum rows of a chunk: adding its gradient of the weight to a sum takes as long, at 3.5 TB/s, as the product of so
+many rows (H200), and fewer have too few reductions for all multiprocessors."""
 
 BLOCK: Final = 128
-"""Rows of a product's tile: all chunks but the last have whole tiles."""
+"""Rows of a product's tile: chunks have whole tiles, one more or less than others where they do not come out even."""
+
+LEAST_SAVED: Final = 0.25
+"""Minimum part of the logits' bytes that chunks save."""
 
 LARGE: Final = 2
 """A value is large, as logits are, if it has at least half of their elements."""
@@ -59,10 +63,10 @@ def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...
     graph = leave_out_rows(graph, limit)
     products = [node for node in graph.nodes if node.op in PRODUCTS and hint(node.type.nbytes) > limit]
     for product in reversed(products):  # what comes before a loop stays as it is
-        found = _loop_of(graph, product)
+        found = loop_of(graph, product)
         if isinstance(found, Loop):
             spans = chunks(found, most_bytes(graph, found, limit))
-            graph = _by_chunks(graph, found, spans) if len(spans) > 1 else graph
+            graph = _by_chunks(graph, found, spans) if _saves(found, len(spans)) else graph
         elif found is not None:
             missed.append(found)
     return graph, tuple(missed)
@@ -95,7 +99,7 @@ class Loop:
         return tuple(x for x in self.exits if self.uses[x].result is None)
 
 
-def _loop_of(graph: Graph, product: Node) -> Loop | MissedFusion | None:
+def loop_of(graph: Graph, product: Node) -> Loop | MissedFusion | None:
     """The loop of a product; why there is none; or None where no loss is made of it."""
     missed = None
     if product not in graph.nodes:  # it was part of another loop
@@ -187,12 +191,10 @@ def _reason(product: Node, node: Node, reader: Node | None) -> str:
 # How many chunks
 
 def most_bytes(graph: Graph, loop: Loop, limit: int) -> int:
-    """Maximum bytes of a chunk's logits: the limit; more where sums are kept over chunks, and they would have few rows,
-    or the program holds much beside them."""
-    if not loop.sums:
-        return limit
+    """Maximum bytes of a chunk's logits: the limit; more where they would be few rows, or where sums are kept over
+    chunks and the program holds much beside them."""
     row = hint(loop.product.type.nbytes) // max(hint(_all_rows(loop)), 1)
-    return max(limit, FEWEST_ROWS * row, _held_beside(graph, loop) // SHARE)
+    return max(limit, FEWEST_ROWS * row, _held_beside(graph, loop) // SHARE if loop.sums else 0)
 
 
 def _all_rows(loop: Loop) -> int:
@@ -218,8 +220,16 @@ def _held_beside(graph: Graph, loop: Loop) -> int:
     return held
 
 
+def _saves(loop: Loop, count: int) -> bool:
+    """Do so many chunks need less memory, by a part worth the time that they take? Sums that are rounded to 16 bits in
+    the end are twice as large meanwhile, and beside them."""
+    nbytes = hint(loop.product.type.nbytes)
+    kept = sum(hint(x.type.numel) * accumulated("sum", x.dtype).itemsize for x in loop.sums if x.dtype.itemsize == 2)
+    return nbytes - nbytes // count - kept > LEAST_SAVED * nbytes
+
+
 def chunks(loop: Loop, most: int) -> list[Span]:
-    """The rows of each chunk."""
+    """The rows of each chunk: as many chunks as it takes, or up to two more if then they are equal."""
     units: Size = loop.units
     if isinstance(units, SymInt):
         return _equal_chunks(loop, most)
@@ -227,8 +237,9 @@ def chunks(loop: Loop, most: int) -> list[Span]:
     count = min(-(-nbytes // most), units)
     block = BLOCK if units >= BLOCK * count else 1
     count = next((n for n in range(count, count + 3) if units % (n * block) == 0), count)
-    step = -(-units // (count * block)) * block
-    return [Span(at, min(at + step, units), min(step, units - at), units, large) for at in range(0, units, step)]
+    each, more = divmod(-(-units // block), count)  # the larger ones first: the others have their place in memory
+    bounds = [(at * each + min(at, more)) * block for at in range(count)]
+    return [Span(first, last, last - first, units, large) for first, last in pairwise([*bounds, units])]
 
 
 def _equal_chunks(loop: Loop, most: int) -> list[Span]:
@@ -320,4 +331,4 @@ def _together(node: Node, use: Use, found: Sequence[Node]) -> Node:
         return y if y.type is node.type else movement.reshape(y, shape=node.type.shape)
 
 
-__all__ = ["Loop", "chunk_loss", "chunks", "most_bytes"]
+__all__ = ["Loop", "chunk_loss", "chunks", "loop_of", "most_bytes"]

@@ -12,10 +12,16 @@ import torch
 
 import genesis
 from genesis import config, engine
+from genesis.engine.backends import backend_named
 from genesis.engine.compilation import Compiled
+from genesis.ir import Graph
+from genesis.ir.ops import contraction, leaves, loss
+from genesis.ir.types import Device, bfloat16, int64, tensor_type
 from genesis.passes.graph import chunk_loss as pass_
+from genesis.passes.pipeline import run_passes
 from tests.torch_peer import assert_same, numbers
 
+CUDA = Device("cuda")
 BATCH, TIME, WIDTH, CLASSES = 3, 10, 8, 50
 ROWS = BATCH * TIME
 
@@ -30,6 +36,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(config, "loss_chunk_bytes", 7 * CLASSES * 4)
     monkeypatch.setattr(pass_, "FEWEST_ROWS", 1)
     monkeypatch.setattr(pass_, "SHARE", 1 << 30)
+    monkeypatch.setattr(pass_, "LEAST_SAVED", -100.0)
     engine.reset()
     yield
     engine.reset()
@@ -89,7 +96,7 @@ def classes_in_dimension_1(library: Any, x: Any, weight: Any, bias: Any, targets
 
 
 def shifted(library: Any, x: Any, weight: Any, bias: Any, targets: Any) -> Any:
-    """Chunks of whole sequences: the last logits of each are not used."""
+    """The last logits of each sequence are not used."""
     logits = functional(library).linear(x, weight, bias)[:, :-1]
     return functional(library).cross_entropy(logits.reshape(-1, CLASSES), targets[:, 1:].reshape(-1))
 
@@ -124,6 +131,12 @@ def scaled(library: Any, x: Any, weight: Any, bias: Any, targets: Any) -> Any:
 def two_heads(library: Any, x: Any, weight: Any, bias: Any, targets: Any) -> Any:
     return (plain(library, x, weight, bias, targets)
             + with_bias(library, x * 2, weight.flip(0), bias, targets))
+
+
+def every_other(library: Any, x: Any, weight: Any, bias: Any, targets: Any) -> Any:
+    """Chunks of whole sequences: gradients of what is left out lie between others."""
+    logits = functional(library).linear(x, weight, bias)[:, ::2]
+    return functional(library).cross_entropy(logits.reshape(-1, CLASSES), targets[:, ::2].reshape(-1))
 
 
 FORMS: list[Form] = [plain, product, classes_first, with_bias, ignoring, smoothed, each_row, class_weights,
@@ -166,7 +179,14 @@ def test_values_and_gradients_are_torch_s_and_no_logits_are_whole(form: Form) ->
     found, plan = evaluated(form)
     for ours, theirs in zip(found, run(torch, form), strict=True):
         assert_same(ours, theirs, rtol=1e-4, atol=1e-5)  # float32 sums in other orders
-    assert largest(plan) < ROWS * CLASSES / 2
+    assert largest(plan) <= 8 * CLASSES
+
+
+def test_what_is_left_out_between_rows_makes_chunks_of_sequences() -> None:
+    found, plan = evaluated(every_other)
+    for ours, theirs in zip(found, run(torch, every_other), strict=True):
+        assert_same(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert largest(plan) <= TIME * CLASSES
 
 
 def kept(library: Any, x: Any, weight: Any, bias: Any, targets: Any) -> Any:
@@ -272,11 +292,58 @@ def test_bfloat16_gradients_are_added_up_in_float32() -> None:
         genesis.eval(*found[limit])
         plan = engine.last_plan()
         assert plan is not None
-        sums = [x for x in plan.stages["canonical"].nodes if x.op.name == "add" and x.shape == (CLASSES, WIDTH)]
-        assert all(x.dtype is genesis.float32 for x in sums)
+        sums = [x for x in plan.stages["chunked"].nodes if x.op.name == "add" and x.shape == (CLASSES, WIDTH)]
+        assert len(sums) >= 8 * (limit > 0) and all(x.dtype is genesis.float32 for x in sums)
     for by_chunks, whole in zip(*found.values(), strict=True):
         error = (by_chunks - whole).abs().max() / whole.abs().max()
         assert error.item() < 2 ** -7  # parts and their sum are rounded to 8 bits
+
+
+def head(rows: int, width: int, classes: int) -> Graph:
+    """Forward and backward of a bfloat16 loss head."""
+    shapes = ((rows, width), bfloat16), ((classes, width), bfloat16), ((rows,), int64), ((rows,), bfloat16)
+    x, weight, targets, g = (leaves.input(index=index, type=tensor_type(shape, dtype, CUDA))
+                             for index, (shape, dtype) in enumerate(shapes))
+    logits = contraction.linear(x, weight)
+    gradient = loss.cross_entropy_backward(g, logits, targets)
+    return Graph((x, weight, targets, g), (
+        loss.cross_entropy(logits, targets), contraction.matmul(gradient, weight),
+        contraction.matmul(contraction.swap_last(gradient), x)))
+
+
+def test_the_memory_of_a_loss_head_is_that_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8192 x 768 x 50304: at most 0.4 of whole logits; and whatever the rows, a chunk, the sum of the weight's gradient
+    and a few bytes a row."""
+    monkeypatch.undo()
+    planned = {}
+    for rows, limit in ((8192, 0), (8192, config.loss_chunk_bytes), (16384, config.loss_chunk_bytes)):
+        monkeypatch.setattr(config, "loss_chunk_bytes", limit)
+        planned[rows, limit > 0] = run_passes(head(rows, 768, 50304), backend_named("h200")).memory.arena_bytes
+        monkeypatch.undo()
+    assert planned[8192, False] >= 8192 * 50304 * 2
+    assert planned[8192, True] <= 0.4 * planned[8192, False]
+    assert max(planned[8192, True], planned[16384, True]) < config.loss_chunk_bytes + 4 * 50304 * 768 + (40 << 20)
+
+
+def test_sums_that_take_more_than_chunks_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weight's gradient in float32 would take as much as all logits: these stay whole."""
+    monkeypatch.undo()
+    graph = head(8192, 4096, 128256)
+    assert pass_.chunk_loss(graph, config.loss_chunk_bytes)[0] is graph
+
+
+@pytest.mark.parametrize("rows", [3000, 8184, 8192, 10000, 16368, 20001])
+def test_chunks_are_about_equal(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    graph = head(rows, 768, 50304)
+    logits = next(node for node in graph.nodes if node.op is contraction.linear)
+    found = pass_.loop_of(graph, logits)
+    assert isinstance(found, pass_.Loop)
+    spans = pass_.chunks(found, config.loss_chunk_bytes)
+    assert [span.first for span in spans[1:]] == [span.last for span in spans[:-1]]
+    assert (spans[0].first, spans[-1].last) == (0, rows)
+    sizes = [span.rows for span in spans]
+    assert max(sizes) - min(sizes) < 2 * pass_.BLOCK and all(size % pass_.BLOCK == 0 for size in sizes[:-1])
 
 
 def test_zero_turns_it_off() -> None:
