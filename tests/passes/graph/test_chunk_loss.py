@@ -293,7 +293,7 @@ def test_bfloat16_gradients_are_added_up_in_float32() -> None:
         plan = engine.last_plan()
         assert plan is not None
         sums = [x for x in plan.stages["chunked"].nodes if x.op.name == "add" and x.shape == (CLASSES, WIDTH)]
-        assert len(sums) >= 8 * (limit > 0) and all(x.dtype is genesis.float32 for x in sums)
+        assert len(sums) >= (4 if limit else 0) and all(x.dtype is genesis.float32 for x in sums)
     for by_chunks, whole in zip(*found.values(), strict=True):
         error = (by_chunks - whole).abs().max() / whole.abs().max()
         assert error.item() < 2 ** -7  # parts and their sum are rounded to 8 bits
