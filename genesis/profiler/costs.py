@@ -14,7 +14,7 @@ from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from genesis.runtime.plan import Copy, Launch, Place, Table
+from genesis.runtime.plan import Copy, Launch, MatrixMap, Place, Table
 
 if TYPE_CHECKING:
     from genesis.ir.node import Node
@@ -91,6 +91,8 @@ def _places(args: Iterable[Any]) -> Iterable[Place]:
     for arg in args:
         if isinstance(arg, Place):
             yield arg
+        elif isinstance(arg, MatrixMap):
+            yield arg.place
         elif isinstance(arg, Table):
             yield from (entry for entry in arg.entries if isinstance(entry, Place))
 

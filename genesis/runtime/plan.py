@@ -18,7 +18,8 @@ from genesis.ir.types import Device, TensorType
 class KernelImage:
     """A compiled kernel: what the driver needs to load and launch it.
 
-    `entry` is its name in a `KernelCache`, '' if it is in none.
+    `entry` is its name in a `KernelCache`, '' if it is in none. `maps` say of each matrix that its copy engine reads or
+    writes how it lies in shared memory: the swizzle, then the sizes of the block that one copy moves.
     """
 
     name: str
@@ -27,6 +28,7 @@ class KernelImage:
     shared_bytes: int
     source: str = ""
     entry: str = ""
+    maps: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def digest(self) -> bytes:
@@ -44,13 +46,13 @@ class Launch:
     """One kernel launch on CUDA.
 
     `args` are in the kernel's order: a `Place` is passed as a device pointer, an `int` as int32
-    (as int64 where it does not fit) and `Table` as a pointer to a device array. The two hidden scratch
-    pointers that Triton adds are the executor's business. `writes` are the places that it may write to;
+    (as int64 where it does not fit), `Table` as a pointer to a device array, and a `MatrixMap` as CUDA's tensor
+    map with its shape and strides behind it. The two hidden scratch pointers that Triton adds are the executor's business. `writes` are the places that it may write to;
     None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward".
     """
 
     kernel: KernelImage
-    args: tuple[Place | int | Table, ...]
+    args: tuple[Place | int | Table | MatrixMap, ...]
     grid: tuple[int, int, int]
     label: str = ""
     writes: tuple[Place, ...] | None = None
@@ -72,6 +74,17 @@ class Check:
     size: int
     dim: int
     line: str
+
+
+@dataclass(frozen=True)
+class MatrixMap:
+    """A matrix in memory as the GPU's copy engine is told of it: rows `stride` elements apart, from `start` on."""
+
+    place: Place
+    shape: tuple[int, int]
+    stride: int
+    start: int
+    block: tuple[int, int]
 
 
 @dataclass(frozen=True)

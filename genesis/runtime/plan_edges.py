@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from genesis.ir.place import MemoryRef, Place, memory_of
-from genesis.runtime.plan import Collective, Copy, Edges, Launch, Step, Table
+from genesis.runtime.plan import Collective, Copy, Edges, Launch, MatrixMap, Step, Table
 
 
 def edges_of(steps: Sequence[Step]) -> Edges:
@@ -68,6 +68,8 @@ def places_of(step: Launch) -> Iterator[Place]:
             yield argument
         elif isinstance(argument, Table):
             yield from argument.parts.places
+        elif isinstance(argument, MatrixMap):
+            yield argument.place
 
 
 class _Span:

@@ -25,14 +25,14 @@ from typing import Any, Final
 from genesis.ir.polynomials import DIVISIONS, SYMBOLS
 from genesis.ir.size_ranges import COMPARISONS
 from genesis.ir.types import Device, TensorType, dtype_named, tensor_type
-from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Place, Plan, Table
+from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, MatrixMap, Place, Plan, Table
 from genesis.runtime.stored_form import Entry, Field, Stored, check_form
 
 FORMAT: Final = 1
 """Version of the forms; it grows when one of an earlier version would be read wrongly."""
 
 CLASSES: Final[dict[str, Callable[..., object]]] = {cls.__name__: cls for cls in (
-    Plan, Launch, Copy, Collective, Table, Check, Place)}
+    Plan, Launch, Copy, Collective, Table, MatrixMap, Check, Place)}
 """The classes of a form's objects, by name; an object's fields stand after its class's name in the class's order."""
 
 

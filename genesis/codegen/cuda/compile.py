@@ -18,7 +18,7 @@ from genesis.codegen.cuda.worker import ENABLE_FP_FUSION
 from genesis.codegen.cuda.workers import TRIES, WorkerDied, WorkerPool
 from genesis.runtime.plan import KernelImage
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Part of every key; raised when the same source would compile to something else."""
 
 MOST_WORKERS: Final = 16
@@ -65,10 +65,11 @@ def compile_sources(sources: Sequence[KernelSource], store: Cache | None = None,
         if "error" in answer:
             raise CompilationFailed(f"{source.name} does not compile\n{answer['error']}\n{source.source}")
         cubin, text = base64.b64decode(answer["cubin"]), text_of(source)
-        meta = {name: answer[name] for name in ("name", "num_warps", "shared_bytes")}
+        meta = {name: answer[name] for name in ("name", "num_warps", "shared_bytes", "maps")}
         kept = store is not None and store.put(key, cubin, {**meta, "source": text})
         name = store.name(key) if store is not None and kept else ""
-        found[key] = KernelImage(meta["name"], cubin, meta["num_warps"], meta["shared_bytes"], text, name)
+        found[key] = KernelImage(meta["name"], cubin, meta["num_warps"], meta["shared_bytes"], text, name,
+                                  tuple(map(tuple, meta["maps"])))
     return [found[key] for key in keys]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import Final
 
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.codegen.cuda.many_tensors import emit_foreach, emit_norm_parts
-from genesis.codegen.cuda.source import KernelSource, TensorTable, without_waiting
+from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable, without_waiting
 from genesis.codegen.cuda.symbolic_sizes import with_size_arguments
 from genesis.codegen.cuda.templates.attention import emit_attention
 from genesis.codegen.cuda.templates.attention_backward import emit_attention_backward
@@ -20,7 +21,7 @@ from genesis.codegen.cuda.templates.scatter import emit_scatter
 from genesis.codegen.cuda.templates.segments import emit_segment
 from genesis.codegen.cuda.templates.sort import emit_sort
 from genesis.config import config
-from genesis.ir.node import Node
+from genesis.ir.node import Node, literal
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.groups import Group
 from genesis.passes.structural_memo import group_structure, memoized
@@ -39,17 +40,27 @@ def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
 
     def answer() -> tuple[KernelSource, tuple[int | None, ...]] | None:
         source = _emitted(group, gpu)
-        places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in source.args)
+        memories = [x.node if isinstance(x, MatrixMap) else x for x in source.args]
+        places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in memories)
         tables = any(isinstance(x, TensorTable) for x in source.args)
         return None if tables or -1 in places else (replace(source, args=tuple(
-            x if at is None else 0 for x, at in zip(source.args, places, strict=True))), places)
+            x if at is None else _of(x, NOWHERE) for x, at in zip(source.args, places, strict=True))), places)
 
     kept = memoized(key, answer)
     if kept is None:
         return _emitted(group, gpu)
     source, places = kept
-    return replace(source, args=tuple([x if at is None else nodes[at] for x, at in zip(source.args, places,
-                                                                                       strict=True)]))
+    return replace(source, args=tuple([x if at is None else _of(x, nodes[at])
+                                       for x, at in zip(source.args, places, strict=True)]))
+
+
+NOWHERE: Final = literal(0)
+"""Stands for the memory of an argument whose kernel's text is kept for other groups."""
+
+
+def _of(argument: Node | int | TensorTable | MatrixMap, node: Node) -> Node | MatrixMap:
+    """The argument in this memory."""
+    return replace(argument, node=node) if isinstance(argument, MatrixMap) else node
 
 
 def _emitted(group: Group, gpu: GpuModel) -> KernelSource:

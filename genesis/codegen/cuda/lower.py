@@ -8,7 +8,7 @@ from typing import Final
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
-from genesis.codegen.cuda.source import KernelSource, TensorTable
+from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
@@ -21,6 +21,7 @@ from genesis.passes.graph.channels_last import DOTS
 from genesis.passes.graph.patterns import flash_refusal
 from genesis.passes.groups import Group, Schedule
 from genesis.passes.memory.plan_memory import MemoryPlan
+from genesis.runtime import plan
 from genesis.runtime.plan import Check, Collective, Copy, KernelImage, Launch, Step, Table
 
 Compile = Callable[[Sequence[KernelSource]], Sequence[KernelImage]]
@@ -151,7 +152,9 @@ def origin_of(group: Group) -> str:
     return f"{found[-1].op.name} at {line_of(found[-1].source)}" if found else ""
 
 
-def _argument(value: Node | int | TensorTable, memory: MemoryPlan) -> Place | int | Table:
+def _argument(value: Node | int | TensorTable | MatrixMap, memory: MemoryPlan) -> Place | int | Table | plan.MatrixMap:
+    if isinstance(value, MatrixMap):
+        return plan.MatrixMap(memory.places[value.node], value.shape, value.stride, value.start, value.block)
     if isinstance(value, TensorTable):
         return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
     if not isinstance(value, Node):

@@ -27,6 +27,25 @@ class TensorTable:
 
 
 @dataclass(frozen=True)
+class MatrixMap:
+    """A kernel argument that tells the GPU's copy engine where a matrix lies, so that whole blocks of it are moved.
+
+    Attributes:
+        node: the memory that it lies in.
+        shape: rows and columns.
+        stride: elements from one row to the next; the elements of a row are side by side.
+        start: elements before the first.
+        block: rows and columns of what is moved at once.
+    """
+
+    node: Node
+    shape: tuple[int, int]
+    stride: int
+    start: int
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """Everything about a kernel that the group alone decides.
 
@@ -35,7 +54,7 @@ class KernelSource:
         source: a Python module that defines it with `triton.jit`.
         signature: parameter → Triton type ("*fp32", "i32", "constexpr"), in order.
         constexprs: values of the constexpr parameters.
-        args: for each parameter that is not a constexpr: a node (its memory), an int, or a table.
+        args: for each parameter that is not a constexpr: a node (its memory), an int, a table, or a matrix's map.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         grid: programs in three dimensions; an empty one needs no launch.
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
@@ -45,7 +64,7 @@ class KernelSource:
     source: str
     signature: dict[str, str]
     constexprs: dict[str, Any]
-    args: tuple[Node | int | TensorTable, ...]
+    args: tuple[Node | int | TensorTable | MatrixMap, ...]
     aligned: tuple[str, ...]
     grid: tuple[int, int, int]
     num_warps: int = 4

@@ -1,7 +1,7 @@
 """Compile kernels in a process of their own: `python -P -m genesis.codegen.cuda.worker`.
 
 Reads one JSON object a line (`KernelSource.key_parts`, "architecture" and "id") and answers each with one line:
-{"id", "name", "cubin" (base64), "num_warps", "shared_bytes"} or {"id", "error"}. It never touches a
+{"id", "name", "cubin" (base64), "num_warps", "shared_bytes", "maps"} or {"id", "error"}. It never touches a
 GPU and ends when its input does.
 """
 
@@ -39,7 +39,8 @@ def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
         compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
-            "shared_bytes": metadata.shared}
+            "shared_bytes": metadata.shared,
+            "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}
 
 
 def options_of(parts: dict[str, Any]) -> dict[str, Any]:

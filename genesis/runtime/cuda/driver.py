@@ -24,6 +24,12 @@ SCRATCH_POINTERS: Final = 2
 """Pointers that Triton adds to a kernel's arguments, global scratch and profile scratch; both may be null."""
 
 
+MAP_BYTES: Final = 128
+"""Bytes of CUDA's tensor map, by which a GPU's copy engine knows a matrix."""
+
+MAP_ALIGNMENT: Final = 64
+
+
 StreamHandle: TypeAlias = Any
 """A driver's stream. Handles are a driver's own objects: the rest of the runtime keeps them and hands them back."""
 
@@ -114,6 +120,16 @@ class Pointer(NamedTuple):
     reach: tuple[tuple[int, int], ...] = ()
 
 
+class MappedMatrix(NamedTuple):
+    """A kernel argument that is a matrix's map, for an interpreter: where it lies, its shape, the elements from one row
+    to the next, and the block that is moved at once."""
+
+    pointer: Pointer
+    shape: tuple[int, int]
+    stride: int
+    block: tuple[int, int]
+
+
 class LaunchArguments(Protocol):
     """The arguments of one launch, in the kernel's order. They may change: a launch reads them when it starts."""
 
@@ -121,7 +137,7 @@ class LaunchArguments(Protocol):
     def address(self) -> int:
         """The address of an array of pointers to 8-byte values: the arguments, then `SCRATCH_POINTERS` nulls."""
 
-    def described(self) -> list[Pointer | int]:
+    def described(self) -> list[Pointer | MappedMatrix | int]:
         """The arguments as numbers and as pointers with what they point to, for an interpreter."""
 
 
@@ -200,6 +216,13 @@ class Driver(Protocol):
 
     def load_kernel(self, image: KernelImage) -> KernelHandle: ...
     def allow_shared_memory(self, kernel: KernelHandle, nbytes: int) -> None: ...
+    def encode_map(self, target: int, address: int, dtype: DType, shape: tuple[int, int], stride: int,
+                   block: Sequence[int]) -> None:
+        """Write CUDA's tensor map of a matrix to `target`, 128 bytes at a multiple of 64.
+
+        `block` is the swizzle of its blocks in shared memory, then their rows and columns.
+        """
+
     def prepare_launch(self, kernel: KernelHandle, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> PreparedLaunch: ...
     def launch(self, prepared: PreparedLaunch, stream: StreamHandle) -> None: ...

@@ -32,10 +32,17 @@ class CachedKernel:
         """
         name, warps, shared = (self.meta.get(part) for part in ("name", "num_warps", "shared_bytes"))
         text = self.meta.get("source") if source is None else source
+        maps = self.meta.get("maps", [])
         if not (isinstance(name, str) and name and isinstance(text, str) and type(warps) is int
-                and 1 <= warps <= MOST_WARPS and type(shared) is int and shared >= 0):
+                and 1 <= warps <= MOST_WARPS and type(shared) is int and shared >= 0 and _are_maps(maps)):
             return None
-        return KernelImage(name, self.cubin, warps, shared, text, entry)
+        return KernelImage(name, self.cubin, warps, shared, text, entry, tuple(map(tuple, maps)))
+
+
+def _are_maps(given: Any) -> bool:
+    """Is this what a compiler says of matrices' maps: lists of the swizzle and two sizes of a block?"""
+    return isinstance(given, list) and all(isinstance(x, list) and len(x) == 3 and all(
+        type(n) is int and 0 <= n <= 256 for n in x) for x in given)
 
 
 class KernelCache:

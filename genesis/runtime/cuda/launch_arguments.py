@@ -6,6 +6,9 @@ addresses, or moving some of its memory, is one addition of arrays, and makes no
 
     launch 0 (x, 5), launch 1 (y):    memory  [x, -, -, -, y, -, -]
                                       offset  [0, 5, 0, 0, 0, 0, 0]      two nulls each: Triton's scratch pointers
+
+A matrix's map is 128 bytes beside that array, made anew when the matrix has moved; its value in the array is the
+address that it was made for. Its shape and strides follow it as numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import numpy as np
 
 from genesis.ir.place import MemoryRef, Place, memory_of
 from genesis.ir.types import int64
+from genesis.runtime.cuda.cuda_python_driver import driver
 from genesis.runtime.cuda.device_tables import DeviceTables, TableLayout
-from genesis.runtime.cuda.driver import SCRATCH_POINTERS, Pointer
-from genesis.runtime.plan import Collective, Copy, Launch, Step, Table
+from genesis.runtime.cuda.driver import MAP_ALIGNMENT, MAP_BYTES, SCRATCH_POINTERS, MappedMatrix, Pointer
+from genesis.runtime.plan import Collective, Copy, Launch, MatrixMap, Step, Table
 
 NOWHERE: MemoryRef = ("", 0)
 """Stands for the memory of an argument that is a number: it starts at address 0."""
@@ -38,19 +42,27 @@ class ArgumentLayout:
         memories: the memories that arguments are in; `memory` numbers them.
         memory: int32[arguments]: the number of the memory that each argument is in.
         offset: int64[arguments]: the offset of each argument in its memory, in bytes.
+        maps: (position of an argument that is a matrix's map, the map, how its block lies in shared memory).
     """
 
     def __init__(self, steps: Sequence[Step]):
         self.steps = steps
         self.tables = TableLayout(steps)
         self.starts: list[int] = []
+        self.maps: list[tuple[int, MatrixMap, tuple[int, ...]]] = []
         known: dict[MemoryRef, int] = {NOWHERE: 0, TABLES: 1}
         memory: list[int] = []
         offset: list[int] = []
         for step in steps:
             self.starts.append(len(memory))
+            blocks = iter(step.kernel.maps if isinstance(step, Launch) else ())
             for x in _arguments_of(step):
-                if isinstance(x, Place):
+                if isinstance(x, MatrixMap):
+                    self.maps.append((len(memory), x, next(blocks, ())))
+                    numbers = (*x.shape, x.stride, 1)
+                    memory += [known.setdefault(memory_of(x.place), len(known)), *[0] * len(numbers)]
+                    offset += [x.place.offset + x.start * x.place.type.dtype.itemsize, *numbers]
+                elif isinstance(x, Place):
                     memory.append(known.setdefault(memory_of(x), len(known)))
                     offset.append(x.offset)
                 elif isinstance(x, Table):
@@ -75,7 +87,7 @@ class ArgumentLayout:
         return sorted(found)
 
 
-def _arguments_of(step: Step) -> Sequence[Place | int | Table]:
+def _arguments_of(step: Step) -> Sequence[Place | int | Table | MatrixMap]:
     """What a step is given."""
     if isinstance(step, Copy):
         return step.destination, step.source
@@ -90,6 +102,11 @@ class Arguments:
         self._values = np.empty(len(layout.memory), np.int64)
         self._addresses = self._values.ctypes.data + 8 * np.arange(len(layout.memory), dtype=np.int64)
         self._address = self._addresses.ctypes.data
+        self._mapped = [0] * len(layout.maps)
+        room = np.zeros(MAP_BYTES * len(layout.maps) + MAP_ALIGNMENT, np.uint8)
+        self._maps = room[-room.ctypes.data % MAP_ALIGNMENT:]
+        for number, (position, _, _) in enumerate(layout.maps):
+            self._addresses[position] = self._maps.ctypes.data + MAP_BYTES * number
         self.update()
 
     def update(self) -> None:
@@ -97,6 +114,12 @@ class Arguments:
         known = {NOWHERE: 0, TABLES: self._tables.address, **self.bases}
         starts = np.array([known[memory] for memory in self.layout.memories], np.int64)
         np.add(starts[self.layout.memory], self.layout.offset, out=self._values)
+        for number, (position, x, block) in enumerate(self.layout.maps):
+            address = int(self._values[position])
+            if address != self._mapped[number]:
+                driver().encode_map(self._maps.ctypes.data + MAP_BYTES * number, address, x.place.type.dtype, x.shape,
+                                    x.stride, block)
+                self._mapped[number] = address
 
     def of(self, number: int) -> StepArguments:
         """The arguments of launch `number`, which follow later updates."""
@@ -108,11 +131,16 @@ class Arguments:
         found: list[int] = self._values[start:start + len(_arguments_of(self.layout.steps[number]))].tolist()
         return found
 
-    def described(self, number: int) -> list[Pointer | int]:
+    def described(self, number: int) -> list[Pointer | MappedMatrix | int]:
         """The arguments of launch `number` with what their pointers point to."""
         step = self.layout.steps[number]
         assert isinstance(step, Launch)
-        return [x if isinstance(x, int) else self._pointer(x) for x in step.args]
+        return [x if isinstance(x, int) else self._mapped_matrix(x) if isinstance(x, MatrixMap) else self._pointer(x)
+                for x in step.args]
+
+    def _mapped_matrix(self, x: MatrixMap) -> MappedMatrix:
+        dtype, reach = x.place.type.dtype, self._range(x.place)
+        return MappedMatrix(Pointer(reach[0] + x.start * dtype.itemsize, dtype, (reach,)), x.shape, x.stride, x.block)
 
     def _pointer(self, argument: Place | Table) -> Pointer:
         if isinstance(argument, Place):
@@ -139,6 +167,6 @@ class StepArguments:
     def __init__(self, all: Arguments, number: int, address: int):
         self._all, self._number, self.address = all, number, address
 
-    def described(self) -> list[Pointer | int]:
+    def described(self) -> list[Pointer | MappedMatrix | int]:
         """The arguments as numbers, and as pointers with what they point to, for an interpreter."""
         return self._all.described(self._number)

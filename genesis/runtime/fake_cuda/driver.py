@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from genesis.ir.types import DType
 from genesis.runtime.cuda.driver import (
     MAP_GRANULARITY,
     CapturedWork,
@@ -258,6 +259,13 @@ class HostDriver:
         """Check a GPU's limit of shared memory; the interpreter itself has none."""
         if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
+
+    def encode_map(self, target: int, address: int, dtype: DType, shape: tuple[int, int], stride: int,
+                   block: Sequence[int]) -> None:
+        """Check what CUDA checks of a matrix's map: the interpreter reads the matrix itself."""
+        if address % 16 or stride * dtype.itemsize % 16 or min(shape) < 1:
+            raise DriverError("cuTensorMapEncodeTiled", "CUDA_ERROR_INVALID_VALUE",
+                              f"{shape} at {address:#x}, rows {stride} elements apart")
 
     def prepare_launch(self, kernel: HostKernel, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> HostLaunch:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genesis.runtime.cuda.driver import Pointer
+from genesis.runtime.cuda.driver import MappedMatrix, Pointer
 from genesis.runtime.fake_cuda import along_axis
 from genesis.runtime.fake_cuda import special_functions as host_special
 from genesis.runtime.fake_cuda.accesses import Accesses, watch
@@ -102,7 +102,7 @@ def load_source(source: str, file: Path) -> ModuleType:
     return module
 
 
-def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Sequence[Pointer | int],
+def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Sequence[Pointer | MappedMatrix | int],
          constexprs: dict[str, object]) -> Callable[[], None]:
     """A function that runs the kernel with these arguments for its parameters that are not `tl.constexpr`, in order.
 
@@ -113,10 +113,12 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
     names = [name for name in kernel.arg_names if name not in fixed]
     if len(names) != len(arguments):
         raise TypeError(f"{kernel.__name__} takes {len(names)} arguments {names}, got {len(arguments)}")
-    values = [argument if isinstance(argument, int) else HostPointer(argument) for argument in arguments]
+    values = [argument if isinstance(argument, int) else _descriptor(argument) if isinstance(argument, MappedMatrix)
+              else HostPointer(argument) for argument in arguments]
     values_of = dict(zip(names, values, strict=True)) | {name: constexprs[name] for name in fixed & constexprs.keys()}
 
-    pointers = [argument for argument in arguments if not isinstance(argument, int)]
+    pointers = [argument.pointer if isinstance(argument, MappedMatrix) else argument
+                for argument in arguments if not isinstance(argument, int)]
     spans = [span for pointer in pointers for span in pointer.reach]
     known = all(pointer.reach for pointer in pointers)
 
@@ -126,6 +128,12 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
                 watch(Accesses(spans, math.prod(grid)))
             kernel.run(**values_of, grid=grid, warmup=False)
     return run
+
+
+def _descriptor(matrix: MappedMatrix) -> Any:
+    """A matrix's map as Triton's own launcher takes it."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+    return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), [matrix.stride, 1], list(matrix.block))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.source import KernelSource, TensorTable, define
+from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable, define
 from genesis.ir.node import Node
 from genesis.ir.types import DType
 from genesis.passes.fusion.views import stored_as
@@ -39,7 +39,7 @@ def run_source(kernel: KernelSource, memory: dict[Node, torch.Tensor], most_prog
     arguments = [_argument(value, memory) for value in kernel.args]
     names = [name for name, kind in kernel.signature.items() if kind != "constexpr"]
     spans = [(x.data_ptr(), x.data_ptr() + x.numel() * x.element_size())
-             for x in (*arguments, *memory.values()) if isinstance(x, torch.Tensor) and x.numel()]
+             for x in (*(getattr(x, "base", x) for x in arguments), *memory.values()) if isinstance(x, torch.Tensor) and x.numel()]
     with interpreting():
         watch(Accesses(spans, programs))
         function = define(kernel.source)[kernel.name]
@@ -51,6 +51,10 @@ def _argument(value: Any, memory: dict[Node, torch.Tensor]) -> Any:
     if isinstance(value, TensorTable):
         entries = [entry if isinstance(entry, int) else _memory(entry, memory).data_ptr() for entry in value.entries]
         return torch.tensor(entries, dtype=torch.int64)
+    if isinstance(value, MatrixMap):
+        from triton.tools.tensor_descriptor import TensorDescriptor
+        base = _memory(value.node, memory).reshape(-1)[value.start:]
+        return TensorDescriptor(base, list(value.shape), [value.stride, 1], list(value.block))
     return value if isinstance(value, int) else _memory(value, memory)
 
 

@@ -19,6 +19,15 @@ from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.epilogue import epilogue
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.streamed_matmul import (
+    descriptor,
+    mapped,
+    result_map,
+    store_lines,
+    streamed_product,
+    tiles_of_a_program,
+    worth_it,
+)
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
@@ -81,6 +90,10 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
     else:
         tile = _tile(dtype, batch, rows, columns, depth, gpu) if dots else _shrunk(_PLAIN, rows, columns, depth, 1)
     index64 = any_needs_int64(a.base.type.numel, b.base.type.numel, node.type.numel)
+    if few is None and splits == 1 and worth_it(dtype, batch, rows, columns, depth, gpu):
+        streamed = _streamed(group, node, a, b, gpu, index64)
+        if streamed is not None:
+            return streamed
     blocks = {"rows": (rows, tile.i), "columns": (columns, tile.j), "depth": (depth, tile.k)}
     ragged = {name for name, (size, block) in blocks.items() if gcd(size, block) != block}  # of any batch
     if splits > 1 and node["multiple"] % tile.k:
@@ -113,6 +126,51 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
         (*memory.values(), *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
         grid, tile.num_warps, tile.num_stages, label=name)
+
+
+def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: GpuModel,
+              index64: bool) -> KernelSource | None:
+    """The kernel whose blocks the copy engine moves, None where it cannot."""
+    (rows, depth), columns = node.inputs[0].shape[-2:], node.shape[-1]
+    tile = _tile(node.inputs[0].dtype, 1, rows, columns, depth, gpu)
+    if tile.i < 128 or tile.j < 128:
+        return None
+    left = mapped(a, memory_of(a, group), rows, depth, (tile.i, tile.k))
+    right = mapped(b, memory_of(b, group), depth, columns, (tile.k, tile.j))
+    if left is None or right is None:
+        return None
+    stored = [x for x in group.outputs if stored_as(x) is node]
+    halves = tile.j > 128
+    maps = {"a_map": left.map, "b_map": right.map}
+    lines = streamed_product(left, right)
+    more, pointers = None, {}
+    args: tuple[Node, ...] = ()
+    if len(group.outputs) > len(stored):
+        own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
+        more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64)
+        lines += more.lines
+    if stored:
+        out = result_map(node, stored[0], rows, columns, (tile.i, tile.j // 2 if halves else tile.j))
+        if out is None:
+            lines.append("tl.store(out + (i[:, None] * columns + j[None, :]), "
+                         f"total.to({triton_type(node.dtype)}), mask=(i[:, None] < rows) & (j[None, :] < columns))")
+            pointers, args = {"out": POINTER[node.dtype.name]}, (stored[0],)
+        else:
+            maps["out_map"] = out
+            lines += store_lines(halves, triton_type(node.dtype))
+    pointers = pointers | (more.pointers if more else {})
+    sizes = {"rows": rows, "columns": columns, "depth": depth}
+    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors}
+    if more:
+        constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
+    signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
+                 **dict.fromkeys(constexprs, "constexpr")}
+    name = "streamed_matmul" + _epilogue_name(group, node)
+    return KernelSource(
+        name, module(name, signature, tiles_of_a_program(lines, index64)), signature, constexprs,
+        (*maps.values(), *args, *(more.args if more else ()), *sizes.values()),
+        (*(("out",) if args else ()), *(more.aligned if more else ()), *multiples_of_16(sizes)),
+        (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name)
 
 
 def _epilogue_name(group: Group, product: Node) -> str:

@@ -1,0 +1,124 @@
+"""Matrix products whose blocks are moved by the GPU's copy engine (TMA), from Hopper on.
+
+As many programs as the GPU has multiprocessors make one tile of C after the other: the blocks of the next tile are on
+their way while a tile is finished and stored, which it is by the copy engine too. What a thread does in
+`templates/matmul.py` to find addresses, and the registers for it, are not needed.
+
+An operand is a map (`source.MatrixMap`): a matrix whose rows or columns lie side by side, at multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.source import MatrixMap
+from genesis.ir.node import Node
+from genesis.ir.sym_int import gcd, hint
+from genesis.ir.types import DType, bfloat16, float16
+from genesis.passes.fusion.index_map import Expr
+from genesis.passes.fusion.operand_view import OperandView
+
+DTYPES: Final = (float16, bfloat16)
+
+HOPPER: Final = 90
+"""The first architecture with a copy engine for tiles."""
+
+FEWEST_ROWS: Final = 128
+"""Of either side of C: smaller products have too few tiles to keep programs busy."""
+
+SHAPES: Final = {float16: "fp16", bfloat16: "bf16"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix that the copy engine reads.
+
+    Attributes:
+        map: where it lies: its rows as the memory has them.
+        turned: whether the memory's rows are the operand's columns.
+    """
+
+    map: MatrixMap
+    turned: bool
+
+
+def mapped(view: OperandView, memory: Node, rows: int, columns: int, block: tuple[int, int]) -> Operand | None:
+    """An operand as the copy engine can read it, None where it cannot: no unit stride, or rows at odd places."""
+    start, row, column = view.batch, _stride(view.row), _stride(view.column)
+    if not start.is_constant or row is None or column is None:
+        return None
+    turned = column != 1
+    stride, unit = (column, row) if turned else (row, column)
+    shape, tile = ((columns, rows), block[::-1]) if turned else ((rows, columns), block)
+    size = memory.dtype.itemsize
+    aligned = gcd(stride * size, 16) == 16 == gcd(start.constant * size, 16)
+    if unit != 1 or not aligned or hint(stride) < hint(shape[1]):
+        return None
+    return Operand(MatrixMap(memory, shape, stride, start.constant, tile), turned)
+
+
+def _stride(part: Expr) -> int | None:
+    """Elements from one place to the next, if that is one number."""
+    if part.constant or len(part.terms) != 1:
+        return None
+    (atom, stride), = part.terms
+    return stride if atom.kind == "var" else None
+
+
+def result_map(node: Node, memory: Node, rows: int, columns: int, block: tuple[int, int]) -> MatrixMap | None:
+    """C as the copy engine writes it, None where its rows do not lie at multiples of 16 bytes."""
+    if gcd(columns * memory.dtype.itemsize, 16) != 16:
+        return None
+    return MatrixMap(memory, (rows, columns), columns, 0, block)
+
+
+def descriptor(x: MatrixMap) -> str:
+    """The map's type, as Triton writes it."""
+    return f"tensordesc<{SHAPES[x.node.dtype]}{list(x.block)}>"
+
+
+def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> bool:
+    """Are there enough tiles, on a GPU that has the engine?"""
+    return (gpu.architecture >= HOPPER and dtype in DTYPES and batch == 1
+            and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
+
+
+def streamed_product(a: Operand, b: Operand) -> list[str]:
+    """The lines that leave the sum of the tile at rows `row`, columns `column` in `total`."""
+    left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
+    right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
+    return ["total = tl.zeros([I, J], tl.float32)",
+            "for start in range(0, depth, K):",
+            f"    total = tl.dot({left}, {right}, total)"]
+
+
+def tiles_of_a_program(lines: list[str], index64: bool) -> list[str]:
+    """The lines of one tile, done for each tile of a program: eight rows of tiles at a time, column by column."""
+    integer = ".to(tl.int64)" if index64 else ""
+    return [
+        "tiles_i = tl.cdiv(rows, I)",
+        "tiles_j = tl.cdiv(columns, J)",
+        "for program in tl.range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS, flatten=True):",
+        "    first_i = program // (8 * tiles_j) * 8",
+        "    group_i = tl.minimum(tiles_i - first_i, 8)",
+        "    tile_i = first_i + program % (8 * tiles_j) % group_i",
+        "    tile_j = program % (8 * tiles_j) // group_i",
+        "    row, column = tile_i * I, tile_j * J",
+        f"    batch = tl.zeros([], tl.int32){integer}",
+        f"    i = row + tl.arange(0, I){integer}",
+        f"    j = column + tl.arange(0, J){integer}",
+        *(f"    {line}" for line in lines)]
+
+
+def store_lines(halves: bool, dtype: str) -> list[str]:
+    """The lines that store `total` through the map of the result, in one block or two, of which each takes half the
+    shared memory."""
+    if not halves:
+        return [f"out_map.store([row, column], total.to({dtype}))"]
+    return ["left, right = tl.split(tl.permute(tl.reshape(total, (I, 2, J // 2)), (0, 2, 1)))",
+            f"out_map.store([row, column], left.to({dtype}))",
+            f"out_map.store([row, column + J // 2], right.to({dtype}))"]
+
+

@@ -1,0 +1,94 @@
+"""Products whose blocks the copy engine moves: every order of the operands, ragged sizes, epilogues, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from genesis.codegen.cuda.emit import emit
+from genesis.codegen.cuda.gpu_model import H200, MODELS
+from genesis.codegen.cuda.source import KernelSource
+from genesis.ir import Graph, Node
+from genesis.ir.ops import movement
+from genesis.ir.ops.contraction import matmul, swap_last
+from genesis.ir.types import DType, bfloat16, float16, float32
+from genesis.passes.fusion.fuse import fuse
+from tests.codegen.cuda.evaluate import decomposed, evaluate
+from tests.codegen.cuda.programs import TOLERANCE, inputs, some
+from tests.codegen.cuda.run_interpreted import _memory, compile_cubin, empty, run_source
+
+SMALL = replace(H200, multiprocessors=2)
+"""A GPU that two tiles keep busy, so that small products are streamed."""
+
+
+def check(operands: tuple[Node, ...], *outputs: Node) -> KernelSource:
+    """One kernel, which gives torch's values."""
+    graph = decomposed(Graph(operands, outputs))
+    group, = fuse(graph).groups
+    kernel = emit(group, SMALL)
+    data = [some(x) for x in operands]
+    memory = {x: data[x["index"]].contiguous() for x in graph.nodes if x.op.name == "input"}
+    memory |= {x: empty(x) for x in group.outputs}
+    run_source(kernel, memory)
+    for node, want in zip(graph.roots, evaluate(graph, data), strict=True):
+        allowed = TOLERANCE[node.dtype.name]
+        torch.testing.assert_close(_memory(node, memory).reshape(want.shape), want, rtol=allowed, atol=allowed)
+    return kernel
+
+
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("dtype", [float16, bfloat16], ids=str)
+def test_every_order_of_the_operands(dtype: DType, turned: tuple[bool, bool]) -> None:
+    rows, depth, columns = 264, 136, 400
+    a, b = inputs((depth, rows) if turned[0] else (rows, depth), (columns, depth) if turned[1] else (depth, columns),
+                  dtype=dtype)
+    kernel = check((a, b), matmul(swap_last(a) if turned[0] else a, swap_last(b) if turned[1] else b))
+    assert kernel.name == "streamed_matmul" and kernel.source.count("_map.load(") == 2
+    assert ("a_map.load([start, row]).T" in kernel.source) == turned[0]
+
+
+def test_a_part_of_a_packed_matrix_is_read_where_it_lies() -> None:
+    packed, weight = inputs((256, 768), (256, 256), dtype=bfloat16)
+    kernel = check((packed, weight), matmul(movement.slice(packed, starts=(0, 256), stops=(256, 512), steps=(1, 1)), weight))
+    assert kernel.args[0].start == 256 and kernel.args[0].stride == 768  # type: ignore[union-attr]
+
+
+def test_pointwise_work_on_the_tiles() -> None:
+    x, w, bias, other = inputs((256, 128), (384, 128), (384,), (256, 384), dtype=bfloat16)
+    y = matmul(x, swap_last(w))
+    kernel = check((x, w, bias, other), (y + movement.expand(bias, shape=(256, 384))) * other)
+    assert kernel.name.startswith("streamed_matmul_") and "out_map" not in kernel.signature
+
+
+def test_the_product_and_what_is_made_of_it() -> None:
+    x, w = inputs((256, 128), (384, 128), dtype=bfloat16)
+    y = matmul(x, swap_last(w))
+    kernel = check((x, w), y, y * y)
+    assert "out_map" in kernel.signature
+
+
+@pytest.mark.parametrize("shapes, why", [
+    (((256, 100), (100, 256)), "rows of 200 bytes"),
+    (((100, 256), (256, 256)), "fewer rows than a tile has"),
+    (((2, 256, 128), (2, 128, 256)), "batches"),
+])
+def test_what_is_not_streamed(shapes: tuple[tuple[int, ...], ...], why: str) -> None:
+    a, b = inputs(*shapes, dtype=bfloat16)
+    assert emit(fuse(Graph((a, b), (matmul(a, b),))).groups[0], SMALL).name != "streamed_matmul", why
+
+
+def test_other_gpus_and_dtypes_have_none() -> None:
+    a, b = inputs((256, 128), (128, 256), dtype=bfloat16)
+    group = fuse(Graph((a, b), (matmul(a, b),))).groups[0]
+    assert emit(group, replace(MODELS["a100"], multiprocessors=2)).name == "matmul"
+    a, b = inputs((256, 128), (128, 256), dtype=float32)
+    assert emit(fuse(Graph((a, b), (matmul(a, b),))).groups[0], SMALL).name == "matmul"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_it_compiles_for_hopper(turned: bool) -> None:
+    a, b = inputs((4096, 4096), (4096, 4096), dtype=bfloat16)
+    kernel = emit(fuse(Graph((a, b), (matmul(swap_last(a) if turned else a, b),))).groups[0])
+    assert kernel.name == "streamed_matmul" and kernel.grid == (132, 1, 1) and compile_cubin(kernel)
