@@ -196,7 +196,7 @@ class FakeCUDABackend(CUDABackend):
         """Kernels as the interpreter takes them: their text, and the values of its constants."""
         from genesis.runtime.plan import KernelImage
         return [KernelImage(source.name, b"", source.num_warps, 0,
-                            f"{source.source}\n\nCONSTEXPRS = {source.constexprs!r}\n") for source in sources]
+                            f"{source.readable}\n\nCONSTEXPRS = {source.constexprs!r}\n") for source in sources]
 
     def __enter__(self) -> FakeCUDABackend:
         """Make "cuda" mean the fake GPU from here on. Plans belong to a driver: those that there were are forgotten."""

@@ -47,7 +47,8 @@ class Launch:
 
     `args` are in the kernel's order: a `Place` is passed as a device pointer, an `int` as int32
     (as int64 where it does not fit), `Table` as a pointer to a device array, and a `MatrixMap` as CUDA's tensor
-    map with its shape and strides behind it. The two hidden scratch pointers that Triton adds are the executor's business. `writes` are the places that it may write to;
+    map with its shape and strides behind it. The two hidden scratch pointers that Triton adds are the executor's
+    business. `writes` are the places that it may write to;
     None: all that it can reach. `origin` says what it computes for whom: "gelu at train.py:41 forward".
     """
 

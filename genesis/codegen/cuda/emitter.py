@@ -189,18 +189,20 @@ class Body:
 
     def store(self, s: Store) -> str:
         address = self.at(s.address, s.vars, block=True)
-        dtype = self.dtypes[s.argument]
-        source = self.casts.get(s.value.name)
-        if source is not None and source.dtype is float32 and lowerings.held(dtype) is float32:
-            value = self.use(source, float32)  # rounded once, as it is stored
-        else:
-            value = self.use(s.value, s.value.dtype)
+        dtype, value = self.dtypes[s.argument], self.stored_value(s)
         if lowerings.held(dtype) is not dtype:
             value = f"{value}.to({lowerings.triton_type(dtype)})"
         if not self.flat:
             value = f"tl.broadcast_to({value}, {self.shape(s.vars)})" if s.vars != s.value.vars else value
         masks = self.masks(s.vars, ())
         return f"tl.store({s.argument} + {address}, {value}{f', mask={masks}' if masks else ''})"
+
+    def stored_value(self, s: Store) -> str:
+        """The value that is stored, which is rounded once, as it is stored."""
+        source = self.casts.get(s.value.name)
+        if source is not None and source.dtype is float32 and lowerings.held(self.dtypes[s.argument]) is float32:
+            return self.use(source, float32)
+        return self.use(s.value, s.value.dtype)
 
     def apply(self, s: Apply) -> str:
         node, compute = s.node, s.compute

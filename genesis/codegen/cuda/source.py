@@ -13,6 +13,18 @@ HEADER = """import triton
 import triton.language as tl
 from triton.language.extra import cuda, libdevice
 """
+GLUON_HEADER = """import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as tl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait)
+from triton.language.extra import cuda, libdevice
+"""
+"""Gluon's language has Triton's names for what both have: an epilogue's lines are the same in both."""
+
+SIZES = "*sizes, "
+"""Stands in a kernel of several functions for the arguments that symbolic sizes become."""
+
 WAIT = "cuda.gdc_wait()"
 """A kernel's first line: it may be started while the kernels before it end, and waits here until they have."""
 RELEASE = "cuda.gdc_launch_dependents()"
@@ -57,6 +69,7 @@ class KernelSource:
         args: for each parameter that is not a constexpr: a node (its memory), an int, a table, or a matrix's map.
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         grid: programs in three dimensions; an empty one needs no launch.
+        plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
     """
 
@@ -72,18 +85,26 @@ class KernelSource:
     label: str = ""
     scratch: tuple[int, ...] = field(default=())
     flushes: bool = False
+    plain: str = ""
+
+    @property
+    def readable(self) -> str:
+        """The text that an interpreter can run."""
+        return self.plain or self.source
 
     def key_parts(self) -> dict[str, Any]:
         """What decides the compiled kernel, as plain data: equal parts are one compilation."""
         return {"name": self.name, "source": self.source, "signature": list(self.signature.items()),
                 "constexprs": list(self.constexprs.items()), "aligned": list(self.aligned),
-                "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes}
+                "num_warps": self.num_warps, "num_stages": self.num_stages, "flushes": self.flushes,
+                "language": "gluon" if self.plain else "triton"}
 
 
 def without_waiting(source: KernelSource) -> KernelSource:
     """The kernel for a GPU that starts none before those before it have ended: without the two lines about that."""
-    lines = source.source.splitlines(keepends=True)
-    return replace(source, source="".join(line for line in lines if line.strip() not in (WAIT, RELEASE)))
+    def without(text: str) -> str:
+        return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in (WAIT, RELEASE))
+    return replace(source, source=without(source.source), plain=without(source.plain))
 
 
 def define(source: str) -> dict[str, Any]:

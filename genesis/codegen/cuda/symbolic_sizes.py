@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from genesis.codegen.cuda.loops import integer_type, multiples_of_16
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import SIZES, KernelSource
 from genesis.ir.size_trace import tracing
 from genesis.ir.sym_int import WORD, SymInt, is_literal
 
@@ -26,9 +26,9 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
     fixed = {name: operator.index(value) if isinstance(value, SymInt) else value
              for name, value in source.constexprs.items()}
     trace = tracing()
-    numbers = dict.fromkeys(WORD.findall(source.source)) if trace is not None else {}
+    numbers = dict.fromkeys(WORD.findall(source.source + source.plain)) if trace is not None else {}
     if trace is None or not numbers:
-        return source if fixed == source.constexprs else replace(source, constexprs=fixed)
+        return replace(source, source=source.source.replace(SIZES, ""), constexprs=fixed)
     for number in numbers:
         if not isinstance(trace.sizes[int(number)].value, int):
             raise TypeError(f"a size of {source.name} is {trace.sizes[int(number)]!r}, no whole number")
@@ -36,14 +36,19 @@ def with_size_arguments(source: KernelSource) -> KernelSource:
     named = [number for number in numbers if number not in literals]
     sizes: dict[str, Any] = {f"size{k}": trace.sizes[int(number)] for k, number in enumerate(named)}
     names = {**literals, **{number: f"size{k}" for k, number in enumerate(named)}}
-    text = WORD.sub(lambda match: names[match[1]], source.source)
     given = {name: kind for name, kind in source.signature.items() if kind != "constexpr"}
     signature = {**given, **{name: integer_type(size) for name, size in sizes.items()},
                  **{name: kind for name, kind in source.signature.items() if kind == "constexpr"}}
-    head, old, body = text.partition(f"def {source.name}({_parameters(source.signature)}):")
-    assert old, f"{source.name} is not defined as its signature says"
-    return replace(source, source=f"{head}def {source.name}({_parameters(signature)}):{body}", signature=signature,
-                   constexprs=fixed, args=(*source.args, *sizes.values()),
+
+    def written(text: str) -> str:
+        head, old, body = WORD.sub(lambda match: names[match[1]], text).partition(
+            f"def {source.name}({_parameters(source.signature)}):")
+        assert old, f"{source.name} is not defined as its signature says"
+        return f"{head}def {source.name}({_parameters(signature)}):{body}".replace(
+            SIZES, "".join(f"{name}, " for name in sizes))
+
+    return replace(source, source=written(source.source), plain=source.plain and written(source.plain),
+                   signature=signature, constexprs=fixed, args=(*source.args, *sizes.values()),
                    aligned=(*source.aligned, *multiples_of_16(sizes)))
 
 

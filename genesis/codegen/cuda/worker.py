@@ -34,13 +34,30 @@ def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
     signature = dict(parts["signature"])
     names = list(signature)
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
-    source = ASTSource(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
+    kind: Any = ASTSource
+    if parts["language"] == "gluon":
+        from triton.experimental.gluon._runtime import GluonASTSource
+        kind, signature = GluonASTSource, {name: _laid_out(x) for name, x in signature.items()}
+    source = kind(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder, _cache_in(folder):
         compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
     metadata = compiled.metadata
     return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
             "shared_bytes": metadata.shared,
             "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}
+
+
+def _laid_out(kind: str) -> str:
+    """A parameter's type, with the layout of its blocks in shared memory if it is a matrix's map."""
+    if not kind.startswith("tensordesc<"):
+        return kind
+    import triton.experimental.gluon.language as gl
+    dtype, _, sizes = kind.removeprefix("tensordesc<").removesuffix("]>").partition("[")
+    layout = gl.NVMMASharedLayout.get_default_for([int(n) for n in sizes.split(",")], _GLUON_DTYPES[dtype](gl))
+    return f"{kind.removesuffix('>')},{layout!r}>"
+
+
+_GLUON_DTYPES: Final = {"fp16": lambda gl: gl.float16, "bf16": lambda gl: gl.bfloat16}
 
 
 def options_of(parts: dict[str, Any]) -> dict[str, Any]:

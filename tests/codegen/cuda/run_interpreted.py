@@ -39,10 +39,11 @@ def run_source(kernel: KernelSource, memory: dict[Node, torch.Tensor], most_prog
     arguments = [_argument(value, memory) for value in kernel.args]
     names = [name for name, kind in kernel.signature.items() if kind != "constexpr"]
     spans = [(x.data_ptr(), x.data_ptr() + x.numel() * x.element_size())
-             for x in (*(getattr(x, "base", x) for x in arguments), *memory.values()) if isinstance(x, torch.Tensor) and x.numel()]
+             for x in (*(getattr(x, "base", x) for x in arguments), *memory.values())
+             if isinstance(x, torch.Tensor) and x.numel()]
     with interpreting():
         watch(Accesses(spans, programs))
-        function = define(kernel.source)[kernel.name]
+        function = define(kernel.readable)[kernel.name]
         call = dict(zip(names, arguments, strict=True)) | dict(kernel.constexprs)
         function.run(**call, grid=kernel.grid, warmup=False)
 

@@ -30,6 +30,7 @@ from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION
 from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.tile import indented
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.types import DType, bool_, float32
@@ -261,11 +262,6 @@ class Attention:
             name, module(name, signature, lines), signature, constexprs, (*pointers.values(), *sizes.values()),
             (*pointers, *multiples_of_16(sizes)), (tiles, 1, 1),
             self.tile.num_warps, self.tile.num_stages, label=name, flushes=True)  # so small weights do not count
-
-
-def indented(lines: list[str]) -> list[str]:
-    """The lines as the body of a loop."""
-    return ["    " + line for line in lines]
 
 
 def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:

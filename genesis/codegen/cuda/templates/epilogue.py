@@ -7,12 +7,13 @@ kernel would.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from genesis.codegen.cuda.blocks import Blocks
 from genesis.codegen.cuda.build_kernel import build
 from genesis.codegen.cuda.emitter import Body
-from genesis.codegen.cuda.kernel_ir import Kernel, Load
+from genesis.codegen.cuda.kernel_ir import Kernel, Load, Store
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.ir.node import Node
 from genesis.ir.sym_int import gcd
@@ -31,44 +32,65 @@ class Epilogue:
         pointers: parameter → Triton type, for what they read and write.
         args: the nodes of these parameters, in order.
         aligned: those of the parameters that are tensors.
+        tiles: parameter → node, of results that are written a tile at a time, by `put`.
     """
 
     lines: tuple[str, ...]
     pointers: dict[str, str]
     args: tuple[Node, ...]
     aligned: tuple[str, ...]
+    tiles: dict[str, Node] = field(default_factory=dict)
 
 
 def epilogue(group: Group, product: Node, shape: tuple[int, int, int], tile: tuple[int, int],
-             index64: bool) -> Epilogue:
+             index64: bool, by_tiles: Callable[[Node], bool] = lambda _: False) -> Epilogue:
     """The epilogue of a matmul group.
 
     Args:
         shape: batches, and the rows and columns of each.
         tile: rows and columns of a block of the product.
+        by_tiles: of a result in memory, whether it may be written as a tile of a matrix like the product.
     """
     batch, rows, columns = shape
     outputs = tuple(x for x in group.outputs if x is not product)
     read = (product, *(x for x in group.inputs if x is not product))
     kernel = build(Group("loop", group.nodes, read, outputs, group.reason, ((batch * rows, "x"), (columns, "r"))))
-    body = _Body(kernel, tile, index64, stored=product in group.outputs)
+    tiles = {x.name: x.node for x in kernel.arguments if x.name != PRODUCT and x.node in outputs and by_tiles(x.node)}
+    body = _Body(kernel, tile, index64, product in group.outputs, {
+        s.argument: f"{s.argument}_map" for s in kernel.statements
+        if isinstance(s, Store) and s.argument in tiles and _is_a_tile(s, columns)})
     body.ragged_x, body.ragged_r = (gcd(size, block) != block  # whatever symbolic sizes are
                                     for size, block in ((rows, tile[0]), (columns, tile[1])))
     used = {s.argument for s in kernel.statements if hasattr(s, "argument")}
-    arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used]
+    arguments = [x for x in kernel.arguments if x.name != PRODUCT and x.name in used and x.name not in body.maps]
     lines = ["x = batch * rows + i[:, None]", "x_mask = i[:, None] < rows", "r = j[None, :]",
              "r_mask = j[None, :] < columns", *body.lines()]
     return Epilogue(tuple(lines), {x.name: POINTER[x.node.dtype.name] for x in arguments},
-                    tuple(x.node for x in arguments), tuple(x.name for x in arguments if x.role != "number"))
+                    tuple(x.node for x in arguments), tuple(x.name for x in arguments if x.role != "number"),
+                    {body.maps[name]: tiles[name] for name in body.maps})
+
+
+def _is_a_tile(s: Store, columns: int) -> bool:
+    """Does it write element (x, r) of a row-major matrix?"""
+    terms = {atom.name: k for atom, k in s.address.terms if atom.kind == "var"}
+    return (not s.address.constant and len(s.address.terms) == 2 and terms == {"x": columns, "r": 1}
+            and s.vars == s.value.vars)
 
 
 class _Body(Body):
     """Statements over a tile: the product is `total`, rounded if it is stored, too, so that all see one value."""
 
-    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool):
+    def __init__(self, kernel: Kernel, tile: tuple[int, int], index64: bool, stored: bool, maps: dict[str, str]):
         super().__init__(kernel, Blocks(*tile, False, 4), index64)
         self.first = "tile_j * J"
-        self.stored = stored
+        self.stored, self.maps = stored, maps
+
+    def store(self, s: Store) -> str:
+        found = self.maps.get(s.argument)
+        if found is None:
+            return super().store(s)
+        value = f"{self.stored_value(s)}.to({triton_type(self.dtypes[s.argument])})"
+        return f"put({found}, out_block, {value}, row, column)"
 
     def load(self, s: Load) -> list[str]:
         if s.argument != PRODUCT:

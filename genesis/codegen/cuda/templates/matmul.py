@@ -7,7 +7,7 @@ C; programs that share rows of A run close together, so that these stay in the L
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -15,23 +15,23 @@ from genesis.codegen.cuda.blocks import block_for
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
-from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.source import KernelSource, MatrixMap
 from genesis.codegen.cuda.templates.epilogue import epilogue
 from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_matmul import (
     descriptor,
+    gluon_module,
     mapped,
-    result_map,
-    store_lines,
-    streamed_product,
-    tiles_of_a_program,
+    plain_module,
+    streamed_tile,
     worth_it,
 )
+from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import gcd, hint
+from genesis.ir.sym_int import gcd, hint, is_multiple
 from genesis.ir.types import DType, bfloat16, float16, float32, int32
 from genesis.passes.few_vectors import few_vectors
 from genesis.passes.fusion.operand_view import OperandView, operand_view
@@ -42,17 +42,6 @@ PRODUCTS: Final = (matmul, matmul_split_k)
 
 INPUT_PRECISION: Final = "ieee"
 """How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Block sizes of C and of the sum, warps, and how many blocks are loaded ahead."""
-
-    i: int
-    j: int
-    k: int
-    num_warps: int
-    num_stages: int
 
 
 _TILES: Final = (
@@ -131,46 +120,52 @@ def emit_matmul(group: Group, gpu: GpuModel) -> KernelSource:
 def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: GpuModel,
               index64: bool) -> KernelSource | None:
     """The kernel whose blocks the copy engine moves, None where it cannot."""
-    (rows, depth), columns = node.inputs[0].shape[-2:], node.shape[-1]
-    tile = _tile(node.inputs[0].dtype, 1, rows, columns, depth, gpu)
-    if tile.i < 128 or tile.j < 128:
+    (rows, depth), columns, dtype = node.inputs[0].shape[-2:], node.shape[-1], node.inputs[0].dtype
+    tile, gluon = streamed_tile(rows, columns, depth, gpu)
+    if tile is None:
         return None
     left = mapped(a, memory_of(a, group), rows, depth, (tile.i, tile.k))
     right = mapped(b, memory_of(b, group), depth, columns, (tile.k, tile.j))
     if left is None or right is None:
         return None
+    halves = tile.j > 128 and not gluon
+    block = (tile.i, tile.j // 2 if halves else tile.j)
     stored = [x for x in group.outputs if stored_as(x) is node]
-    halves = tile.j > 128
-    maps = {"a_map": left.map, "b_map": right.map}
-    lines = streamed_product(left, right)
-    more, pointers = None, {}
-    args: tuple[Node, ...] = ()
+
+    def by_tiles(x: Node) -> bool:
+        return x.dtype is node.dtype and is_multiple(columns * x.dtype.itemsize, 16)
+
+    lines: list[str] = []
+    more, tiles = None, {}
     if len(group.outputs) > len(stored):
         own = replace(group, outputs=tuple(node if x in stored else x for x in group.outputs))
-        more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64)
-        lines += more.lines
-    if stored:
-        out = result_map(node, stored[0], rows, columns, (tile.i, tile.j // 2 if halves else tile.j))
-        if out is None:
-            lines.append("tl.store(out + (i[:, None] * columns + j[None, :]), "
-                         f"total.to({triton_type(node.dtype)}), mask=(i[:, None] < rows) & (j[None, :] < columns))")
-            pointers, args = {"out": POINTER[node.dtype.name]}, (stored[0],)
-        else:
-            maps["out_map"] = out
-            lines += store_lines(halves, triton_type(node.dtype))
-    pointers = pointers | (more.pointers if more else {})
+        more = epilogue(own, node, (1, rows, columns), (tile.i, tile.j), index64, by_tiles)
+        lines, tiles = list(more.lines), dict(more.tiles)
+    memory = {}
+    value = f"total.to({triton_type(node.dtype)})"
+    if stored and by_tiles(node):
+        tiles["out_map"] = stored[0]
+        lines.append(f"put(out_map, out_block, {value}, row, column)")
+    elif stored:
+        memory["out"] = stored[0]
+        lines.append(f"tl.store(out + (i[:, None] * columns + j[None, :]), {value}, "
+                     "mask=(i[:, None] < rows) & (j[None, :] < columns))")
+    maps = {"a_map": left.map, "b_map": right.map,
+            **{name: MatrixMap(x, (rows, columns), columns, 0, block) for name, x in tiles.items()}}
+    pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     sizes = {"rows": rows, "columns": columns, "depth": depth}
-    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors}
-    if more:
-        constexprs |= {"XBLOCK": tile.i, "RBLOCK": tile.j}  # as loops call them
+    constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors, "STAGES": tile.num_stages,
+                  "WARPS": tile.num_warps, **({"XBLOCK": tile.i, "RBLOCK": tile.j} if more else {})}
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
     name = "streamed_matmul" + _epilogue_name(group, node)
+    plain = plain_module(name, signature, left, right, lines, halves, index64)
+    text = gluon_module(name, signature, left, right, dtype, lines, index64) if gluon else plain
     return KernelSource(
-        name, module(name, signature, tiles_of_a_program(lines, index64)), signature, constexprs,
-        (*maps.values(), *args, *(more.args if more else ()), *sizes.values()),
-        (*(("out",) if args else ()), *(more.aligned if more else ()), *multiples_of_16(sizes)),
-        (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name)
+        name, text, signature, constexprs,
+        (*maps.values(), *memory.values(), *(more.args if more else ()), *sizes.values()),
+        (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
+        (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name, plain=plain if gluon else "")
 
 
 def _epilogue_name(group: Group, product: Node) -> str:
