@@ -31,6 +31,9 @@ HOPPER: Final = 90
 FEWEST_ROWS: Final = 128
 """Of either side of C: smaller products have too few tiles to keep programs busy."""
 
+_GLUON_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate"}
+"""What Gluon calls otherwise than Triton's language."""
+
 LOADING_WARPS, LOADING_REGISTERS = 4, 24
 """Warps beside those that multiply, one thread of which asks for blocks, and the registers of each of their threads."""
 
@@ -165,8 +168,8 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
                 *indented(_places(index64, ", layout=tl.SliceLayout({}, layout)")), *indented(lines),
                 *(["tma.store_wait(0)"] if stores else [])]
     kernel = [RELEASE,
-              f"a_blocks = tl.allocate_shared_memory({kind}, [STAGES, {a.map.block[0]}, {a.map.block[1]}], a_map.layout)",
-              f"b_blocks = tl.allocate_shared_memory({kind}, [STAGES, {b.map.block[0]}, {b.map.block[1]}], b_map.layout)",
+              *(f"{x}_blocks = tl.allocate_shared_memory({kind}, [STAGES, {rows}, {columns}], {x}_map.layout)"
+                for x, (rows, columns) in (("a", a.map.block), ("b", b.map.block))),
               f"full = {barriers}", f"empty = {barriers}", f"out_block = {block}",
               "for stage in tl.static_range(STAGES):",
               "    mbarrier.init(full.index(stage), count=1)",
@@ -179,7 +182,9 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
     parts = (_PLACE, *([_PUT_GLUON] if stores else []), prelude_for("\n".join(lines)),
              _function("loads", beside, loads), _function("products", beside, products), _function(name, given, kernel))
     text = "\n\n".join(part.strip("\n") + "\n" for part in parts if part)
-    return f"{GLUON_HEADER}\n\n{text.replace('@triton.jit', '@gluon.jit').replace('tl.math.', 'tl.').replace('tl.Prop', 'triton.language.Prop')}"
+    for here, there in _GLUON_NAMES.items():
+        text = text.replace(here, there)
+    return f"{GLUON_HEADER}\n\n{text}"
 
 
 def _function(name: str, given: str, lines: list[str]) -> str:

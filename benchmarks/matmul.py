@@ -1,0 +1,188 @@
+"""bf16 products beside cuBLAS: a linear layer's forward and both gradients, over shapes (M, K, N).
+
+Both libraries run in one process, torch before and after Genesis; times are device times, launches back to back between
+two events. Results are compared with float32 products before anything is timed.
+
+    python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
+    python benchmarks/matmul.py --tiles "gluon,128,256,64,8,3;triton,128,256,64,8,3;none"    # some beside each other
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import record
+
+SHAPES = ("2048x2048x2048,4096x4096x4096,8192x8192x8192,16384x768x3072,16384x3072x768,8192x4096x14336,16384x768x50304,"
+          "8191x4096x4000,1024x1024x1024")
+KINDS = ("forward", "input's gradient", "weight's gradient")
+REPEATS, ROUNDS = 20, 5
+TOLERANCE = 1e-2
+"""Relative to the norm: bf16 results of float32 sums are within 2⁻⁹ each."""
+
+
+def operands(kind: str, m: int, k: int, n: int) -> tuple[tuple[tuple[int, int], bool], tuple[tuple[int, int], bool]]:
+    """Shape in memory, and whether it is read transposed, of each operand of a product of a linear layer."""
+    if kind == "forward":
+        return ((m, k), False), ((n, k), True)
+    return (((m, n), False), ((n, k), False)) if kind == "input's gradient" else (((m, n), True), ((m, k), False))
+
+
+def timed(run: Any, event: Any) -> float:
+    """The median over rounds of the mean device time of a call, in milliseconds."""
+    found = []
+    for count in (3, *[REPEATS] * ROUNDS):
+        begin, end = event(enable_timing=True), event(enable_timing=True)
+        begin.record()
+        for _ in range(count):
+            run()
+        end.record()
+        end.synchronize()
+        found.append(begin.elapsed_time(end) / count)
+    return median(found[1:])
+
+
+def use_tile(text: str) -> None:
+    """Let all products have one tile: "gluon,i,j,k,warps,stages", or "none" for those whose blocks are not streamed."""
+    from genesis import engine
+    from genesis.codegen.cuda.templates import streamed_matmul
+    from genesis.codegen.cuda.templates.tile import Tile
+    from genesis.passes import structural_memo
+    os.environ["GENESIS_PLAN_CACHE"] = "0"
+    language, *numbers = text.split(",")
+    streamed_matmul.STREAMED_TILES = () if language == "none" else (  # type: ignore[misc]
+        (0, Tile(*map(int, numbers)), language == "gluon"),)
+    structural_memo._closed.clear()
+    engine.reset()
+
+
+class Product:
+    """One product, with both libraries' operands over the same memory."""
+
+    def __init__(self, kind: str, shape: tuple[int, int, int]):
+        import torch
+
+        import genesis
+        self.flops = 2 * math.prod(shape)
+        generator = torch.Generator("cuda").manual_seed(0)
+        kept, self.torch, self.genesis = [], [], []
+        for size, turned in operands(kind, *shape):
+            x = torch.randn(size, generator=generator, device="cuda", dtype=torch.bfloat16)
+            y = genesis.from_dlpack(x)
+            kept.append(x)
+            self.torch.append(x.T if turned else x)
+            self.genesis.append(y.T if turned else y)
+        self.kept = kept
+        rows = min(512, self.torch[0].shape[0])
+        self.expected = self.torch[0][-rows:].float() @ self.torch[1].float()
+
+    def torch_ms(self) -> float:
+        """Milliseconds of torch's product."""
+        import torch
+        out = torch.empty(self.torch[0].shape[0], self.torch[1].shape[1], device="cuda", dtype=torch.bfloat16)
+        return timed(lambda: torch.mm(*self.torch, out=out), torch.cuda.Event)
+
+    def genesis_ms(self) -> tuple[float, float, str]:
+        """Milliseconds of Genesis's product, its relative error, and the kernel's name."""
+        import torch
+
+        import genesis
+        from genesis.engine import last_plan
+        from genesis.runtime.cuda.stream import current_stream
+        y = self.genesis[0] @ self.genesis[1]
+        genesis.eval(y)
+        plan = last_plan()
+        assert plan is not None
+        (label, start), *more = plan.executor.launches()
+        assert not more, "a product is one launch"
+        got = torch.from_dlpack(y.detach())[-self.expected.shape[0]:].float()
+        error = float((got - self.expected).norm() / self.expected.norm())
+        stream = current_stream(0).handle
+        return timed(lambda: start(stream), genesis.cuda.Event), error, label
+
+
+def compiled_ahead(tiles: list[str], shapes: list[tuple[int, int, int]]) -> None:
+    """Compile what will run, in parallel: each tile's kernel in each order of the operands."""
+    from genesis.codegen.cuda.compile import compile_sources
+    from genesis.codegen.cuda.emit import emit
+    from genesis.engine.backends import gpu_at_hand
+    from genesis.ir import Device, Graph, tensor_type
+    from genesis.ir.ops import leaves
+    from genesis.ir.ops.contraction import matmul, swap_last
+    from genesis.ir.types import bfloat16
+    from genesis.passes.fusion.fuse import fuse
+    from genesis.runtime.cuda.kernel_cache import KernelCache
+    gpu, sources = gpu_at_hand(0), {}
+    for tile in tiles:
+        use_tile(tile)
+        for shape in shapes:
+            for kind in KINDS:
+                nodes = [leaves.input(index=i, type=tensor_type(size, bfloat16, Device("cuda", 0)))
+                         for i, (size, _) in enumerate(operands(kind, *shape))]
+                turned = [swap_last(x) if turn else x
+                          for x, (_, turn) in zip(nodes, operands(kind, *shape), strict=True)]
+                source = emit(fuse(Graph(tuple(nodes), (matmul(*turned),))).groups[0], gpu)
+                sources[repr(source.key_parts())] = source
+
+    def compiles(source: Any) -> None:
+        try:
+            compile_sources([source], KernelCache(), gpu)
+        except RuntimeError as error:
+            print(f"{source.name} {source.constexprs}: {str(error).splitlines()[-1][:200]}", file=sys.stderr)
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(compiles, sources.values()))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", default=SHAPES)
+    parser.add_argument("--tiles", default="", help="see above; the default is what Genesis chooses")
+    record.add_out(parser)
+    args = parser.parse_args()
+    shapes = [tuple(map(int, text.split("x"))) for text in args.shapes.split(",")]
+    tiles = args.tiles.split(";") if args.tiles else [""]
+    if args.tiles:
+        compiled_ahead(tiles, shapes)
+    rows = []
+    for shape in shapes:
+        for kind in KINDS:
+            product = Product(kind, shape)
+            before, found = product.torch_ms(), {}
+            for tile in tiles:
+                if tile:
+                    use_tile(tile)
+                try:
+                    ms, error, label = product.genesis_ms()
+                except Exception as problem:  # a tile that does not fit
+                    print(f"{shape} {kind} {tile}: {type(problem).__name__} {str(problem)[:150]}", file=sys.stderr)
+                    continue
+                if not error < TOLERANCE:
+                    print(f"{shape} {kind} {tile or label}: WRONG by {error:.1e}", flush=True)
+                    continue
+                found[tile or label] = ms
+            torch_ms = min(before, product.torch_ms())
+            ratios = {name: torch_ms / ms for name, ms in found.items()}
+            rows.append({"shape": shape, "kind": kind, "torch_tflops": product.flops / torch_ms / 1e9,
+                         "of_cublas": ratios})
+            shown = "  ".join(f"{name} {ratio:.3f}" for name, ratio in sorted(ratios.items(), key=lambda x: -x[1]))
+            name = "x".join(map(str, shape))
+            print(f"{name:20} {kind:18} {rows[-1]['torch_tflops']:5.0f} TFLOP/s  {shown}", flush=True)
+            del product
+    for name in dict.fromkeys(name for row in rows for name in row["of_cublas"]):
+        found = [row["of_cublas"][name] for row in rows if name in row["of_cublas"]]
+        print(f"{name or 'chosen'}: geometric mean {math.exp(sum(map(math.log, found)) / len(found)):.3f}, "
+              f"worst {min(found):.3f}")
+    if args.out:
+        record.write(args.out, "matmul", rows=rows)
+
+
+if __name__ == "__main__":
+    main()
