@@ -39,7 +39,7 @@ class CachedKernel:
         return KernelImage(name, self.cubin, warps, shared, text, entry, tuple(map(tuple, maps)))
 
 
-def _are_maps(given: Any) -> bool:
+def _are_maps(given: object) -> bool:
     """Is this what a compiler says of matrices' maps: lists of the swizzle and two sizes of a block?"""
     return isinstance(given, list) and all(isinstance(x, list) and len(x) == 3 and all(
         type(n) is int and 0 <= n <= 256 for n in x) for x in given)

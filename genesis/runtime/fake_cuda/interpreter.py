@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
     from triton import language
     from triton.runtime import jit
-    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
+    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 class HostPointer:
@@ -130,7 +131,7 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
     return run
 
 
-def _descriptor(matrix: MappedMatrix) -> Any:
+def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:
     """A matrix's map as Triton's own launcher takes it."""
     from triton.tools.tensor_descriptor import TensorDescriptor
     return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), [matrix.stride, 1], list(matrix.block))
