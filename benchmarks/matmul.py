@@ -4,7 +4,7 @@ Both libraries run in one process, torch before and after Genesis; times are dev
 two events. Results are compared with float32 products before anything is timed.
 
     python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
-    python benchmarks/matmul.py --tiles "gluon,128,256,64,8,3;triton,128,256,64,8,3;none"    # some beside each other
+    python benchmarks/matmul.py --tiles "1,128,256,64,8,3;2,128,128,64,4,5;none"    # some beside each other
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ def timed(run: Any, event: Any) -> float:
 
 
 def use_tile(text: str) -> None:
-    """Let all products have one tile: "gluon,i,j,k,warps,stages", or "none" for those whose blocks are not streamed."""
+    """Let all products have one form, "groups,i,j,k,warps,stages", or "none": their blocks are not streamed."""
     from genesis import engine
     from genesis.codegen.cuda.templates import streamed_matmul
     from genesis.codegen.cuda.templates.tile import Tile
     from genesis.passes import structural_memo
     os.environ["GENESIS_PLAN_CACHE"] = "0"
-    language, *numbers = text.split(",")
-    streamed_matmul.STREAMED_TILES = () if language == "none" else (  # type: ignore[misc]
-        (0, Tile(*map(int, numbers)), language == "gluon"),)
+    streamed_matmul.FORMS = ()  # type: ignore[misc]
+    if text != "none":
+        groups, *numbers = map(int, text.split(","))
+        streamed_matmul.FORMS = ((0, streamed_matmul.Form(Tile(*numbers), groups)),)  # type: ignore[misc]
     structural_memo._closed.clear()
     engine.reset()
 

@@ -21,12 +21,12 @@ from genesis.codegen.cuda.templates.few_vectors import few_blocks, few_product
 from genesis.codegen.cuda.templates.operands import address, memory_of
 from genesis.codegen.cuda.templates.streamed_matmul import (
     descriptor,
-    gluon_module,
+    form_of,
     mapped,
     plain_module,
-    streamed_tile,
     worth_it,
 )
+from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
 from genesis.codegen.cuda.templates.tile import Tile
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
@@ -121,15 +121,14 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
               index64: bool) -> KernelSource | None:
     """The kernel whose blocks the copy engine moves, None where it cannot."""
     (rows, depth), columns, dtype = node.inputs[0].shape[-2:], node.shape[-1], node.inputs[0].dtype
-    tile, gluon = streamed_tile(rows, columns, depth, gpu)
-    if tile is None:
+    form = form_of(rows, columns, depth, gpu)
+    if form is None:
         return None
+    tile = form.tile
     left = mapped(a, memory_of(a, group), rows, depth, (tile.i, tile.k))
     right = mapped(b, memory_of(b, group), depth, columns, (tile.k, tile.j))
     if left is None or right is None:
         return None
-    halves = tile.j > 128 and not gluon
-    block = (tile.i, tile.j // 2 if halves else tile.j)
     stored = [x for x in group.outputs if stored_as(x) is node]
 
     def by_tiles(x: Node) -> bool:
@@ -151,7 +150,7 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
         lines.append(f"tl.store(out + (i[:, None] * columns + j[None, :]), {value}, "
                      "mask=(i[:, None] < rows) & (j[None, :] < columns))")
     maps = {"a_map": left.map, "b_map": right.map,
-            **{name: MatrixMap(x, (rows, columns), columns, 0, block) for name, x in tiles.items()}}
+            **{name: MatrixMap(x, (rows, columns), columns, 0, (tile.i, tile.j)) for name, x in tiles.items()}}
     pointers = {name: POINTER[x.dtype.name] for name, x in memory.items()} | (more.pointers if more else {})
     sizes = {"rows": rows, "columns": columns, "depth": depth}
     constexprs = {"I": tile.i, "J": tile.j, "K": tile.k, "PROGRAMS": gpu.multiprocessors, "STAGES": tile.num_stages,
@@ -159,13 +158,13 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
     signature = {**{name: descriptor(x) for name, x in maps.items()}, **pointers, **dict.fromkeys(sizes, "i32"),
                  **dict.fromkeys(constexprs, "constexpr")}
     name = "streamed_matmul" + _epilogue_name(group, node)
-    plain = plain_module(name, signature, left, right, lines, halves, index64)
-    text = gluon_module(name, signature, left, right, dtype, lines, index64) if gluon else plain
     return KernelSource(
-        name, text, signature, constexprs,
+        name, gluon_module(name, signature, left, right, dtype, lines, index64, tile, form.groups),
+        signature, constexprs,
         (*maps.values(), *memory.values(), *(more.args if more else ()), *sizes.values()),
         (*memory, *(more.aligned if more else ()), *multiples_of_16(sizes)),
-        (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name, plain=plain if gluon else "")
+        (gpu.multiprocessors, 1, 1), tile.num_warps, tile.num_stages, label=name,
+        plain=plain_module(name, signature, left, right, lines, index64))
 
 
 def _epilogue_name(group: Group, product: Node) -> str:

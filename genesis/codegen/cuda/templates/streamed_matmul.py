@@ -14,8 +14,7 @@ from typing import Final
 
 from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import module
-from genesis.codegen.cuda.prelude import prelude_for
-from genesis.codegen.cuda.source import GLUON_HEADER, RELEASE, SIZES, WAIT, MatrixMap
+from genesis.codegen.cuda.source import MatrixMap
 from genesis.codegen.cuda.templates.tile import Tile, indented
 from genesis.ir.node import Node
 from genesis.ir.sym_int import gcd, hint
@@ -30,12 +29,6 @@ HOPPER: Final = 90
 
 FEWEST_ROWS: Final = 128
 """Of either side of C: smaller products have too few tiles to keep programs busy."""
-
-_GLUON_NAMES: Final = {"@triton.jit": "@gluon.jit", "tl.math.": "tl.", "tl.Propagate": "triton.language.Propagate"}
-"""What Gluon calls otherwise than Triton's language."""
-
-LOADING_WARPS, LOADING_REGISTERS = 4, 24
-"""Warps beside those that multiply, one thread of which asks for blocks, and the registers of each of their threads."""
 
 SHAPES: Final = {float16: "fp16", bfloat16: "bf16"}
 
@@ -87,111 +80,52 @@ def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu:
             and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
 
 
-STREAMED_TILES: Final = (
-    # (least elements of C for each multiprocessor, tile, whether the kernel is in Gluon): the first row of which half
-    # of the multiprocessors get that many
-    (128 * 256, Tile(128, 256, 64, 8, 3), True),
-    (128 * 128, Tile(128, 128, 64, 8, 5), True),
+@dataclass(frozen=True)
+class Form:
+    """How the kernel of a streamed product is made.
+
+    Attributes:
+        tile: blocks of C and of the sum, the warps that multiply one, and how many blocks are under way.
+        groups: two groups of so many warps take turns at tiles, or one makes all.
+    """
+
+    tile: Tile
+    groups: int
+
+
+FORMS: Final = (
+    # (least elements of C for each multiprocessor, form): the first row of which half of the multiprocessors get
+    # that many
+    (128 * 256, Form(Tile(128, 256, 64, 8, 3), 1)),
+    (128 * 128, Form(Tile(128, 128, 64, 4, 5), 2)),
 )
 
 
-def streamed_tile(rows: int, columns: int, depth: int, gpu: GpuModel) -> tuple[Tile | None, bool]:
-    """The tile of a product, and whether its kernel is in Gluon. None: it is too small."""
-    for least, tile, gluon in STREAMED_TILES:
-        if hint(rows * columns) >= least * (gpu.multiprocessors // 2) and hint(columns) >= tile.j:
-            return tile, gluon
-    return None, False
+def form_of(rows: int, columns: int, depth: int, gpu: GpuModel) -> Form | None:
+    """The form of a product's kernel. None: it is too small."""
+    for least, form in FORMS:
+        if hint(rows * columns) >= least * (gpu.multiprocessors // 2) and hint(columns) >= form.tile.j:
+            return form
+    return None
 
 
-def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str], halves: bool,
+def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str],
                  index64: bool) -> str:
-    """The kernel in Triton's own language: one loop over a program's tiles, which its compiler pipelines."""
+    """The kernel in Triton's own language, as an interpreter runs it."""
     left = "a_map.load([start, row]).T" if a.turned else "a_map.load([row, start])"
     right = "b_map.load([column, start]).T" if b.turned else "b_map.load([start, column])"
     return module(name, signature, [
         "tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
-        "for program in tl.range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS, flatten=True):",
+        "for program in range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS):",
         "    tile_i, tile_j = place_of_tile(program, tiles_i, tiles_j)",
         "    row, column, out_block = tile_i * I, tile_j * J, None",
         "    total = tl.zeros([I, J], tl.float32)",
         "    for start in range(0, depth, K):",
         f"        total = tl.dot({left}, {right}, total)",
-        *indented(_places(index64)), *indented(lines)], more=f"{_PLACE}\n\n{_PUT_HALVES if halves else _PUT}")
+        *indented(places(index64)), *indented(lines)], more=f"{PLACE}\n\n{_PUT}")
 
 
-def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, dtype: DType, lines: list[str],
-                 index64: bool) -> str:
-    """The kernel in Gluon: one warp asks for blocks, the others multiply them as they come.
-
-    `full` and `empty` are counted barriers, one for each of the blocks in shared memory: the copy engine arrives at
-    `full` when a block is there, the multiplying warps at `empty` when they are done with it. A tile's result goes
-    through one block of shared memory, from which the copy engine takes it while the next tile is summed up.
-    """
-    kind = f"tl.{dtype.name}"
-    given = ", ".join(f"{p}: tl.constexpr" if kind_ == "constexpr" else p for p, kind_ in signature.items())
-    passed = ", ".join(signature)
-    stores = any(name.endswith("_map") and name not in ("a_map", "b_map") for name in signature)
-    result = next((p for p in signature if p.endswith("_map") and p not in ("a_map", "b_map")), "")
-    block = f"tl.allocate_shared_memory({result}.dtype, [I, J], {result}.layout)" if stores else "full"
-    barriers = "tl.allocate_shared_memory(tl.int64, [STAGES, 1], mbarrier.MBarrierLayout())"
-    place_a, place_b = ("start, row" if a.turned else "row, start"), ("column, start" if b.turned else "start, column")
-    tiles = ["tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
-             "count = 0",
-             "for program in range(tl.program_id(0), tiles_i * tiles_j, PROGRAMS):",
-             "    tile_i, tile_j = place_of_tile(program, tiles_i, tiles_j)",
-             "    row, column = tile_i * I, tile_j * J"]
-    loads = [WAIT, *tiles,
-             "    for start in range(0, depth, K):",
-             "        stage = count % STAGES",
-             "        mbarrier.wait(empty.index(stage), ((count // STAGES) & 1) ^ 1)",
-             "        mbarrier.expect(full.index(stage), a_map.block_type.nbytes + b_map.block_type.nbytes)",
-             f"        tma.async_copy_global_to_shared(a_map, [{place_a}], full.index(stage), a_blocks.index(stage))",
-             f"        tma.async_copy_global_to_shared(b_map, [{place_b}], full.index(stage), b_blocks.index(stage))",
-             "        count += 1"]
-    turn_a, turn_b = (".permute((1, 0))" if x.turned else "" for x in (a, b))
-    products = [WAIT,
-                "layout: tl.constexpr = tl.NVMMADistributedLayout("
-                "version=[3, 0], warps_per_cta=[WARPS, 1], instr_shape=[16, J, 16])",
-                *tiles,
-                "    total = tl.zeros([I, J], tl.float32, layout)",
-                "    for start in range(0, depth, K):",
-                "        stage = count % STAGES",
-                "        mbarrier.wait(full.index(stage), (count // STAGES) & 1)",
-                f"        total = warpgroup_mma(a_blocks.index(stage){turn_a}, b_blocks.index(stage){turn_b}, total, "
-                "is_async=True)",
-                "        total = warpgroup_mma_wait(1, deps=(total,))",
-                "        if start > 0:",
-                "            mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
-                "        count += 1",
-                "    total = warpgroup_mma_wait(0, deps=(total,))",
-                "    mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
-                *indented(_places(index64, ", layout=tl.SliceLayout({}, layout)")), *indented(lines),
-                *(["tma.store_wait(0)"] if stores else [])]
-    kernel = [RELEASE,
-              *(f"{x}_blocks = tl.allocate_shared_memory({kind}, [STAGES, {rows}, {columns}], {x}_map.layout)"
-                for x, (rows, columns) in (("a", a.map.block), ("b", b.map.block))),
-              f"full = {barriers}", f"empty = {barriers}", f"out_block = {block}",
-              "for stage in tl.static_range(STAGES):",
-              "    mbarrier.init(full.index(stage), count=1)",
-              "    mbarrier.init(empty.index(stage), count=1)",
-              "tl.warp_specialize([",
-              f"    (products, (a_blocks, b_blocks, full, empty, out_block, {SIZES}{passed})),",
-              f"    (loads, (a_blocks, b_blocks, full, empty, out_block, {SIZES}{passed})),",
-              f"], [{LOADING_WARPS}], [{LOADING_REGISTERS}])"]
-    beside = f"a_blocks, b_blocks, full, empty, out_block, {SIZES}{given}"
-    parts = (_PLACE, *([_PUT_GLUON] if stores else []), prelude_for("\n".join(lines)),
-             _function("loads", beside, loads), _function("products", beside, products), _function(name, given, kernel))
-    text = "\n\n".join(part.strip("\n") + "\n" for part in parts if part)
-    for here, there in _GLUON_NAMES.items():
-        text = text.replace(here, there)
-    return f"{GLUON_HEADER}\n\n{text}"
-
-
-def _function(name: str, given: str, lines: list[str]) -> str:
-    return f"@triton.jit\ndef {name}({given}):\n" + "".join(f"    {line}\n" for line in lines)
-
-
-def _places(index64: bool, layout: str = "") -> list[str]:
+def places(index64: bool, layout: str = "") -> list[str]:
     """The lines that say which rows and columns the elements of a tile are."""
     integer = ".to(tl.int64)" if index64 else ""
     return ["batch = 0",
@@ -199,7 +133,7 @@ def _places(index64: bool, layout: str = "") -> list[str]:
             f"j = (column + tl.arange(0, J{layout.format(0)})){integer}"]
 
 
-_PLACE: Final = """@triton.jit
+PLACE: Final = """@triton.jit
 def place_of_tile(program, tiles_i, tiles_j):
     first_i = program // (8 * tiles_j) * 8
     group_i = tl.minimum(tiles_i - first_i, 8)
@@ -210,20 +144,4 @@ def place_of_tile(program, tiles_i, tiles_j):
 _PUT: Final = """@triton.jit
 def put(map, block, value, row, column):
     map.store([row, column], value)
-"""
-_PUT_HALVES: Final = """@triton.jit
-def put(map, block, value, row, column):
-    half: tl.constexpr = value.shape[1] // 2
-    left, right = tl.split(tl.permute(tl.reshape(value, (value.shape[0], 2, half)), (0, 2, 1)))
-    map.store([row, column], left)
-    map.store([row, column + half], right)
-"""
-"""In two blocks, each of which takes half the shared memory."""
-
-_PUT_GLUON: Final = """@triton.jit
-def put(map, block, value, row, column):
-    tma.store_wait(0)
-    block.store(value)
-    fence_async_shared()
-    tma.async_copy_shared_to_global(map, [row, column], block)
 """
