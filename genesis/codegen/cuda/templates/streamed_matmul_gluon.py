@@ -7,6 +7,8 @@ memory, from which the copy engine takes it while the next tile is summed up.
 
 Two groups of multiplying warps take turns at the tiles: one finishes and stores its tile while the other has the
 tensor cores. What is done to a product before it is stored costs nothing then, as long as it takes less than a sum.
+A group waits for its turn, as a barrier tells only the last block from the one before: it may not look at blocks
+that are further ahead.
 """
 
 from __future__ import annotations
@@ -41,25 +43,28 @@ def gluon_module(name: str, signature: dict[str, str], a: Operand, b: Operand, d
     given = ", ".join(f"{p}: tl.constexpr" if kind == "constexpr" else p for p, kind in signature.items())
     passed, shared = ", ".join(signature), "a_blocks, b_blocks, full, empty"
     result = next((p for p in signature if p.endswith("_map") and p not in ("a_map", "b_map")), None)
-    started = [f"(products, ({shared}, out_blocks, {group}, {SIZES}{passed}))" for group in range(groups)]
+    started = [f"(products, ({shared}, turns, out_blocks, {group}, {SIZES}{passed}))" for group in range(groups)]
     kernel = [
         RELEASE,
         *(f"{x}_blocks = tl.allocate_shared_memory(tl.{dtype.name}, [STAGES, {rows}, {columns}], {x}_map.layout)"
           for x, (rows, columns) in (("a", a.map.block), ("b", b.map.block))),
         *(f"{x} = tl.allocate_shared_memory(tl.int64, [STAGES, 1], mbarrier.MBarrierLayout())"
           for x in ("full", "empty")),
+        "turns = tl.allocate_shared_memory(tl.int64, [2, 1], mbarrier.MBarrierLayout())" if groups > 1
+        else "turns = full",
         f"out_blocks = tl.allocate_shared_memory({result}.dtype, [{groups}, I, J], {result}.layout)" if result
         else "out_blocks = full",
         "for stage in tl.static_range(STAGES):",
         "    mbarrier.init(full.index(stage), count=1)",
         "    mbarrier.init(empty.index(stage), count=1)",
+        *(f"mbarrier.init(turns.index({group}), count=1)" for group in range(groups) if groups > 1),
         f"tl.warp_specialize([{', '.join(started)}, (loads, ({shared}, {SIZES}{passed}))],",
         f"    {[tile.num_warps] * (groups - 1) + [LOADING_WARPS]}, "
         f"{[TURN_REGISTERS] * (groups - 1) + [LOADING_REGISTERS]})"]
     products = _products(a, b, lines, index64, groups, result is not None)
     parts = (PLACE, _PUT if result else "", prelude_for("\n".join(lines)),
              _function("loads", f"{shared}, {SIZES}{given}", _loads(a, b)),
-             _function("products", f"{shared}, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
+             _function("products", f"{shared}, turns, out_blocks, GROUP: tl.constexpr, {SIZES}{given}", products),
              _function(name, given, kernel))
     text = "\n\n".join(part.strip("\n") + "\n" for part in parts if part)
     for here, there in _NAMES.items():
@@ -96,9 +101,11 @@ def _products(a: Operand, b: Operand, lines: list[str], index64: bool, groups: i
         "tiles_i, tiles_j = tl.cdiv(rows, I), tl.cdiv(columns, J)",
         *(["out_block = out_blocks.index(GROUP)"] if stores else []),
         f"count = GROUP * {steps}" if groups > 1 else "count = 0",
+        *(["turn = 0"] if groups > 1 else []),
         f"for program in range(tl.program_id(0) + GROUP * PROGRAMS, tiles_i * tiles_j, {groups} * PROGRAMS):",
         *_PLACE_LINES,
         "    total = tl.zeros([I, J], tl.float32, layout)",
+        *(["    mbarrier.wait(turns.index(GROUP), (turn & 1) ^ (1 - GROUP))"] if groups > 1 else []),
         "    for start in range(0, depth, K):",
         "        stage = count % STAGES",
         "        mbarrier.wait(full.index(stage), (count // STAGES) & 1)",
@@ -108,6 +115,7 @@ def _products(a: Operand, b: Operand, lines: list[str], index64: bool, groups: i
         "        if start > 0:",
         "            mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
         "        count += 1",
+        *(["    mbarrier.arrive(turns.index(1 - GROUP), count=1)", "    turn += 1"] if groups > 1 else []),
         "    total = warpgroup_mma_wait(0, deps=(total,))",
         "    mbarrier.arrive(empty.index((count - 1) % STAGES), count=1)",
         *([f"    count += {groups - 1} * {steps}"] if groups > 1 else []),
