@@ -1,9 +1,10 @@
-"""bf16 products beside cuBLAS: a linear layer's forward and both gradients, over shapes (M, K, N).
+"""Products beside cuBLAS, of bf16 or float32: a linear layer's forward and both gradients, over shapes (M, K, N).
 
 Both libraries run in one process, torch before and after Genesis; times are device times, launches back to back between
 two events. Results are compared with float32 products before anything is timed.
 
     python benchmarks/matmul.py --out                        # the kernels that Genesis chooses
+    python benchmarks/matmul.py --float32 tf32 --shapes 4096x4096x4096,8192x8192x8192
     python benchmarks/matmul.py --tiles "1,128,256,64,8,3;2,128,128,64,4,5;none"    # some beside each other
 """
 
@@ -49,16 +50,22 @@ def timed(run: Any, event: Any) -> float:
 
 
 def use_tile(text: str) -> None:
-    """Let all products have one form, "groups,i,j,k,warps,stages", or "none": their blocks are not streamed."""
+    """Let all products have one form, "groups,i,j,k,warps,stages", or "none": their blocks are not streamed.
+
+    "plain,i,j,k,warps,stages" is a tile of those, of float32 operands that are rounded.
+    """
     from genesis import engine
-    from genesis.codegen.cuda.templates import streamed_matmul
+    from genesis.codegen.cuda.templates import matmul, streamed_matmul
     from genesis.codegen.cuda.templates.tile import Tile
+    from genesis.ir.types import float32
     from genesis.passes import structural_memo
     os.environ["GENESIS_PLAN_CACHE"] = "0"
     streamed_matmul.FORMS = ()  # type: ignore[misc]
-    if text != "none":
+    if text.startswith("plain"):
+        matmul._ROUNDED_TILES = ((float32,), 0, Tile(*map(int, text.split(",")[1:]))),  # type: ignore[assignment]
+    elif text != "none":
         groups, *numbers = map(int, text.split(","))
-        streamed_matmul.FORMS = ((0, streamed_matmul.Form(Tile(*numbers), groups)),)  # type: ignore[misc]
+        streamed_matmul.FORMS = (streamed_matmul.Form(Tile(*numbers), groups, 1.0, 0, 0),)  # type: ignore[misc]
     structural_memo._closed.clear()
     engine.reset()
 
@@ -66,7 +73,7 @@ def use_tile(text: str) -> None:
 class Product:
     """One product, with both libraries' operands over the same memory."""
 
-    def __init__(self, kind: str, shape: tuple[int, int, int]):
+    def __init__(self, kind: str, shape: tuple[int, int, int], dtype: str = "bfloat16"):
         import torch
 
         import genesis
@@ -74,19 +81,19 @@ class Product:
         generator = torch.Generator("cuda").manual_seed(0)
         kept, self.torch, self.genesis = [], [], []
         for size, turned in operands(kind, *shape):
-            x = torch.randn(size, generator=generator, device="cuda", dtype=torch.bfloat16)
+            x = torch.randn(size, generator=generator, device="cuda", dtype=getattr(torch, dtype))
             y = genesis.from_dlpack(x)
             kept.append(x)
             self.torch.append(x.T if turned else x)
             self.genesis.append(y.T if turned else y)
         self.kept = kept
         rows = min(512, self.torch[0].shape[0])
-        self.expected = self.torch[0][-rows:].float() @ self.torch[1].float()
+        self.expected = self.torch[0][-rows:].double() @ self.torch[1].double()
 
     def torch_ms(self) -> float:
         """Milliseconds of torch's product."""
         import torch
-        out = torch.empty(self.torch[0].shape[0], self.torch[1].shape[1], device="cuda", dtype=torch.bfloat16)
+        out = torch.empty(self.torch[0].shape[0], self.torch[1].shape[1], device="cuda", dtype=self.torch[0].dtype)
         return timed(lambda: torch.mm(*self.torch, out=out), torch.cuda.Event)
 
     def genesis_ms(self) -> tuple[float, float, str]:
@@ -102,7 +109,7 @@ class Product:
         assert plan is not None
         (label, start), *more = plan.executor.launches()
         assert not more, "a product is one launch"
-        got = torch.from_dlpack(y.detach())[-self.expected.shape[0]:].float()
+        got = torch.from_dlpack(y.detach())[-self.expected.shape[0]:].double()
         error = float((got - self.expected).norm() / self.expected.norm())
         stream = current_stream(0).handle
         return timed(lambda: start(stream), genesis.cuda.Event), error, label
@@ -146,8 +153,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default=SHAPES)
     parser.add_argument("--tiles", default="", help="see above; the default is what Genesis chooses")
+    parser.add_argument("--float32", choices=["ieee", "tf32", "bf16x3"], help="products of float32, rounded like this")
     record.add_out(parser)
     args = parser.parse_args()
+    if args.float32:
+        import torch
+
+        import genesis
+        genesis.config.float32_products = args.float32
+        torch.backends.cuda.matmul.allow_tf32 = args.float32 == "tf32"
     shapes = [tuple(map(int, text.split("x"))) for text in args.shapes.split(",")]
     tiles = args.tiles.split(";") if args.tiles else [""]
     if args.tiles:
@@ -155,7 +169,7 @@ def main() -> None:
     rows = []
     for shape in shapes:
         for kind in KINDS:
-            product = Product(kind, shape)
+            product = Product(kind, shape, "float32" if args.float32 else "bfloat16")
             before, found = product.torch_ms(), {}
             for tile in tiles:
                 if tile:
@@ -182,7 +196,7 @@ def main() -> None:
         print(f"{name or 'chosen'}: geometric mean {math.exp(sum(map(math.log, found)) / len(found)):.3f}, "
               f"worst {min(found):.3f}")
     if args.out:
-        record.write(args.out, "matmul", rows=rows)
+        record.write(args.out, f"matmul_{args.float32}" if args.float32 else "matmul", rows=rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(slots=True)
@@ -32,6 +32,10 @@ class Config:
             them that only a loss reads (`F.cross_entropy(F.linear(x, weight), targets)`) is made by chunks of rows,
             and so are its gradients. Chunks are larger where gradients of the weight are added up over them and the
             program holds much beside. 0 makes all at once.
+        float32_products: what GPUs do with the operands of float32 matrix products and of attention. "ieee": all bits
+            count. "tf32": they are rounded to 10 bits behind the point for tensor cores, several times as fast.
+            "bf16x3": each is the sum of two bfloat16 numbers, which is nearly as exact as float32, and between the
+            two in speed. `set_float32_matmul_precision` and `backends.cuda.matmul.allow_tf32` set it.
         pending_nodes: about how many recorded ops may wait to be computed; 0 sets no limit. A program that records more
             and reads nothing is cut, where its code repeats, and what is alive there is computed. A step of a deep
             model, which gradients flow through, may have four times as many, and nothing is cut between a backward
@@ -43,6 +47,7 @@ class Config:
     Raises:
         AttributeError: there is no such setting.
         TypeError: the value has another type than the setting.
+        ValueError: the setting has a few values, and this is none of them.
 
     >>> import genesis
     >>> genesis.config.fuse
@@ -58,6 +63,7 @@ class Config:
     keep_shadow_weights: bool = True
     deterministic: bool = True
     loss_chunk_bytes: int = 128 << 20
+    float32_products: str = "ieee"
     pending_nodes: int = 4096
     pending_bytes: int = 32 << 20
 
@@ -71,6 +77,8 @@ class Config:
                                  f"{', '.join(field.name for field in fields(self))}")
         if type(value) is not type(found.default):
             raise TypeError(f"config.{name} is a {type(found.default).__name__}, not {value!r}")
+        if value not in _CHOICES.get(name, (value,)):
+            raise ValueError(f"config.{name} is one of {', '.join(_CHOICES[name])}, not {value!r}")
         object.__setattr__(self, name, value)
 
     @property
@@ -82,15 +90,18 @@ class Config:
     def key(self) -> tuple[Any, ...]:
         """What plans made now depend on: equal settings give equal keys."""
         return (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-                self.loss_chunk_bytes)
+                self.loss_chunk_bytes, self.float32_products)
 
     def _set(self, key: tuple[Any, ...]) -> None:
         (self.fuse, self.recompute, self.spare_memory, self.keep_shadow_weights, self.deterministic,
-         self.loss_chunk_bytes) = key
+         self.loss_chunk_bytes, self.float32_products) = key
 
 
 def _renamed() -> None:
     warnings.warn("genesis.config.keep_copies is called keep_shadow_weights now", DeprecationWarning, stacklevel=3)
+
+
+_CHOICES: Final = {"float32_products": ("ieee", "tf32", "bf16x3")}
 
 
 config = Config()

@@ -1,26 +1,49 @@
-"""Switches of products and attention on GPUs; they are remembered."""
+"""Switches of products and attention on GPUs: TF32 is switched, the others are remembered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from genesis.config import config
 from genesis.ir.suggest import suggesting
 
 
 @dataclass
 class MatmulSwitches:
-    """How torch's products on GPUs may round. Ours keep float32's bits, and sum low precision in float32.
+    """How products on GPUs may round.
 
     Attributes:
-        allow_tf32, allow_fp16_reduced_precision_reduction, allow_bf16_reduced_precision_reduction,
-        allow_fp16_accumulation, fp32_precision: as set.
+        allow_fp16_reduced_precision_reduction, allow_bf16_reduced_precision_reduction, allow_fp16_accumulation: as set;
+            low precision is summed in float32 whatever they say.
+
+    >>> import genesis
+    >>> genesis.backends.cuda.matmul.allow_tf32 = True
+    >>> genesis.get_float32_matmul_precision(), genesis.backends.cuda.matmul.fp32_precision
+    ('high', 'tf32')
+    >>> genesis.backends.cuda.matmul.allow_tf32 = False
     """
 
-    allow_tf32: bool = False
     allow_fp16_reduced_precision_reduction: bool = True
     allow_bf16_reduced_precision_reduction: bool = True
     allow_fp16_accumulation: bool = False
-    fp32_precision: str = "none"
+
+    @property
+    def allow_tf32(self) -> bool:
+        """Whether the operands of float32 products are rounded to TF32, as `config.float32_products` says."""
+        return config.float32_products == "tf32"
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        config.float32_products = "tf32" if allowed else "ieee"
+
+    @property
+    def fp32_precision(self) -> str:
+        """The same as a word: "ieee" or "tf32", and "bf16x3" here. "none" sets "ieee"."""
+        return config.float32_products
+
+    @fp32_precision.setter
+    def fp32_precision(self, precision: str) -> None:
+        config.float32_products = "ieee" if precision == "none" else precision
 
 
 matmul = MatmulSwitches()

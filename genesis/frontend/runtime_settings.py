@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from genesis.config import config
 from genesis.ir.errors import failure
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
 ]
 
 _precision = "highest"
+_PRODUCTS = {"highest": "ieee", "high": "tf32", "medium": "tf32"}
+"""torch's words → `config.float32_products`."""
 
 
 def set_num_threads(num: int) -> None:
@@ -50,17 +53,30 @@ def set_flush_denormal(mode: bool) -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remembers "highest", "high" or "medium"; products of float32 keep its bits whichever it is.
+    """How GPUs round the operands of float32 matrix products that are computed from now on.
+
+    Args:
+        precision: "highest" keeps all bits, "high" and "medium" round to TF32's 10 bits behind the point, as torch does
+            on NVIDIA GPUs. `genesis.config.float32_products` has one more choice.
 
     Raises:
         RuntimeError: another word.
+
+    >>> set_float32_matmul_precision("high")
+    >>> import genesis
+    >>> genesis.backends.cuda.matmul.allow_tf32, genesis.config.float32_products
+    (True, 'tf32')
+    >>> set_float32_matmul_precision("highest")
     """
     global _precision
-    if precision not in ("highest", "high", "medium"):
+    if precision not in _PRODUCTS:
         raise failure("set_float32_matmul_precision", f"{precision!r} is not one of 'highest', 'high' and 'medium'")
+    config.float32_products = _PRODUCTS[precision]
     _precision = precision
 
 
 def get_float32_matmul_precision() -> str:
-    """What was set last; "highest" at first."""
-    return _precision
+    """What was set last, also by `backends.cuda.matmul.allow_tf32`; "highest" at first."""
+    if _PRODUCTS[_precision] == config.float32_products:
+        return _precision
+    return "highest" if config.float32_products == "ieee" else "high"

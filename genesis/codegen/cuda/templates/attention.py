@@ -28,9 +28,8 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION
 from genesis.codegen.cuda.templates.operands import address, memory_of
-from genesis.codegen.cuda.templates.tile import indented
+from genesis.codegen.cuda.templates.tile import indented, rounding
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
 from genesis.ir.types import DType, bool_, float32
@@ -109,7 +108,7 @@ class Attention:
             self.memory[name] = next(x for x in group.inputs if stored_as(x) is stored_as(operands[name]))
         self.index64 = any_needs_int64(*(view.base.type.numel for view in self.views.values()),
                                        *(x.type.numel for x in group.outputs))
-        self.precision = f', input_precision="{INPUT_PRECISION}"' if q.dtype is float32 else ""
+        self.precision = rounding(q.dtype)
         tile = self._fitted(tile_for(self.node.op.name, max(self.head, self.value_head), q.dtype))
         self.tile = self._with_room(tile, q.dtype.itemsize, gpu)
 

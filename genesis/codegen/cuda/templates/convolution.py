@@ -21,7 +21,7 @@ from genesis.codegen.cuda.gpu_model import GpuModel
 from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
-from genesis.codegen.cuda.templates.matmul import INPUT_PRECISION, Tile, with_room
+from genesis.codegen.cuda.templates.matmul import Tile, with_room
 from genesis.ir.sym_int import hint
 from genesis.ir.types import DType, float32
 from genesis.passes.fusion.views import stored_as
@@ -125,7 +125,7 @@ class Convolution:
 
     def dot(self, a: str, b: str) -> str:
         """The line that adds a product to `total`."""
-        precision = f', input_precision="{INPUT_PRECISION}"' if self.dtype is float32 else ""
+        precision = ', input_precision="ieee"' if self.dtype is float32 else ""
         return f"total = tl.dot({a}, {b}, total{precision})"
 
     def source(self, lines: list[str], sizes: dict[str, int], tile: Tile, grid: tuple[int, int, int]) -> KernelSource:

@@ -27,7 +27,8 @@ from genesis.codegen.cuda.templates.streamed_matmul import (
     worth_it,
 )
 from genesis.codegen.cuda.templates.streamed_matmul_gluon import gluon_module
-from genesis.codegen.cuda.templates.tile import Tile
+from genesis.codegen.cuda.templates.tile import Tile, rounding
+from genesis.config import config
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, matmul_split_k
 from genesis.ir.ops.splits import split_length
@@ -40,10 +41,6 @@ from genesis.passes.groups import Group
 
 PRODUCTS: Final = (matmul, matmul_split_k)
 
-INPUT_PRECISION: Final = "ieee"
-"""How float32 products are rounded: "ieee" as float32, "tf32" to 10 bits on tensor cores."""
-
-
 _TILES: Final = (
     # (dtypes, least elements of C for each multiprocessor that gets any, tile): the first row of which half of the
     # multiprocessors get that many
@@ -53,6 +50,12 @@ _TILES: Final = (
     ((float32,), 128 * 128, Tile(128, 64, 32, 8, 3)),
     ((float32,), 0, Tile(64, 64, 32, 4, 3)),
 )
+_ROUNDED_TILES: Final = (
+    ((float32,), 128 * 256, Tile(128, 256, 32, 8, 3)),
+    ((float32,), 128 * 128, Tile(128, 128, 32, 8, 4)),
+    ((float32,), 0, Tile(64, 64, 32, 4, 4)),
+)
+"""Those of float32 products on tensor cores, whose operands are rounded."""
 FLAT_ROWS: Final = 64
 """Most rows of a product whose time is that of reading the other matrix: its tiles are as narrow as all multiprocessors
 need to take part."""
@@ -121,7 +124,7 @@ def _streamed(group: Group, node: Node, a: OperandView, b: OperandView, gpu: Gpu
               index64: bool) -> KernelSource | None:
     """The kernel whose blocks the copy engine moves, None where it cannot."""
     (rows, depth), columns, dtype = node.inputs[0].shape[-2:], node.shape[-1], node.inputs[0].dtype
-    form = form_of(rows, columns, depth, gpu)
+    form = form_of(rows, columns, depth, sum(x.op.kind == "pointwise" for x in group.nodes), gpu)
     if form is None:
         return None
     tile = form.tile
@@ -177,7 +180,8 @@ def _epilogue_name(group: Group, product: Node) -> str:
 def _tile(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> Tile:
     size = hint(rows * columns * batch)
     enough = gpu.multiprocessors // 2
-    row = next(tile for dtypes, least, tile in _TILES if dtype in dtypes and size >= least * enough)
+    table = _ROUNDED_TILES if dtype is float32 and config.float32_products != "ieee" else _TILES
+    row = next(tile for dtypes, least, tile in table if dtype in dtypes and size >= least * enough)
     tile = _shrunk(row, rows, columns, depth, 16)
     if hint(rows) <= FLAT_ROWS and hint(columns) >= FLAT_COLUMNS and dtype is not float32:
         while tile.j > 16 and -(-hint(columns) // tile.j) * batch * 2 <= gpu.multiprocessors:
@@ -259,8 +263,7 @@ def _product(a: OperandView, b: OperandView, dtype: DType, ragged: set[str], dot
                       "b": {"depth": "k[:, None] < last", "columns": "j[None, :] < columns"}}[name], ragged)
         lines.append(f"    {name}_tile = tl.load({name} + ({name}_start{step}){mask}{', other=0' if mask else ''})")
     if dots:
-        precision = f', input_precision="{INPUT_PRECISION}"' if dtype is float32 else ""
-        lines.append(f"    total = tl.dot(a_tile, b_tile, total{precision})")
+        lines.append(f"    total = tl.dot(a_tile, b_tile, total{rounding(dtype)})")
     else:
         wider = f".to({triton_type(held)})"
         lines.append(f"    total += tl.sum(a_tile{wider}[:, :, None] * b_tile{wider}[None, :, :], 1)")

@@ -25,7 +25,7 @@ from genesis.passes.fusion.operand_view import OperandView
 DTYPES: Final = (float16, bfloat16)
 
 HOPPER: Final = 90
-"""The first architecture with a copy engine for tiles."""
+"""The architecture of these kernels: those before have no copy engine for tiles, those after multiply otherwise."""
 
 FEWEST_ROWS: Final = 128
 """Of either side of C: smaller products have too few tiles to keep programs busy."""
@@ -75,8 +75,8 @@ def descriptor(x: MatrixMap) -> str:
 
 
 def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> bool:
-    """Are there enough tiles, on a GPU that has the engine?"""
-    return (gpu.architecture >= HOPPER and dtype in DTYPES and batch == 1
+    """Are there enough rows and columns, on a GPU that has the engine?"""
+    return (gpu.architecture == HOPPER and dtype in DTYPES and batch == 1
             and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
 
 
@@ -87,26 +87,42 @@ class Form:
     Attributes:
         tile: blocks of C and of the sum, the warps that multiply one, and how many blocks are under way.
         groups: two groups of so many warps take turns at tiles, or one makes all.
+        rate: how fast it sums up, compared with the other forms.
+        ending: what a tile's end takes, in elements of the inner dimension that could be summed up meanwhile.
+        for_each: likewise, for each op that is done to the sum before it is stored.
     """
 
     tile: Tile
     groups: int
+    rate: float
+    ending: int
+    for_each: int
 
 
 FORMS: Final = (
-    # (least elements of C for each multiprocessor, form): the first row of which half of the multiprocessors get
-    # that many
-    (128 * 256, Form(Tile(128, 256, 64, 8, 3), 1)),
-    (128 * 128, Form(Tile(128, 128, 64, 4, 5), 2)),
+    Form(Tile(128, 256, 64, 8, 3), 1, 1.0, 110, 25),
+    Form(Tile(128, 128, 64, 4, 5), 2, 0.955, 20, 2),
 )
+"""On an H200 (2026-11-23, benchmarks/matmul.py): large tiles load less for each product, two groups hide their ends."""
 
 
-def form_of(rows: int, columns: int, depth: int, gpu: GpuModel) -> Form | None:
-    """The form of a product's kernel. None: it is too small."""
-    for least, form in FORMS:
-        if hint(rows * columns) >= least * (gpu.multiprocessors // 2) and hint(columns) >= form.tile.j:
-            return form
-    return None
+def form_of(rows: int, columns: int, depth: int, ops: int, gpu: GpuModel) -> Form | None:
+    """The form of a product's kernel that takes the least time by the figures above. None: it has too few tiles.
+
+    Args:
+        ops: how many are done to the sum before it is stored.
+    """
+    smallest = min((form.tile.i * form.tile.j for form in FORMS), default=0)
+    fitting = [form for form in FORMS if hint(columns) >= form.tile.j]
+    if not fitting or hint(rows * columns) < smallest * (gpu.multiprocessors // 2):
+        return None
+
+    def time(form: Form) -> float:
+        tile = form.tile
+        tiles = hint(-(-rows // tile.i) * -(-columns // tile.j))
+        each = tile.i * tile.j * (hint(depth) + form.ending + form.for_each * ops) / form.rate
+        return -(-tiles // gpu.multiprocessors) * each
+    return min(fitting, key=time)
 
 
 def plain_module(name: str, signature: dict[str, str], a: Operand, b: Operand, lines: list[str],

@@ -1,8 +1,11 @@
-"""What templates share: the block sizes of a product's kernel, and lines of text."""
+"""What templates share: the block sizes of a product's kernel, its rounding, and lines of text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from genesis.config import config
+from genesis.ir.types import DType, float32
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,11 @@ class Tile:
     k: int
     num_warps: int
     num_stages: int
+
+
+def rounding(dtype: DType) -> str:
+    """The argument of a product in Triton that says how its operands are rounded; none for those of low precision."""
+    return f', input_precision="{config.float32_products}"' if dtype is float32 else ""
 
 
 def indented(lines: list[str]) -> list[str]:
