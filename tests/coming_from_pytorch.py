@@ -20,7 +20,8 @@ page against them.
 
 * Operations are recorded, and run when a value is read or an optimizer steps. `genesis.compile` is not needed; it saves
   the recording.
-* A GPU is asked for as in torch. `allow_tf32` changes nothing: float32 products keep float32's bits.
+* A GPU is asked for as in torch. `allow_tf32` and `set_float32_matmul_precision` round products; convolutions keep
+  float32's bits, which torch rounds unless told otherwise.
 * Random numbers are others than torch's, for the same seed.
 * Saved files are safetensors; `genesis.load` reads torch's files, tensors and plain containers only.
 * Values that differ on purpose, and what is open, are listed in [open ends](open_ends.md).

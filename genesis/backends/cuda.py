@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genesis.config import config
+from genesis.frontend.runtime_settings import set_float32_matmul_precision
 from genesis.ir.suggest import suggesting
 
 
@@ -34,7 +35,7 @@ class MatmulSwitches:
 
     @allow_tf32.setter
     def allow_tf32(self, allowed: bool) -> None:
-        config.float32_products = "tf32" if allowed else "ieee"
+        set_float32_matmul_precision("high" if allowed else "highest")
 
     @property
     def fp32_precision(self) -> str:
