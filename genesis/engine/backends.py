@@ -115,7 +115,7 @@ class CUDABackend(Backend):
     """Triton kernels for a model of a GPU, launched through cuda-python."""
 
     name = "cuda"
-    passes = frozenset({"chunk_loss", "matrix_vector", "split_k", "split_attention", "split_argmax",
+    passes = frozenset({"chunk_loss", "matrix_vector", "turn_operands", "split_k", "split_attention", "split_argmax",
                         "split_scans", "split_reductions", "snapshots", "shadow_weights", "remat",
                         "hold_updates"})
     patterns = ("flash_attention", "flash_attention_backward", "convolution_last", "convolution_input_last",

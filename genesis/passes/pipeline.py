@@ -31,6 +31,7 @@ from genesis.passes.graph.split_attention import split_attention
 from genesis.passes.graph.split_k import split_k
 from genesis.passes.graph.split_reductions import split_reductions
 from genesis.passes.graph.split_scans import split_scans
+from genesis.passes.graph.turn_operands import turn_operands
 from genesis.passes.groups import Group, Late, MissedFusion, Schedule
 from genesis.passes.memory.hold_updates import hold_updates
 from genesis.passes.memory.plan_memory import MemoryPlan, plan_memory
@@ -224,6 +225,8 @@ PASSES: tuple[Pass, ...] = (
          optional=True),
     Pass("matrix_vector", "vectors_multiplied", "with products of one vector as reductions", on_graph(matrix_vector),
          optional=True),
+    Pass("turn_operands", "operands_turned", "with operands of TF32 products as tensor cores read them",
+         on_graph(turn_operands), optional=True, wanted=lambda: config.float32_products == "tf32"),
     Pass("split_k", "products_split", "with products of few tiles split", _for_gpu(split_k), optional=True),
     Pass("split_attention", "attention_split", "with the keys of single queries shared out", _for_gpu(split_attention),
          optional=True),

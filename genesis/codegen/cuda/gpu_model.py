@@ -53,6 +53,11 @@ class GpuModel:
         return self.capability >= (9, 0)
 
     @property
+    def streams_products(self) -> bool:
+        """Whether its copy engine moves blocks that its tensor cores read where they are put (Hopper's `wgmma`)."""
+        return self.capability == (9, 0)
+
+    @property
     def bulk_prefetch(self) -> bool:
         """Whether one instruction asks the L2 for a whole block (`cp.async.bulk.prefetch`)."""
         return self.capability >= (9, 0)

@@ -24,6 +24,15 @@ ENABLE_FP_FUSION: Final = False
 def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
     """Compile what `KernelSource.key_parts` describes for a compute capability, 90 for 9.0; `cubin` in the result is
     bytes."""
+    compiled = compiled_by_triton(parts, architecture)
+    metadata = compiled.metadata
+    return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
+            "shared_bytes": metadata.shared,
+            "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}
+
+
+def compiled_by_triton(parts: dict[str, Any], architecture: int) -> Any:
+    """What Triton makes of it: `metadata`, and the texts of its stages in `asm`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -40,11 +49,7 @@ def compile_kernel(parts: dict[str, Any], architecture: int) -> dict[str, Any]:
         kind, signature = GluonASTSource, {name: _laid_out(x) for name, x in signature.items()}
     source = kind(fn=function, signature=signature, constexprs=dict(parts["constexprs"]), attrs=attributes)
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder, _cache_in(folder):
-        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
-    metadata = compiled.metadata
-    return {"name": metadata.name, "cubin": compiled.asm["cubin"], "num_warps": metadata.num_warps,
-            "shared_bytes": metadata.shared,
-            "maps": [[x["swizzle"], *x["block_size"]] for x in metadata.tensordesc_meta or ()]}
+        return triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options_of(parts))
 
 
 def _laid_out(kind: str) -> str:

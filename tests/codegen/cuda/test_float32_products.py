@@ -8,14 +8,17 @@ import pytest
 import torch
 
 import genesis
+from genesis import engine
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.source import KernelSource
 from genesis.ir import Graph
 from genesis.ir.ops.contraction import matmul
 from genesis.ir.types import bfloat16, float32
 from genesis.passes.fusion.fuse import fuse
+from genesis.runtime.plan import Launch
 from tests.codegen.cuda.programs import inputs
 from tests.codegen.cuda.run_interpreted import compile_cubin
+from tests.engine.symbolic.idle import Counting
 
 ROUNDINGS = ("ieee", "tf32", "bf16x3")
 
@@ -83,3 +86,21 @@ def test_no_other_words() -> None:
         genesis.config.float32_products = "fast"
     with pytest.raises(RuntimeError, match="'lowest' is not one of"):
         genesis.set_float32_matmul_precision("lowest")
+
+
+def test_a_program_in_tf32_has_copies_of_what_lies_across() -> None:
+    genesis.config.float32_products = "tf32"
+    with Counting():
+        x, w = (genesis.ones(4096, 4096, device="cuda") for _ in range(2))
+        genesis.eval(x, w)
+        genesis.eval(x @ w.T)
+        assert _kernels() == ["matmul"]
+        genesis.eval(x @ w)
+        assert _kernels() == ["permute", "matmul"]
+
+
+def _kernels() -> list[str]:
+    """Those of the last program."""
+    plan = engine.last_plan()
+    assert plan is not None
+    return [step.kernel.name for step in plan.plan.steps if isinstance(step, Launch)]

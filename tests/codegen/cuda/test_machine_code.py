@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from genesis.codegen.cuda.emit import emit
-from genesis.codegen.cuda.source import KernelSource, define
-from genesis.codegen.cuda.worker import options_of
+from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.worker import compiled_by_triton
 from genesis.ir import OPS, Graph
 from genesis.ir.node import Node
 from genesis.ir.ops.contraction import matmul, swap_last
@@ -24,15 +23,7 @@ DEEP, WIDE = (4096, 3072), (768, 3072)
 
 def ptx_of(kernel: KernelSource) -> str:
     """What Triton makes of a kernel for sm_90, before ptxas."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    parts = kernel.key_parts()
-    names = [name for name, _ in parts["signature"]]
-    attributes: dict[Any, Any] = {(names.index(name),): [["tt.divisibility", 16]] for name in parts["aligned"]}
-    source = ASTSource(fn=define(parts["source"])[parts["name"]], signature=dict(parts["signature"]),
-                       constexprs=dict(parts["constexprs"]), attrs=attributes)
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options_of(parts)).asm["ptx"]
+    return compiled_by_triton(kernel.key_parts(), 90).asm["ptx"]
 
 
 def remarks(ptx: str, folder: Path) -> str:

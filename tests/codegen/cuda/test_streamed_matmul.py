@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,14 @@ import torch
 from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, MODELS
 from genesis.codegen.cuda.source import KernelSource
+from genesis.codegen.cuda.templates import streamed_matmul
+from genesis.codegen.cuda.templates.streamed_matmul import Form
 from genesis.ir import Graph, Node
 from genesis.ir.ops import movement
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops.contraction import matmul, swap_last
 from genesis.ir.types import DType, bfloat16, float16, float32
+from genesis.passes import structural_memo
 from genesis.passes.fusion.fuse import fuse
 from tests.codegen.cuda.evaluate import decomposed, evaluate
 from tests.codegen.cuda.programs import TOLERANCE, inputs, some
@@ -112,3 +116,20 @@ def test_an_epilogue_compiles_for_hopper(name: str) -> None:
     y = EPILOGUES[name](matmul(x, swap_last(w)), movement.expand(bias, shape=(1024, 2048)), other)
     kernel = emit(fuse(decomposed(Graph((x, w, bias, other), (y,)))).groups[0])
     assert kernel.name.startswith("streamed_matmul") and kernel.plain and compile_cubin(kernel)
+
+
+@pytest.fixture
+def only_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Form], None]:
+    """Makes all streamed products take a form."""
+    def use(form: Form) -> None:
+        monkeypatch.setattr(streamed_matmul, "FORMS", (form,))
+        monkeypatch.setattr(structural_memo, "_closed", {})
+    return use
+
+
+@pytest.mark.parametrize("form", streamed_matmul.FORMS, ids=["large tiles", "groups in turn"])
+def test_every_form_compiles_for_hopper(only_form: Callable[[Form], None], form: Form) -> None:
+    only_form(form)
+    a, b = inputs((16384, 768), (16384, 3072), dtype=bfloat16)
+    kernel = emit(fuse(Graph((a, b), (matmul(swap_last(a), b),))).groups[0])
+    assert kernel.name == "streamed_matmul" and compile_cubin(kernel)

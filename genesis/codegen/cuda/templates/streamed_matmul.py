@@ -24,9 +24,6 @@ from genesis.passes.fusion.operand_view import OperandView
 
 DTYPES: Final = (float16, bfloat16)
 
-HOPPER: Final = 90
-"""The architecture of these kernels: those before have no copy engine for tiles, those after multiply otherwise."""
-
 FEWEST_ROWS: Final = 128
 """Of either side of C: smaller products have too few tiles to keep programs busy."""
 
@@ -75,8 +72,8 @@ def descriptor(x: MatrixMap) -> str:
 
 
 def worth_it(dtype: DType, batch: int, rows: int, columns: int, depth: int, gpu: GpuModel) -> bool:
-    """Are there enough rows and columns, on a GPU that has the engine?"""
-    return (gpu.architecture == HOPPER and dtype in DTYPES and batch == 1
+    """Are there enough rows and columns, on a GPU that has what it takes?"""
+    return (gpu.streams_products and dtype in DTYPES and batch == 1
             and min(hint(rows), hint(columns)) >= FEWEST_ROWS and hint(depth) >= 64)
 
 
