@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from triton import language
     from triton.runtime import jit
-    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
+    from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
     from triton.tools.tensor_descriptor import TensorDescriptor
 
 
