@@ -7,7 +7,8 @@ drops what one process with all of it would.
 from __future__ import annotations
 
 import threading
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from genesis.frontend.switching import SPARE, Switch
 
@@ -36,6 +37,17 @@ class _State(threading.local):
 
 choices: Final[list[tuple[Part, ...]]] = [()]
 """What tensors may be parts of: first nothing, then what a context has asked for. A handful: dimensions of meshes."""
+
+sharded: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+"""Storage of a parameter that is a rank's part → its layout (`genesis.distributed.tensor.Layout`): detached tensors
+over it (`p.data.normal_()`) are that part, too."""
+
+
+def layout_of(tensor: Any) -> Any:
+    """The layout of the parameter whose memory a tensor shows, where that is a rank's part; None: it is whole."""
+    found = getattr(tensor, "sharding", None)
+    return sharded.get(tensor.storage) if found is None else found
+
 
 state = _State()
 """Which parts tensors are, in this thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from genesis.frontend.draw_parts import sharded
 from genesis.frontend.recording import new_leaf
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
@@ -64,7 +65,7 @@ class ShardedParameter(Parameter):
     def __new__(cls, data: Tensor, layout: Any, requires_grad: bool = True) -> ShardedParameter:
         """A parameter over the storage of `data`."""
         self: ShardedParameter = super().__new__(cls, data, requires_grad)  # type: ignore[assignment]
-        self.sharding = layout
+        self.sharding = sharded[self.storage] = layout
         return self
 
     def __init__(self, data: Tensor, layout: Any, requires_grad: bool = True):

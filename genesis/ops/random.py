@@ -4,9 +4,12 @@ whenever it is computed, whatever it is fused with."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from genesis.frontend.default_dtypes import default_dtype
+from genesis.frontend.draw_parts import layout_of, sharded
 from genesis.frontend.generator import Generator, draw_numbers
 from genesis.frontend.recording import TensorBase, emit, wrap
 from genesis.ir.errors import failure, is_foreign, not_a_tensor
@@ -14,7 +17,7 @@ from genesis.ir.node import number
 from genesis.ir.ops import random as r
 from genesis.ir.types import DType, float32, float64, int64
 from genesis.ops.common import required, shape_of
-from genesis.ops.creation import DeviceLike, as_laid_out, device_from, finish, overwrite
+from genesis.ops.creation import DeviceLike, as_laid_out, device_from, empty, finish, overwrite
 from genesis.ops.formats import MemoryFormat
 from genesis.ops.out import into, made_like
 from genesis.ops.searching import searchsorted
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bernoulli", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
            "randn_like", "randperm"]
+
+
+_Draw = TypeVar("_Draw", bound=Callable[..., Any])
 
 
 def _drawn(op: Any, size: tuple[Any, ...], dtype: DType | None, device: DeviceLike, generator: Generator | None,
@@ -235,6 +241,22 @@ def _coin(shape: tuple[int, ...], p: Any, device: Any, generator: Generator | No
     return rand(shape, generator=generator, dtype=float64 if exact else float32, device=device) < p
 
 
+def _of_the_whole(draw: _Draw) -> _Draw:
+    """The method, which writes to a parameter that is a part of a larger tensor what the whole gets there: ranks with
+    the same seed draw different bits, and the same ones whatever their number."""
+    @wraps(draw)
+    def drawing(self: Any, *args: Any, **options: Any) -> Tensor:
+        layout = layout_of(self) if sharded else None
+        if layout is None:
+            return draw(self, *args, **options)
+        if tuple(self.spec.shape) != tuple(last - first for first, last in layout.region()):
+            raise failure(draw.__name__, "a view of a rank's part of a parameter: what the whole would get there is "
+                          "not known", [("tensor", self)], hint="draw the parameter itself, or nn.init")
+        whole = draw(empty(layout.shape, dtype=self.spec.dtype, device=self.spec.device), *args, **options)
+        return overwrite(self, layout.own(whole))
+    return drawing  # type: ignore[return-value]
+
+
 class RandomMethods(TensorBase):
     """Methods that fill a tensor with random numbers, or draw by it."""
 
@@ -243,11 +265,13 @@ class RandomMethods(TensorBase):
     bernoulli = bernoulli
     multinomial = multinomial
 
+    @_of_the_whole
     def normal_(self: Any, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write normal random numbers."""
         return overwrite(self, normal(mean, std, self.spec.shape, generator=generator, dtype=self.spec.dtype,
                                       device=self.spec.device))
 
+    @_of_the_whole
     def uniform_(self: Any, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None,
                  **ends: float) -> Tensor:
         """Write uniform random numbers in [a, b); torch's names for the ends, `from` and `to`, are taken too."""
@@ -260,11 +284,13 @@ class RandomMethods(TensorBase):
         drawn = rand(self.spec.shape, generator=generator, dtype=self.spec.dtype, device=self.spec.device)
         return overwrite(self, _shifted(drawn, b - a, a))
 
+    @_of_the_whole
     def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
         """Write 1 with probability p, a number or a tensor, else 0."""
         p = p.detach().expand(self.spec.shape) if isinstance(p, TensorBase) else p  # type: ignore[attr-defined]
         return overwrite(self, _coin(self.spec.shape, p, self.spec.device, generator).to(self.spec.dtype))
 
+    @_of_the_whole
     def random_(self: Any, low: int | None = None, high: int | None = None, *, generator: Generator | None = None,
                 **ends: int) -> Tensor:
         """Write integers in [low, high), in [0, low), or without arguments from 0 to the largest that the dtype holds
@@ -281,6 +307,7 @@ class RandomMethods(TensorBase):
         assert low is not None and high is not None
         return overwrite(self, _integers(int(low), int(high), self.spec.shape, dtype, self.spec.device, generator))
 
+    @_of_the_whole
     def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write exponentially distributed numbers with rate lambd, > 0: -log(1 - u) / lambd."""
         if lambd <= 0:
@@ -289,6 +316,7 @@ class RandomMethods(TensorBase):
         drawn = (1 - _drawn_for(rand, self, generator)).log() / -float(lambd)
         return overwrite(self, drawn.to(self.spec.dtype).clamp_min(_least(self.spec.dtype)))
 
+    @_of_the_whole
     def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Tensor:
         """Write the number of trials up to the first success of probability p: ⌈log(1 - u) / log(1 - p)⌉, ≥ 1."""
         if not 0 < p < 1:
@@ -296,12 +324,14 @@ class RandomMethods(TensorBase):
         trials = ((1 - _drawn_for(rand, self, generator)).log() / math.log1p(-p)).ceil().clamp_min(1)
         return overwrite(self, trials.to(self.spec.dtype))
 
+    @_of_the_whole
     def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Write exp of normal numbers with this mean and standard deviation."""
         if std <= 0:
             raise failure("log_normal_", f"log_normal_ expects std > 0.0, but found std={std}", [("tensor", self)])
         return overwrite(self, _shifted(_drawn_for(randn, self, generator), std, mean).exp().to(self.spec.dtype))
 
+    @_of_the_whole
     def cauchy_(self: Any, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Write Cauchy distributed numbers: median + sigma · tan(π (u - 1/2))."""
         if sigma <= 0:

@@ -46,6 +46,13 @@ class HostTransport(Protocol):
     rank: int
     size: int
 
+    def compare(self, text: str) -> None:
+        """Whether all processes are about to run the same collective.
+
+        Raises:
+            DistBackendError: they are not; on all of them.
+        """
+
     def all_reduce(self, tensors: Sequence[torch.Tensor], reduce: str) -> None:
         """Reduce the tensors of all processes, in place."""
 

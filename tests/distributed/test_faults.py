@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 
 import genesis
 from genesis import distributed as dist
+from genesis import nn
+from genesis.distributed.fsdp import fully_shard
 from genesis.distributed.store import StoreServer
 from tests.distributed.ranks import LIMIT, ended, forked, join
 
@@ -56,7 +59,7 @@ def run(function: Any, tmp_path: Path, disturb: Any = lambda pids: None, resume:
         pids.append(pipe.recv())
     disturb(pids)
     if resume:  # the one that was stopped cannot end by itself
-        ended(processes[:1])
+        ended([process for rank, process in enumerate(processes) if rank != 1])
         os.kill(pids[1], signal.SIGKILL)
         os.kill(pids[1], signal.SIGCONT)
     codes = ended(processes)
@@ -111,11 +114,11 @@ def another_program(rank: int) -> None:
 
 def test_ranks_that_run_different_programs_are_told_with_both_lines(tmp_path: Path) -> None:
     codes, errors = run(another_program, tmp_path)
-    assert 0 not in codes
-    told = "".join(errors)
-    assert "ranks run different programs" in told
-    for one in ("all_gather(float32[4])", "all_reduce(float32[1], sum)"):
-        assert f"{one} at test_faults.py" in told
+    assert codes == [1, 1]
+    for told in errors:
+        assert "ranks run different programs" in told
+        for one in ("all_gather(float32[4])", "all_reduce(float32[1], sum)"):
+            assert f"{one} at test_faults.py" in told
 
 
 def one_ends(rank: int) -> None:
@@ -169,3 +172,56 @@ def test_a_collective_that_a_living_rank_does_not_come_to_times_out(tmp_path: Pa
     assert codes[0] == 1
     assert "all_reduce(float32[4], sum)" in errors[0] and "stuck" in errors[0] and "test_faults.py:" in errors[0]
     assert "rank 1 has not come to it; its last collective was all_reduce(float32[4], max)" in errors[0]
+
+
+# Under fully_shard
+
+def sharded_steps(rank: int, at: int, fault: str) -> None:
+    """Steps of a sharded model; before step `at` something happens to rank 1."""
+    layers: list[Any] = [nn.Linear(4, 4) for _ in range(3)]
+    for layer in layers:
+        fully_shard(layer)
+    model: Any = fully_shard(nn.Sequential(*layers, nn.Linear(4, 1)))
+    optimizer = genesis.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(10_000):
+        if rank == 1 and step == at:
+            if fault == "exception":
+                raise ValueError("no such row")
+            if fault == "program":  # the forward of another model
+                layers[0](genesis.ones(2, 4)).sum().backward()
+            else:
+                os.kill(os.getpid(), getattr(signal, fault))
+        optimizer.zero_grad()
+        loss = model(genesis.ones(2, 4)).sum()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+FAULTS = {"SIGKILL": "rank 1 has not been heard of", "SIGSTOP": "rank 1 has not been heard of for",
+          "exception": "rank 1 failed: ValueError: no such row at test_faults.py:",
+          "program": "ranks run different programs"}
+
+
+def check_sharded(fault: str, size: int, tmp_path: Path) -> None:
+    codes, errors = run(partial(sharded_steps, at=3, fault=fault), tmp_path, resume=fault == "SIGSTOP", size=size)
+    others = [rank for rank in range(size) if rank != 1]
+    assert all(codes[rank] == 1 for rank in others), codes
+    assert codes[1] == (-signal.SIGKILL if fault.startswith("SIG") else 1)
+    for rank in others:
+        assert FAULTS[fault] in errors[rank], errors[rank]
+        assert "sharded_steps" in errors[rank] and "test_faults.py:" in errors[rank]
+    if fault == "program":  # both lines are told
+        assert "all_gather" in "".join(errors) and errors[0].count("test_faults.py:") >= 2
+
+
+@pytest.mark.parametrize("fault", ["SIGKILL", "exception", "program",
+                                   pytest.param("SIGSTOP", marks=pytest.mark.sweep)])
+def test_a_fault_under_fully_shard_is_named_on_the_other_rank(fault: str, tmp_path: Path) -> None:
+    check_sharded(fault, 2, tmp_path)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_under_fully_shard_is_named_on_all_of_four_ranks(fault: str, tmp_path: Path) -> None:
+    check_sharded(fault, 4, tmp_path)

@@ -343,3 +343,33 @@ def filled(rank: int, size: int) -> dict[str, Any]:
 def test_parts_are_initialised_as_their_part_of_the_whole(two: Ranks) -> None:
     first, second = two(filled)
     assert {name: first[name] + second[name] for name in first} == filled(0, 1)
+
+
+def drawn(rank: int, size: int) -> dict[str, Any]:
+    """Draws in place, by a parameter and by its `data`, of parts where there are several ranks."""
+    model: Any = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 3))
+    if size > 1:
+        fully_shard(model)
+    genesis.manual_seed(4)
+    found = {}
+    weight, bias = model[0].weight, model[1].bias
+    with genesis.no_grad():
+        for name, args in {"normal_": (1.0, 2.0), "uniform_": (-1, 1), "bernoulli_": (0.3,), "random_": (0, 9),
+                           "exponential_": (2.0,), "geometric_": (0.2,), "log_normal_": (), "cauchy_": ()}.items():
+            getattr(weight, name)(*args)
+            getattr(bias.data, name)(*args)
+            found[name] = [weight.tolist(), bias.tolist()]
+    said = ""
+    try:
+        weight.data[:1].normal_()
+    except RuntimeError as error:
+        said = str(error)
+    return {"drawn": found, "said": said}
+
+
+def test_draws_in_place_are_those_of_the_whole(two: Ranks) -> None:
+    first, second = two(drawn)
+    alone = drawn(0, 1)["drawn"]
+    assert {name: [a + b for a, b in zip(values, second["drawn"][name], strict=True)]
+            for name, values in first["drawn"].items()} == alone
+    assert "normal_: a view of a rank's part of a parameter" in first["said"]

@@ -23,6 +23,14 @@ class Mesh(NamedTuple):
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def root(self) -> Mesh:
+        return self
+
+    @property
+    def root_dims(self) -> tuple[int, ...]:
+        return tuple(range(len(self.shape)))
+
     def get_coordinate(self) -> list[int]:
         return self.here
 

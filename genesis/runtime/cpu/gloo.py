@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -66,6 +67,21 @@ class GlooTransport:
             start().wait()
         except RuntimeError as error:
             raise DistBackendError(str(error).split("\n")[0]) from None
+
+    def compare(self, text: str) -> None:
+        """All processes send what stands for the text.
+
+        Raises:
+            DistBackendError: some have another one; raised on all.
+        """
+        if self.size == 1:
+            return
+        own = torch.tensor([zlib.crc32(text.encode())], dtype=torch.int64)
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        self._gathered(found, own)
+        different = [rank for rank, x in enumerate(found) if not torch.equal(x, own)]
+        if different:
+            raise DistBackendError(f"ranks run different programs: this is not what ranks {different} of the group run")
 
     def all_reduce(self, tensors: Sequence[torch.Tensor], reduce: str) -> None:
         """Tensors of one dtype go as one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,11 +20,16 @@ def _next() -> Tensor:
     return torch.zeros(1, dtype=torch.int32)
 
 
-def _run(name: str, communicator: str, line: str, x: Sequence[Tensor], *rest: object) -> Any:
-    """Inside, the group's collective runs; the text names all that has to be equal on all ranks."""
+@contextmanager
+def _run(name: str, communicator: str, line: str, x: Sequence[Tensor], *rest: object) -> Iterator[None]:
+    """Inside, the group's collective runs; the text names all that has to be equal on all ranks, and is compared
+    first: gloo ends a process that is sent more bytes than it waits for."""
     shown = ", ".join(f"{str(y.dtype).removeprefix('torch.')}{list(y.shape)}" for y in x)
-    more = "".join(f", {value}" for value in rest)
-    return ledger.running(communicator, f"{name}({shown}{more})", line)
+    text = f"{name}({shown}{''.join(f', {value}' for value in rest)})"
+    with ledger.running(communicator, text, line):
+        if communicator != POINT_TO_POINT:
+            transport(communicator, "cpu").compare(text)
+        yield
 
 
 def _in_place(name: str) -> Callable[..., tuple[Tensor, ...]]:

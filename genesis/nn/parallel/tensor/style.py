@@ -8,6 +8,7 @@ from genesis.distributed.mesh import DeviceMesh
 from genesis.distributed.tensor.layout import Layout
 from genesis.distributed.tensor.placement import Partial, Placement, Replicate, Shard
 from genesis.distributed.tensor.redistribute import redistribute
+from genesis.frontend.draw_parts import sharded
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
@@ -57,7 +58,7 @@ def share_out(module: Module, name: str, dim: int, mesh: DeviceMesh) -> None:
     with no_grad():
         parameter.data = layout.own(parameter.detach()).clone()
     object.__setattr__(parameter, "__class__", ShardedParameter)
-    parameter.sharding = layout
+    parameter.sharding = sharded[parameter.storage] = layout
     if parameter.grad is not None:
         parameter.grad = None
 
