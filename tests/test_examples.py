@@ -66,3 +66,67 @@ def test_low_rank_layers_learn_to_count(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_graph_network_finds_the_halves(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "graph_network.py"), run_name="__main__")
     assert float(capsys.readouterr().out.split()[-1]) > 0.9
+
+
+SMALL = {"vae": {"steps": 251, "batch": 32}, "diffusion": {"steps": 120, "batch": 64},
+         "char_rnn": {"steps": 51, "batch": 4, "time": 16},
+         "ppo": {"rounds": 2, "epochs": 1}, "vision_transformer": {"steps": 3, "batch": 8},
+         "physics_informed": {"steps": 60, "points": 32}}
+"""Examples, and arguments of their `train` for which a few steps do."""
+
+
+def small(name: str) -> tuple[dict[str, Any], Any]:
+    """The names of an example, and what a short training gives."""
+    names = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    return names, names["train"](**SMALL[name])
+
+
+def first_and_last(printed: str) -> tuple[float, float]:
+    first, *_, last = [float(line.split()[-1]) for line in printed.splitlines()]
+    return first, last
+
+
+def test_an_autoencoder_learns_bars_and_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    names, model = small("vae")
+    first, last = first_and_last(capsys.readouterr().out)
+    assert last < first / 2
+    assert [len(row) for row in names["draw"](model, 2).split("\n")] == [19] * 8
+
+
+def test_a_diffusion_model_takes_noise_away(capsys: pytest.CaptureFixture[str]) -> None:
+    import genesis
+    names, model = small("diffusion")
+    first, last = first_and_last(capsys.readouterr().out)
+    assert last < 0.9 * first
+    points = names["sample"](model, 20)
+    assert points.shape == (20, 2) and genesis.isfinite(points).all()
+    assert names["distance"](names["spiral"](50)) < 0.05
+
+
+def test_a_recurrent_network_learns_to_spell(capsys: pytest.CaptureFixture[str]) -> None:
+    names, model = small("char_rnn")
+    first, last = first_and_last(capsys.readouterr().out)
+    assert last < 0.7 * first
+    assert names["write"](model, "one ", 5).startswith("one ")
+    assert [names["spelled"](n) for n in (0, 19, 20, 42)] == ["zero", "nineteen", "twenty", "forty two"]
+
+
+def test_an_agent_plays_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    import genesis
+    _, agent = small("ppo")
+    assert min(first_and_last(capsys.readouterr().out)) >= 9, "a pole that nobody holds falls after 9 turns"
+    policy, value = agent(genesis.zeros(3, 4))
+    assert policy.probs.shape == (3, 2) and value.shape == (3,)
+
+
+def test_a_vision_transformer_runs_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    names, model = small("vision_transformer")
+    assert first_and_last(capsys.readouterr().out)[0] == pytest.approx(1.1, abs=0.4), "ln 3 at first"
+    assert 0 <= names["right"](model, 10) <= 1
+
+
+def test_a_network_learns_from_its_equation(capsys: pytest.CaptureFixture[str]) -> None:
+    names, model = small("physics_informed")
+    first, last = first_and_last(capsys.readouterr().out)
+    assert last < first / 2
+    assert names["error"](model) < 2.0

@@ -16,7 +16,7 @@ from typing import Any
 
 from genesis.frontend.state import state
 from genesis.nn.modules.tree import epoch
-from genesis.tracing.snapshot import MISSING, SIMPLE, tensor_identity
+from genesis.tracing.snapshot import MISSING, SIMPLE, kept, tensor_identity
 
 _contents = attrgetter("cell_contents")
 ANY: Any = type("Any", (), {"__repr__": lambda self: "any"})()
@@ -132,6 +132,11 @@ class Checks:
             items = [at for at in range(len(copy)) if (id(value), at) in self._slots]
             return partial(_same_items, value, copy, frozenset(items)) if items else None
         return None
+
+    def kept(self, cached: Any, misses: int, pairs: tuple[tuple[Any, Any], ...]) -> None:
+        """Check that a function under `functools.lru_cache` still keeps these results; and, when it is checked first,
+        right after the capture, that the call computed none: a replay would compute that again, for itself alone."""
+        self._more.append(_Kept(cached, misses, pairs))
 
     def length(self, value: Any, length: int) -> None:
         """Check that the collection has so many entries: otherwise a class has got or lost a name."""
@@ -269,6 +274,22 @@ class Checks:
     def _equal(self) -> bool:
         now = list(self._now())
         return len(now) == len(self._expected) and all(map(same, now, self._expected))
+
+
+class _Kept:
+    """The check of `Checks.kept`. By identity: a result that was computed again is another one."""
+
+    def __init__(self, cached: Any, misses: int, pairs: tuple[tuple[Any, Any], ...]):
+        self._cached, self._pairs, self._misses = cached, pairs, misses  # the pairs live, so that ids stay theirs
+        self._ids = {(id(key), id(result)) for key, result in pairs}
+        self._checked = False
+
+    def __call__(self) -> bool:
+        if not self._checked:
+            self._checked = True
+            if self._cached.cache_info().misses != self._misses:
+                return False
+        return self._ids.issubset([(id(key), id(result)) for key, result in kept(self._cached)])
 
 
 def _lacks(value: Any, name: str) -> bool:

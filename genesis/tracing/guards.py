@@ -26,7 +26,7 @@ from genesis.optim.lr_scheduler import LRScheduler
 from genesis.optim.optimizer import Optimizer
 from genesis.tracing.checks import APPENDED, Checks
 from genesis.tracing.code_reads import Reads, imported, inner, place_of, reads
-from genesis.tracing.snapshot import MISSING, NATIVE, SIMPLE, CompiledBase, Entered, NotReplayable, why_unknown
+from genesis.tracing.snapshot import MISSING, NATIVE, SIMPLE, CompiledBase, Entered, Kept, NotReplayable, why_unknown
 from genesis.tracing.tracer import PURE_MODULES, Tracer, is_library_module, is_own_module, is_pure, is_user_code
 
 _CALLED = ("forward", "__call__", "step", "zero_grad")
@@ -191,6 +191,9 @@ class Guards:
             if refusal is not None:
                 raise NotReplayable(f"{what} {refusal}")
         elif isinstance(copy, tuple):  # a method, partial or property consists of these
+            if isinstance(copy, Kept):
+                self.checks.kept(value, *copy[1:])
+                copy = (copy[0], *(result for _, result in copy[2]))
             self._stack.extend((x, what) for x in copy)
             if isinstance(value, functools.partial):
                 self.checks.attributes(value, {"func": copy[0], "args": copy[1], "keywords": copy[2]})

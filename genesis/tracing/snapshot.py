@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import enum
 import functools
+import gc
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from genesis.frontend import session
@@ -26,6 +28,10 @@ SIMPLE = (bool, int, float, str, bytes, type(None), complex, type(Ellipsis), typ
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "missing"})()
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _SLOTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+CACHED: Final = type(functools.lru_cache(int))
+"""What `functools.lru_cache` makes of a function."""
+MOST_KEPT: Final = 256
+"""Results up to which a cache is compared: each costs a call's guards 0.05 µs."""
 _WRAPPERS = (staticmethod, classmethod)
 _OWN = frozenset({"_hooks", "_hooked", "_after_hooks", "_retains"})
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
@@ -48,6 +54,10 @@ class CompiledBase:
     """A compiled function, of which only the function matters here."""
 
     function: Any
+
+
+class Kept(tuple):
+    """What a function under `functools.lru_cache` is made of: the function, how often it computed, its results."""
 
 
 class Snapshot:
@@ -210,6 +220,9 @@ def content(value: Any) -> Any:
         return (value.func,)
     if isinstance(value, functools.partial):
         return (value.func, value.args, value.keywords)
+    if isinstance(value, CACHED):
+        pairs = tuple(kept(value)) if value.cache_info().currsize <= MOST_KEPT else MISSING
+        return pairs if pairs is MISSING else Kept((value.__wrapped__, value.cache_info().misses, pairs))
     if isinstance(value, property):
         return (value.fget, value.fset, value.fdel)
     if isinstance(value, _WRAPPERS):
@@ -222,6 +235,19 @@ def content(value: Any) -> Any:
     if is_library_module(kind.__module__) and (kind.__module__, kind.__name__) not in _NAMESPACES:
         return MISSING
     return dict(attributes(value))
+
+
+def kept(cached: Any) -> list[tuple[Any, Any]]:
+    """(key, result) of what a function under `functools.lru_cache` keeps, as the collector sees it.
+
+    A cache with a limit shows its keys, each before its result, and one without a dictionary of both.
+    """
+    held = gc.get_referents(cached)
+    tables = [x for x in held if type(x) is dict and x is not cached.__dict__]
+    if cached.cache_parameters()["maxsize"] is None:
+        return [pair for table in tables for pair in table.items()]
+    keys = {id(key) for table in tables for key in table}
+    return [(key, value) for key, value in pairwise(held) if id(key) in keys]
 
 
 def why_unknown(value: Any) -> str | None:
