@@ -9,12 +9,14 @@ from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200, GpuModel
 from genesis.codegen.cuda.lowerings import LOOP_OPS
 from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.templates.segments import lines_fit
 from genesis.ir.node import OPS, Node
 from genesis.ir.ops.checked import line_of
 from genesis.ir.ops.in_range import report
 from genesis.ir.ops.segments import IF_ALLOWED, IN_ANY_ORDER
 from genesis.ir.ops.sorting import in_one_tile
 from genesis.ir.place import Place
+from genesis.ir.sym_int import most
 from genesis.ir.types import float32, int64, tensor_type
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.channels_last import DOTS
@@ -63,6 +65,7 @@ def _one_row(node: Node) -> bool:
 
 
 LIMITS: dict[str, Callable[[Node], bool]] = {
+    "lines_added": lambda node: lines_fit(*(most(x.shape[1]) for x in node.inputs[:2])),
     "rows_added": lambda node: node.dtype in IN_ANY_ORDER | IF_ALLOWED,
     "index_add": lambda node: few_rows(node),
     "index_copy": lambda node: few_rows(node) and not _one_row(node),

@@ -201,6 +201,37 @@ rows_added: Op = Op("rows_added", "index", _unordered_type, decompose=_unordered
                                     for s, n in (((1, 5, 3), 9), ((2, 4, 3), 40))), kinds=NUMERIC, scale=8),
                     reference=_reference_unordered)
 
+def _lines_type(base: TensorType, index: TensorType, source: TensorType) -> TensorType:
+    if base.ndim != 2 or not base.shape[0] == index.shape[0] or index.shape != source.shape or (
+            source.dtype is not base.dtype):
+        raise RuntimeError(f"lines of {source} at {index} do not fit {base}")
+    return base
+
+
+def _lines(base: Node, index: Node, source: Node) -> Node:
+    shape, count = base.type.shape, index.type.numel
+    ids, order = _sorted(cast(index, dtype=_integer(shape[-1])), 1)
+    ids = _in_lines(cast(ids, dtype=_integer(base.type.numel)), shape)
+    order = _in_lines(cast(order, dtype=_integer(count)), index.type.shape)
+    found = _write(_flat(base, (1, base.type.numel, 1)), _flat(source, (1, count, 1)), reshape(ids, shape=(count,)),
+                   reshape(order, shape=(count,)), add=True)
+    return reshape(found, shape=shape)
+
+
+def _reference_lines(base: ndarray, index: ndarray, source: ndarray) -> ndarray:
+    result = base.copy()
+    np.add.at(result, (np.arange(len(base))[:, None], index), source)
+    return result
+
+
+lines_added: Op = Op("lines_added", "index", _lines_type, decompose=_lines, differentiable=False, ulp=4,
+                     opaque=Opaque("segment", partial=True),
+                     doc="base (lines, rows) with source[l, p] added to element index[l, p] of line l, in one order.",
+                     samples=cases(*(forward_only(case(reals().of(n, rows), integers(0, rows).of(n, count),
+                                                       reals().of(n, count)))
+                                     for n, rows, count in ((3, 5, 9), (2, 40, 70), (1, 1, 3))), kinds=NUMERIC,
+                                   scale=8), reference=_reference_lines)
+
 IN_ANY_ORDER: Final = {int32, int64}
 """Dtypes whose sums do not depend on the order."""
 
@@ -283,6 +314,12 @@ def elements_written(base: Node, index: Node, source: Node, axis: int, add: bool
     if add and _any_order(base.type.dtype):
         ids = reshape(_in_lines(cast(index, dtype=_integer(base.type.numel)), shape), shape=(count,))
         return reshape(rows_added(whole, flat_source, ids), shape=shape)
+    if add and shape[:-1] == given[:-1]:
+        lines = prod(shape[:-1])
+        place = cast(index, dtype=_integer(shape[-1]))
+        found = lines_added(_flat(base, (lines, shape[-1])), reshape(place, shape=(lines, given[-1])),
+                            _flat(source, (lines, given[-1])))
+        return reshape(found, shape=shape)
     ids, order = _sorted(cast(index, dtype=_integer(shape[-1])), rank - 1)
     ids = _in_lines(cast(ids, dtype=_integer(base.type.numel)), shape)
     order = _in_lines(cast(order, dtype=_integer(count)), given)
@@ -298,4 +335,5 @@ def _in_lines(places: Node, shape: tuple[int, ...]) -> Node:
     return places
 
 
-__all__ = ["elements_written", "row_put", "rows_added", "rows_written", "segment_add", "segment_parts", "segment_put"]
+__all__ = ["elements_written", "lines_added", "row_put", "rows_added", "rows_written", "segment_add", "segment_parts",
+           "segment_put"]

@@ -57,7 +57,10 @@ def test_long_indices(monkeypatch: pytest.MonkeyPatch, write: tuple[str, tuple[i
     monkeypatch.setattr(segments, "COARSE", 16)
     schedule = scheduled(name, shape, axis, where, dtype, constant)
     whole_sums = dtype == "int64" and name.endswith("add")
-    assert any(kernel.startswith("rows_added" if whole_sums else "sort") for kernel in names(schedule))
+    by_line = name == "scatter_add" and all(a == b for i, (a, b) in enumerate(zip(shape, where, strict=False))
+                                            if i != axis)
+    first = "rows_added" if whole_sums else "lines_added" if by_line else "sort"
+    assert any(kernel.startswith(first) for kernel in names(schedule))
     base, index, source = (an_input(i, x.type.shape, x.type.dtype) for i, x in enumerate(schedule.graph.inputs))
     data = [some(base), torch.randint(0, shape[axis], where, generator=torch.Generator().manual_seed(0)), some(source)]
     onto = leaves.full(shape, 0, base.dtype, GPU) if constant else base
@@ -135,3 +138,46 @@ def test_columns_waste_little() -> None:
     assert all(-(-n // columns_of(n)) * columns_of(n) <= n * 1.125 or columns_of(n) <= 128 for n in range(1, 5000))
 
 
+
+
+LINES = [(1, 5, 3), (3, 5, 9), (2, 70, 64), (5, 1, 33), (9, 300, 129), (1, 4096, 40), (40, 3, 1), (2, 8, 1000)]
+"""(lines, rows, positions) of indices that are sorted where their sums are made."""
+
+
+@pytest.mark.parametrize(("line", "constant", "dtype"), sweep_but(
+    lambda line, constant, dtype: line[2] < 40 and constant is (dtype == "bfloat16"),
+    LINES, [False, True], ["float32", "bfloat16"]))
+def test_a_line_is_sorted_and_added_up_by_one_program(line: tuple[int, int, int], constant: bool, dtype: str) -> None:
+    lines, rows, count = line
+    base, index, source = (an_input(0, (lines, rows), dtype_named(dtype)), an_input(1, (lines, count), int64),
+                           an_input(2, (lines, count), dtype_named(dtype)))
+    onto = leaves.full((lines, rows), 0, base.dtype, GPU) if constant else base
+    graph = Graph((base, index, source), (segments.lines_added(onto, index, source),))
+    schedule = run_passes(graph, backend_named("h200"))[1]
+    assert [name for name in names(schedule) if name not in ("fill", "copy")] == ["lines_added"]
+    where = torch.randint(0, rows, (lines, count), generator=torch.Generator().manual_seed(0))
+    found, = run_schedule(schedule, [some(base), where, some(source)], most_programs=4096)
+    want = (torch.zeros(lines, rows) if constant else some(base)).double().scatter_add(1, where, some(source).double())
+    tolerance = 1e-4 if dtype == "float32" else 3e-2  # of up to a thousand numbers around 1
+    torch.testing.assert_close(found.double(), want, rtol=tolerance, atol=tolerance * max(1, count / rows) ** 0.5)
+
+
+def test_what_is_not_finite_stays_in_its_row() -> None:
+    base, index, source = an_input(0, (1, 4)), an_input(1, (1, 6), int64), an_input(2, (1, 6))
+    schedule = run_passes(Graph((base, index, source), (segments.lines_added(base, index, source),)),
+                          backend_named("h200"))[1]
+    inf, nan = float("inf"), float("nan")
+    data = [torch.zeros(1, 4), torch.tensor([[2, 0, 1, 2, 0, 3]]), torch.tensor([[inf, nan, 1.0, -inf, 2.0, -0.5]])]
+    found, = run_schedule(schedule, data)
+    torch.testing.assert_close(found, torch.tensor([[nan, 1.0, nan, -0.5]]), equal_nan=True)
+
+
+@pytest.mark.parametrize(("rows", "count", "one"), [(4096, 4096, True), (10_000, 4097, False), (1 << 20, 4096, False)])
+def test_lines_that_do_not_fit_a_program_are_sorted_in_memory(rows: int, count: int, one: bool) -> None:
+    schedule = scheduled("scatter_add", (2, rows), 1, (2, count), "float32")
+    assert ("lines_added" in names(schedule)) == one
+
+
+def test_lines_compile() -> None:
+    schedule = scheduled("scatter_add", (64, 300), 1, (64, 200), "bfloat16")
+    assert all(compile_cubin(emit(group)) for group in schedule.groups if emit(group).name == "lines_added")

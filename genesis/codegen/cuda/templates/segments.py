@@ -16,9 +16,10 @@ from genesis.codegen.cuda.loops import any_needs_int64, integer_type, module, mu
 from genesis.codegen.cuda.lowerings import POINTER, held, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.rows import result
+from genesis.codegen.cuda.templates.sort import helpers
 from genesis.ir.node import Node
 from genesis.ir.ops.segments import FINE
-from genesis.ir.sym_int import is_multiple
+from genesis.ir.sym_int import is_multiple, twos
 from genesis.ir.types import DType, int32
 from genesis.passes.fusion.views import stored_as
 from genesis.passes.graph.simplify_arithmetic import is_constant
@@ -170,6 +171,78 @@ def _unordered(group: Group, node: Node) -> KernelSource:
                    {"rows": base.shape[1], "count": sizes.count}, sizes)
 
 
+LONGEST_LINE: Final = 4096
+"""Maximum positions of a line that one program sorts: with more its words and sums do not fit into registers."""
+
+WORDS_EACH: Final = 16
+"""Words of a line per thread. With 32 a program of 4096 has as many warps on a multiprocessor, and takes twice as long
+to compile; with 64 its registers spill (Triton 3.6, compute capability 9.0)."""
+
+POSITION_BITS: Final = 30
+"""Bits of a word that hold a row and a position: one more tells what lies outside a line, above all rows."""
+
+SEGMENTED: Final = '''
+@triton.jit
+def g_segmented(row_a, total_a, row_b, total_b):
+    """Two neighbours of a running sum that begins anew with each row."""
+    return row_b, tl.where(row_a == row_b, total_a + total_b, total_b)
+'''
+
+
+def lines_fit(rows: int, count: int) -> bool:
+    """Can one program sort a line of so many positions, each with its row and its place in 32 bits?"""
+    return count <= LONGEST_LINE and max(rows - 1, 0).bit_length() + _place_bits(count) <= POSITION_BITS
+
+
+def _place_bits(count: int) -> int:
+    return power_of_two(count).bit_length() - 1
+
+
+def _lines(group: Group, node: Node) -> KernelSource:
+    """lines_added: a program has whole lines, sorts their positions by row, and adds each row's up side by side."""
+    base, index, source = node.inputs
+    (lines, rows), count = base.shape, index.shape[1]
+    tile, bits = power_of_two(count), _place_bits(count)
+    per_program = batch_block(lines, max(1, 1024 // tile))
+    warps = max(1, per_program * tile // (32 * WORDS_EACH))
+    vector = max(1, min(16 // index.dtype.itemsize, twos(count) if lines != 1 else 16))
+    total = _sums_in(node.dtype)
+    to_int64 = ".to(tl.int64)" if any_needs_int64(source.type.numel, base.type.numel) else ""
+    text = [
+        f"x = tl.program_id(0){to_int64} * XBLOCK + tl.arange(0, XBLOCK)[:, None]",
+        "p = tl.arange(0, POSITIONS)[None, :]",
+        "inside = (x < lines) & (p < count)",
+        "row = tl.load(index + (x * count + p), mask=inside, other=0).to(tl.int32)",
+        f"word = tl.where(inside, (row << {bits}) | p, {2**31 - 1})",
+        *([f"word = g_first(word, POSITIONS, {vector}, {warps})"] if tile > 1 else []),
+        f"row = word >> {bits}",
+        f"inside = (x < lines) & (row < {rows})",
+        f"at = x * count + (word & {(1 << bits) - 1})",
+        f"total = tl.load(source + at, mask=inside, other=0).to({total})",
+        "_, total = tl.associative_scan((row, total), 1, g_segmented)",
+        *(["behind = tl.broadcast_to(tl.minimum(p + 1, POSITIONS - 1), [XBLOCK, POSITIONS])",
+           "last = inside & ((row != tl.gather(row, behind, 1)) | (p == POSITIONS - 1))"] if tile > 1 else
+          ["last = inside"]),
+        f"at = x * {rows} + row",
+        *([] if is_constant(base, 0) else [f"total += tl.load(out + at, mask=last, other=0).to({total})"]),
+        f"tl.store(out + at, total.to({triton_type(node.dtype)}), mask=last)",
+    ]
+    pointers = {"index": _known(group, index), "source": _known(group, source), "out": group.outputs[0]}
+    numbers = {"lines": lines, "count": count}
+    constexprs = {"XBLOCK": per_program, "POSITIONS": tile}
+    signature = {**{name: POINTER[x.dtype.name] for name, x in pointers.items()},
+                 **{name: integer_type(value) for name, value in numbers.items()},
+                 **dict.fromkeys(constexprs, "constexpr")}
+    empty = not node.type.numel or not source.type.numel
+    return KernelSource("lines_added", module("lines_added", signature, text, helpers(text) + SEGMENTED), signature,
+                        constexprs, (*pointers.values(), *numbers.values()), (*pointers, *multiples_of_16(numbers)),
+                        (0, 1, 1) if empty else (-(-lines // per_program), 1, 1), warps, label="lines_added")
+
+
+def _known(group: Group, operand: Node) -> Node:
+    return next(x for x in group.inputs if stored_as(x) is stored_as(operand))
+
+
 def _parts(group: Group, node: Node) -> KernelSource:
     """A program has one chunk of a few columns, all at once."""
     source, ids, order = node.inputs
@@ -223,5 +296,5 @@ def _kernel(group: Group, node: Node, lines: list[str], operands: dict[str, Node
                         (0, 1, 1) if empty else grid or sizes.grid, 4, label=node.op.name)
 
 
-_EMITTERS = {"segment_add": _add, "segment_put": _put, "segment_parts": _parts,
+_EMITTERS = {"lines_added": _lines, "segment_add": _add, "segment_put": _put, "segment_parts": _parts,
              "rows_added": _unordered}
