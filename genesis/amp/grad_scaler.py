@@ -10,7 +10,7 @@ from genesis.frontend.at_once import at_once, changes
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.recording import TensorBase, assign_all, read
 from genesis.ir.errors import failure
-from genesis.ir.suggest import suggesting
+from genesis.ir.suggest import Suggesting, suggesting
 from genesis.ir.types import float16
 from genesis.ops.shape import stack
 
@@ -28,7 +28,7 @@ class _Seen:
     stepped: bool = False
 
 
-class GradScaler:
+class GradScaler(Suggesting):
     """Scales losses up, and gradients down again before a step; a step with overflown gradients is left out.
 
     The scale is an input of the plan, so a new one compiles nothing. Whether gradients overflowed is read before the

@@ -20,7 +20,7 @@ from genesis.frontend.state import state
 from genesis.frontend.storage import Storage
 from genesis.frontend.threads import unlocked_after_fork
 from genesis.frontend.writes import write_at_once
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, is_foreign, not_a_tensor
 from genesis.ir.node import Node, make
 from genesis.ir.ops import control, leaves
 
@@ -79,6 +79,8 @@ def backward_of(tensors: Any, grad_tensors: Any = None, retain_graph: bool | Non
 
 
 def _listed(tensors: Any) -> list[Any]:
+    if is_foreign(tensors):  # which could be iterated over
+        raise not_a_tensor(tensors)
     return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
 
 

@@ -9,11 +9,12 @@ import genesis
 from genesis.distributions import constraints
 from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.tensor import Size, Tensor
+from genesis.ir.suggest import Suggesting
 
 Shape = tuple[int, ...]
 
 
-class Distribution:
+class Distribution(Suggesting):
     """A distribution over values of `event_shape`, `batch_shape` of them side by side.
 
     Args:

@@ -27,7 +27,7 @@ from genesis.frontend.recording import (
 )
 from genesis.frontend.state import state
 from genesis.frontend.view_geometry import strides_in
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, kind_of, not_a_tensor
 from genesis.ir.ops import leaves
 from genesis.ir.types import Device, DType
 
@@ -187,7 +187,7 @@ class Tensor(_Methods, metaclass=WatchedClass):
     def grad(self, value: Any) -> None:
         if value is not None and not isinstance(value, Tensor):
             raise failure("grad", f"assigned grad expected to be a Tensor or None but got grad of type "
-                          f"{type(value).__name__}", [("tensor", self)], error=TypeError)
+                          f"{kind_of(value)}", [("tensor", self)], error=TypeError)
         if value is self:
             raise failure("grad", "can't assign Variable as its own grad", [("tensor", self)])
         if value is not None and (value.spec.shape != self.spec.shape or value.spec.device is not self.spec.device):
@@ -246,6 +246,8 @@ class Tensor(_Methods, metaclass=WatchedClass):
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, TensorBase):
+            raise not_a_tensor(value)
         session.rebound()
         held = self.storage
         at_once(changes((), data_changes(self, value)))

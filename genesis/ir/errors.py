@@ -35,11 +35,27 @@ def _with_line(problem: str) -> str:
     return what + newline + hint
 
 
-def kind_and_conversion(value: object) -> str:
-    """What a value is that is not one of ours, and in a second line how to make a tensor of it, if that can be had."""
+def kind_of(value: object) -> str:
+    """The class of a value with the library that it is of.
+
+    >>> import fractions
+    >>> kind_of(fractions.Fraction(1)), kind_of(2.5)
+    ('fractions.Fraction', 'float')
+    """
     kind = type(value)
     library = kind.__module__.partition(".")[0]
-    name = kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
+    return kind.__qualname__ if library in ("builtins", "genesis") else f"{library}.{kind.__qualname__}"
+
+
+def conversion_of(value: object) -> str:
+    """The line that says how to make a tensor of a value that is not one of ours, '' where that cannot be had."""
+    return "".join(kind_and_conversion(value).partition("\n")[1:]) if hasattr(value, "shape") else ""
+
+
+def kind_and_conversion(value: object) -> str:
+    """What a value is that is not one of ours, and in a second line how to make a tensor of it, if that can be had."""
+    name = kind_of(value)
+    library = name.partition(".")[0]
     copied = f"{name}\n  try: genesis.tensor(x)"
     if library == "torch":
         return f"{copied}, which copies, or genesis.from_dlpack(x.detach()), which shares memory"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from genesis.ir.torch_paths import is_path
 
@@ -78,12 +78,29 @@ def public_names(module: str) -> list[str]:
 
 def check_keywords(cls: type, given: Iterable[str]) -> None:
     """TypeError for a keyword that the class's `__init__` does not take, with the one that it takes instead."""
-    allowed = _keywords(cls.__init__)  # type: ignore[misc]
-    if allowed is not None:
-        for name in given:
-            if name not in allowed:
-                raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-                                f"{did_you_mean(name, allowed)}")
+    error = unexpected(cls.__init__, cls.__name__, given)  # type: ignore[misc]
+    if error is not None:
+        raise error
+
+
+class Suggesting:
+    """A class whose constructor says which of its keywords is near a wrong one."""
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """An instance whose `__init__` takes these options."""
+        if options:
+            check_keywords(cls, options)
+        return super().__new__(cls)
+
+
+def unexpected(function: Callable[..., object], name: str, given: Iterable[str]) -> TypeError | None:
+    """The error for the first of these keywords that a method does not take; None if it takes all of them."""
+    allowed = _keywords(function)
+    wrong = None if allowed is None else next((keyword for keyword in given if keyword not in allowed), None)
+    return None if wrong is None or allowed is None else TypeError(
+        f"{name}() got an unexpected keyword argument {wrong!r}{did_you_mean(wrong, allowed)}")
 
 
 @lru_cache(1 << 10)

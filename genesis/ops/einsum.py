@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from genesis.frontend.recording import TensorBase
+from genesis.frontend.recording import TensorBase, owned
 from genesis.ir.errors import failure, is_foreign
 from genesis.ops.common import broadcast_shapes
 from genesis.ops.diagonals import diagonal
@@ -56,7 +56,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         found = found.sum(gone)
         labels = [label for label in labels if label in output]
     found = permute(found, [labels.index(label) for label in output])
-    return expand(found, tuple(sizes[label] for label in output))
+    result = expand(found, tuple(sizes[label] for label in output))
+    return owned(result) if gone or len(parts) > 1 else result
 
 
 def _parsed(equation: str, tensors: list[Tensor]) -> tuple[list[list[int]], list[int]]:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, cast
 from genesis.frontend.host_values import from_host
 from genesis.frontend.recording import wrap_memory
 from genesis.frontend.tensor import Tensor
-from genesis.ir.errors import failure
+from genesis.ir.errors import failure, kind_of
 from genesis.ir.suggest import suggesting
 from genesis.ir.types import cpu, tensor_type
 from genesis.utils.atomic_file import replace_file
@@ -173,7 +173,7 @@ def _describe(obj: Any, path: str, entries: dict[str, Tensor], names: dict[tuple
         return {LIST if isinstance(obj, list) else TUPLE: items}
     if hasattr(obj, "item") and getattr(obj, "ndim", None) == 0:  # a numpy scalar
         return obj.item()
-    raise failure("save", f"a {type(obj).__name__} at {path or 'the top'!r} cannot be saved", error=TypeError,
+    raise failure("save", f"a {kind_of(obj)} at {path or 'the top'!r} cannot be saved", error=TypeError,
                   hint="tensors, numbers, strings, bytes, None, in dictionaries, lists and tuples; a state_dict()")
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from genesis.frontend.recording import require_tensors
+from genesis.frontend.recording import owned, require_tensors
 from genesis.frontend.tensor import Tensor
 from genesis.ir.errors import failure
 from genesis.ir.types import float32, int64
@@ -60,7 +60,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         line = line * 0 if count == 1 else line if align_corners else line * ((count - 1) / count)
         axes.append(line.reshape([-1 if i == number else 1 for i in range(n)]).expand(places))
     points = stack([*reversed(axes), axes[0] * 0 + 1], -1).reshape(1, -1, n + 1).expand(size[0], -1, n + 1)
-    return (points @ theta.mT).reshape(size[0], *places, n)
+    return owned((points @ theta.mT).reshape(size[0], *places, n))
 
 
 def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",

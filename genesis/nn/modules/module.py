@@ -13,7 +13,7 @@ from genesis.frontend.grad_mode import no_grad
 from genesis.frontend.state import state as frontend
 from genesis.frontend.tensor import Tensor, clear_gradients, data_changes
 from genesis.ir.errors import failure, is_foreign, not_a_tensor, not_an_operand
-from genesis.ir.suggest import check_keywords
+from genesis.ir.suggest import check_keywords, unexpected
 from genesis.ir.types import Device, DType, bfloat16, float16, float32, float64, not_a_dtype
 from genesis.nn.modules import hooks, state
 from genesis.nn.modules.backward_hooks import BackwardHooks
@@ -75,6 +75,9 @@ class Module(Tree):
             for x in (*args, *kwargs.values()):
                 if is_foreign(x):
                     raise not_an_operand(x) from None
+            error = unexpected(type(self).forward, f"{type(self).__name__}.forward", kwargs) if kwargs else None
+            if error is not None:
+                raise error from None
             raise
 
     # Modes and gradients

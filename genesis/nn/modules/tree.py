@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from genesis.frontend.at_once import Change
 from genesis.frontend.state import state
 from genesis.frontend.tensor import Tensor
+from genesis.ir.errors import conversion_of, kind_of
 from genesis.ir.suggest import MissingName
 from genesis.nn.parameter import Buffer, Parameter
 
@@ -140,8 +141,9 @@ class Tree:
 
     def _replace(self, registry: dict[str, Any], name: str, value: Any, what: str, kind: type) -> None:
         if value is not None and not isinstance(value, kind):
-            raise TypeError(f"cannot assign '{type(value).__name__}' as {what} '{name}' "
-                            f"({'Module' if kind is Tree else kind.__name__} or None expected)")
+            raise TypeError(f"cannot assign '{kind_of(value)}' as {what} '{name}' "
+                            f"({'Module' if kind is Tree else kind.__name__} of genesis or None expected)"
+                            f"{conversion_of(value)}")
         registry[name] = value
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
@@ -158,8 +160,8 @@ class Tree:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Register a parameter; None keeps the name for one that does not exist."""
         if param is not None and not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                            "(genesis.nn.Parameter or None required)")
+            raise TypeError(f"cannot assign '{kind_of(param)}' object to parameter '{name}' "
+                            f"(genesis.nn.Parameter or None required){conversion_of(param)}")
         self._register(self._parameters, name, _asked("parameter", self, name, param))
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -171,8 +173,8 @@ class Tree:
             persistent: False leaves it out of the state dict.
         """
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
-                            "(Tensor or None required)")
+            raise TypeError(f"cannot assign '{kind_of(tensor)}' object to buffer '{name}' "
+                            f"(genesis.Tensor or None required){conversion_of(tensor)}")
         self._register(self._buffers, name, _asked("buffer", self, name, tensor))
         if persistent:
             self._transient.discard(name)
@@ -182,7 +184,7 @@ class Tree:
     def add_module(self, name: str, module: Any) -> None:
         """Register a child."""
         if module is not None and not isinstance(module, Tree):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise TypeError(f"{kind_of(module)} is not a Module subclass of genesis.nn")
         self._register(self._modules, name, _asked("module", self, name, module))
 
     register_module = add_module

@@ -10,6 +10,7 @@ from typing import Any
 
 from genesis.frontend.generator import Generator
 from genesis.frontend.tensor import Tensor
+from genesis.ir.suggest import Suggesting
 from genesis.ir.types import cpu
 from genesis.ops.creation import DeviceLike, as_tensor, device_from
 from genesis.utils.data.collate import as_arrays, as_tensors, converted, stacked
@@ -18,7 +19,7 @@ from genesis.utils.data.sampler import BatchSampler, RandomSampler, Sampler, Seq
 from genesis.utils.data.workers import Ended, Failure, Workers
 
 
-class DataLoader:
+class DataLoader(Suggesting):
     """Batches of a dataset.
 
     Args:
