@@ -1,0 +1,181 @@
+"""Decoding on the CPU beside eager torch, one thread each: a model of 30 M parameters, batch 1.
+
+    python benchmarks/decode_cpu.py --out
+    python benchmarks/decode_cpu.py --rows cat --rounds 8
+
+    decoder   `Decoder.step` of genesis.models (a static cache, compiled), beside the faster of torch's two caches
+    cat       a loop as a user writes it, the same lines for both: caches that grow by `cat`, nothing compiled
+    static    the same model with caches of a fixed size that `index_copy_` fills, nothing compiled
+
+A time is processor time a token, since other programs may run beside; the least of several rounds in turns. Each round
+writes `--tokens` tokens behind a prompt of `--context`; the rounds before are not counted until programs are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+import record
+
+SHAPE: dict[str, int] = {"vocab": 8192, "dim": 512, "hidden": 1536, "layers": 8, "heads": 8, "size": 64}
+"""31 M parameters, the table shared with the head."""
+
+BARS = {"decoder": 1.05, "cat": 1.5}
+"""Of torch's time by ours; of the loop with `cat` on a GPU."""
+
+
+def model_in(lab: Any) -> Any:
+    """The model in one of the two libraries, as a user writes it: lists of keys and values go in and out."""
+    nn, F, s = lab.nn, lab.nn.functional, SHAPE
+
+    class Block(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            inner = s["heads"] * s["size"]
+            self.first, self.second = nn.RMSNorm(s["dim"], eps=1e-6), nn.RMSNorm(s["dim"], eps=1e-6)
+            self.q_norm, self.k_norm = nn.RMSNorm(s["size"], eps=1e-6), nn.RMSNorm(s["size"], eps=1e-6)
+            self.q, self.k, self.v = (nn.Linear(s["dim"], inner, bias=False) for _ in range(3))
+            self.out = nn.Linear(inner, s["dim"], bias=False)
+            self.gate, self.up = (nn.Linear(s["dim"], s["hidden"], bias=False) for _ in range(2))
+            self.down = nn.Linear(s["hidden"], s["dim"], bias=False)
+
+        def forward(self, x: Any, angles: Any, kept: list[Any], place: Any, mask: Any) -> Any:
+            B, T, _ = x.shape
+            h = self.first(x)
+            q, k, v = (p(h).view(B, T, s["heads"], s["size"]) for p in (self.q, self.k, self.v))
+            q, k, v = turned(self.q_norm(q).transpose(1, 2)), turned(self.k_norm(k).transpose(1, 2)), v.transpose(1, 2)
+            if place is not None:
+                kept[0].index_copy_(2, place, k)
+                kept[1].index_copy_(2, place, v)
+                k, v = kept
+            elif kept:
+                k, v = lab.cat([kept[0], k], 2), lab.cat([kept[1], v], 2)
+                kept[:] = [k, v]
+            else:
+                kept[:] = [k, v]
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and T > 1)
+            x = x + self.out(y.transpose(1, 2).reshape(B, T, -1))
+            h = self.second(x)
+            return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+    def turned(x: Any) -> Any:
+        cos, sin = angles_now
+        a, b = x.chunk(2, -1)
+        return x * cos + lab.cat([-b, a], -1) * sin
+
+    angles_now: list[Any] = []
+
+    class Model(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(s["vocab"], s["dim"])
+            self.blocks = nn.ModuleList([Block() for _ in range(s["layers"])])
+            self.norm = nn.RMSNorm(s["dim"], eps=1e-6)
+
+        def forward(self, ids: Any, start: int, kept: list[list[Any]], capacity: int) -> Any:
+            T = ids.shape[1]
+            place = lab.arange(start, start + T)
+            half = lab.arange(0, s["size"], 2).float() / s["size"]
+            angles = place.float()[:, None] * (1e4 ** -half)
+            angles = lab.cat([angles, angles], -1)
+            angles_now[:] = [angles.cos(), angles.sin()]
+            mask = None if not capacity else lab.arange(capacity) <= place[:, None]
+            x = self.embed(ids)
+            for block, layer in zip(self.blocks, kept, strict=True):
+                x = block(x, angles, layer, place if capacity else None, mask)
+            return F.linear(self.norm(x)[:, -1], self.embed.weight).argmax(-1)
+    return Model().eval()
+
+
+def loop(lab: Any, model: Any, context: int, tokens: int, static: bool) -> float:
+    """Seconds a token; the user reads each token, as who prints them does."""
+    capacity = context + tokens if static else 0
+    shape = (1, SHAPE["heads"], capacity, SHAPE["size"])
+    kept = [[lab.zeros(shape), lab.zeros(shape)] if static else [] for _ in range(SHAPE["layers"])]
+    with lab.no_grad():
+        token = model(lab.arange(context).view(1, -1), 0, kept, capacity)
+        token.item()
+        start = process_time()
+        for i in range(tokens):
+            token = model(token.view(1, 1), context + i, kept, capacity)
+            token.item()
+        return (process_time() - start) / tokens
+
+
+def decoder() -> Callable[[int, int], float]:
+    """What times the compiled step of `genesis.models`."""
+    import genesis
+    from genesis.models import Qwen3Config, Qwen3ForCausalLM
+    from genesis.models.generation.caches import cache_for
+    from genesis.models.generation.decoding import Decoder
+    from genesis.models.generation.sampling import Sampling
+    s = SHAPE
+    model = Qwen3ForCausalLM(Qwen3Config(
+        vocab_size=s["vocab"], hidden_size=s["dim"], intermediate_size=s["hidden"], num_hidden_layers=s["layers"],
+        num_attention_heads=s["heads"], num_key_value_heads=s["heads"], head_dim=s["size"], tie_word_embeddings=True,
+        max_position_embeddings=4096)).eval()
+    genesis.eval(*model.parameters())
+
+    def timed(context: int, tokens: int) -> float:
+        with genesis.no_grad():
+            writer = Decoder(model, 1, 0, Sampling(temperature=0), cache=cache_for(model, 1, context + tokens + 4))
+            step = writer.prefill(genesis.arange(context).view(1, -1))
+            for _ in range(3):
+                step = writer.step(step.tokens)
+                step.tokens.item()
+            start = process_time()
+            for _ in range(tokens):
+                step = writer.step(step.tokens)
+                step.tokens.item()
+            return (process_time() - start) / tokens
+    return timed
+
+
+def main() -> None:
+    """Time the rows in turns and print them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="decoder,cat,static", help="comma-separated")
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=6)
+    record.add_out(parser)
+    args = parser.parse_args()
+    import torch
+
+    import genesis
+    torch.set_num_threads(1)
+    rows = args.rows.split(",")
+    theirs, ours = model_in(torch), model_in(genesis)
+    ours.load_state_dict({name: genesis.tensor(x.numpy()) for name, x in theirs.state_dict().items()})
+    programs: dict[str, Callable[[], float]] = {
+        "torch cat": lambda: loop(torch, theirs, args.context, args.tokens, False),
+        "torch static": lambda: loop(torch, theirs, args.context, args.tokens, True)}
+    if "cat" in rows:
+        programs["cat"] = lambda: loop(genesis, ours, args.context, args.tokens, False)
+    if "static" in rows:
+        programs["static"] = lambda: loop(genesis, ours, args.context, args.tokens, True)
+    if "decoder" in rows:
+        timed = decoder()
+        programs["decoder"] = lambda: timed(args.context, args.tokens)
+    best = dict.fromkeys(programs, float("inf"))
+    for number in range(args.rounds + 1):
+        for name, run in programs.items():
+            seconds = run()
+            if number:
+                best[name] = min(best[name], seconds)
+    fastest = min(best["torch cat"], best["torch static"])
+    peers = {"decoder": fastest, "cat": best["torch cat"], "static": best["torch static"]}
+    found = [{"row": name, "ms": best[name] * 1e3, "torch_ms": peers[name] * 1e3, "ratio": peers[name] / best[name]}
+             for name in rows]
+    for row in found:
+        print(f"{row['row']:10}{row['ms']:8.2f} ms a token, torch {row['torch_ms']:.2f}: {row['ratio']:.2f} x "
+              f"(bar {BARS.get(row['row'], '-')})")
+    if args.out:
+        record.write(args.out, "decode_cpu", bars=BARS, context=args.context, rows=found)
+
+
+if __name__ == "__main__":
+    main()
