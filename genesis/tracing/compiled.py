@@ -52,6 +52,7 @@ from genesis.tracing.snapshot import (
     with_gradients,
 )
 from genesis.tracing.tracer import Tracer
+from genesis.tracing.view_copies import Copied, ViewCopies, without_copies
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _VARIANTS, _SIGNATURES = 64, 64
@@ -85,7 +86,7 @@ class CompiledFunction(CompiledBase):
     def reset(self) -> None:
         """Forget all captures, and what was learned of the calls."""
         self._entries: dict[Any, list[_Kept]] = {}
-        self._attempts = Attempts()
+        self._attempts, self._views = Attempts(), ViewCopies()
         self._notes: dict[str, None] = {}
         self._ran: dict[CodeType, dict[str, Any]] = {}
         self._latest: CallShape | None = None
@@ -99,10 +100,17 @@ class CompiledFunction(CompiledBase):
             return self.function(*args, **kwargs)
         if stance.unusual and stance.disabled():
             return self.function(*args, **kwargs)
+        copied = None
         try:
             key, tensors = signature(args, kwargs)
         except NotReplayable as refusal:
-            return self._plainly(str(refusal), args, kwargs)
+            copied = self._views.of(args, kwargs)
+            if copied is None:
+                return self._plainly(str(refusal), args, kwargs)
+            if not copied.allowed:
+                with stance.inside():
+                    return copied.watched(lambda: self.function(*args, **kwargs))
+            key, tensors = copied.key, copied.tensors
         with self._lock:
             for entry in self._entries.get(key, ()):
                 given: Any = tensors
@@ -110,7 +118,7 @@ class CompiledFunction(CompiledBase):
                     given = entry.slots.read(tensors)
                     if given is None or (entry.shares(given) and not entry.shares(tensors)):
                         continue
-                if entry.shares(given):
+                if entry.shares(given) or (copied is not None and entry.shares(copied.originals)):
                     return self._plainly("an argument shares memory with a tensor that it knows", args, kwargs)
                 if entry.replay.ready(given) and entry.guards.hold():
                     self.hits += 1
@@ -119,7 +127,17 @@ class CompiledFunction(CompiledBase):
             with stance.inside():
                 return self.function(*args, **kwargs)
         with _capturing, self._lock, stance.inside():
+            if copied is not None:
+                return self._capture_copies(copied)
             return self._capture(key, tensors, args, kwargs)
+
+    def _capture_copies(self, copied: Copied) -> Any:
+        """Capture a call on copies of the views among its arguments."""
+        versions = copied.versions()
+        result = self._capture(copied.key, copied.tensors, copied.args, copied.kwargs)
+        if not copied.captured(result, versions, self._ran):
+            self._entries.pop(copied.key, None)
+        return result
 
     def _plainly(self, reason: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Call the function as it is, and note why."""
@@ -275,7 +293,7 @@ class CompiledFunction(CompiledBase):
         if entered.uncomputed:
             raise Unsettled("it reads a tensor that was not computed yet")
         key_now, tensors_now = signature(args, kwargs)
-        if key != key_now or not all(map(is_, tensors, tensors_now)):
+        if without_copies(key) != key_now or not all(map(is_, tensors, tensors_now)):
             raise Unsettled("it changes an argument, or a mode that it runs in")
         if guards.hold():
             return guards, None

@@ -1,0 +1,170 @@
+"""Arguments that are views of other memory: a batch cut out of the data, a token out of a row of them.
+
+A replay takes memories, and a view is a part of one. Where a function only reads such an argument, a copy of it is the
+same to the function, and a capture of a call with copies serves every other view of that shape and those strides.
+Whether it only reads is seen first: its calls run as they are, `WATCHED` times for each kind of arguments. A function
+that writes to the memory meanwhile, returns it, keeps it, or asks how it lies is called as it is from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from sys import getrefcount
+from types import CodeType
+from typing import Any, Final
+
+from genesis.frontend.storage import Storage
+from genesis.frontend.tensor import Tensor
+from genesis.frontend.views import Layout
+from genesis.tracing.signature import signature
+from genesis.tracing.snapshot import NotReplayable, set_by_the_user
+from genesis.tracing.tracer import Tracer
+
+WATCHED: Final = 2
+"""Calls with views that run as they are before one is captured: the first often makes what later ones use."""
+
+KEPT: Final = 256
+"""Kinds of arguments that are remembered; beyond, the oldest is forgotten."""
+
+LAYOUT: Final = frozenset({"stride", "is_contiguous", "storage_offset", "data_ptr", "_base", "_is_view",
+                           "untyped_storage", "storage", "is_set_to"})
+"""Names by which a program asks how a tensor lies in memory: a copy lies elsewhere, and otherwise."""
+
+REFUSED: Final = -1
+
+COPIES: Final = "copies of views"
+"""What the key of a call with copies has before their places, so that no other call has its captures."""
+
+
+def without_copies(key: tuple) -> tuple:
+    """The signature of the arguments, for a key that says which are copies, too."""
+    return key[:-2] if key[-2:-1] == (COPIES,) else key
+
+
+class Copied:
+    """A call's arguments with copies instead of views.
+
+    Attributes:
+        args, kwargs: the arguments, with copies.
+        key, tensors: their signature.
+        originals: the views.
+    """
+
+    def __init__(self, views: ViewCopies, args: tuple, kwargs: dict[str, Any]):
+        self._views = views
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self.args: tuple = self._replaced(args)
+        self.kwargs = {name: self._replaced(value) for name, value in kwargs.items()}
+        key, self.tensors = signature(self.args, self.kwargs)
+        self.originals = [view for view, _ in self._made.values()]
+        places = tuple([i for i, x in enumerate(self.tensors) if any(x is copy for _, copy in self._made.values())])
+        whole = [x.storage for i, x in enumerate(self.tensors) if i not in places]
+        if any(x.storage is storage for x in self.originals for storage in whole):
+            raise NotReplayable("two arguments share memory")
+        self.key = (*key, COPIES, (places, tuple([x.stride() for x in self.originals])))
+
+    def _replaced(self, value: Any) -> Any:
+        if value.__class__ is tuple:
+            return tuple([self._replaced(x) for x in value])
+        if not isinstance(value, Tensor) or not _is_part(value):
+            return value
+        if id(value) not in self._made:
+            plain = value.__class__ is Tensor and not value.requires_grad and not value.storage.inference
+            if not plain or set_by_the_user(value):
+                raise NotReplayable("an argument is a view of other memory: pass its clone()")
+            self._made[id(value)] = value, value.clone()
+        return self._made[id(value)][1]
+
+    @property
+    def allowed(self) -> bool:
+        """Was the function seen to read such arguments only?"""
+        return self._views.seen.get(self.key, 0) >= WATCHED
+
+    def watched(self, call: Callable[[], Any]) -> Any:
+        """What the function gives, called as it is, and note what it did to the memory that the views show."""
+        memories = list({id(x.storage): x.storage for x in self.originals}.values())
+        before = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
+        tracer = Tracer(lambda code, namespace: None, lambda reason: None)
+        try:
+            with tracer:
+                result = call()
+        finally:
+            tracer.forget()
+        after = [(x.version, getrefcount(x)) for x in memories] + [(0, getrefcount(x)) for x in self.originals]
+        self._note(before == after and not _shows(result, memories) and tracer.refusal is None
+                   and not _asks_how_it_lies(tracer.globals))
+        return result
+
+    def captured(self, result: Any, versions: Iterable[tuple[Any, Any, int]], ran: Iterable[CodeType]) -> bool:
+        """Whether a captured call only read, too; what it wrote to a copy is written to the view.
+
+        Args:
+            versions: what `versions` gave before the call.
+            ran: the user's code that ran.
+        """
+        clean = not _shows(result, [copy.storage for _, copy in self._made.values()])
+        clean = clean and not _asks_how_it_lies(ran)
+        for view, copy, before in versions:
+            if copy is not None and copy.storage.version != before:
+                view.copy_(copy)
+                clean = False
+            elif copy is None and view.storage.version != before:
+                clean = False
+        if not clean:
+            self._note(False)
+        return clean
+
+    def versions(self) -> list[tuple[Any, Any, int]]:
+        """(view, copy or None for the view's own memory, how often that was written)."""
+        return [(view, x, (view if x is None else x).storage.version)
+                for view, copy in self._made.values() for x in (copy, None)]
+
+    def _note(self, only_reads: bool) -> None:
+        seen = self._views.seen
+        if len(seen) > KEPT:
+            del seen[next(iter(seen))]
+        count = seen.get(self.key, 0)
+        seen[self.key] = REFUSED if not only_reads or count == REFUSED else count + 1
+
+
+class ViewCopies:
+    """What was seen of a function's calls with views.
+
+    Attributes:
+        seen: key → how many calls only read; REFUSED once one did more.
+    """
+
+    def __init__(self) -> None:
+        self.seen: dict[Any, int] = {}
+
+    def of(self, args: tuple, kwargs: dict[str, Any]) -> Copied | None:
+        """The arguments with copies; None where there is no view among them, or copies will not do."""
+        try:
+            found = Copied(self, args, kwargs)
+        except NotReplayable:
+            return None
+        return found if found.originals and self.seen.get(found.key) != REFUSED else None
+
+
+def _is_part(x: Any) -> bool:
+    return x.part is not None and (x.part.__class__ is not Layout or x.leaf is not None)
+
+
+def _asks_how_it_lies(ran: Iterable[CodeType]) -> bool:
+    return any(LAYOUT.intersection(code.co_names) for code in ran)
+
+
+def _shows(result: Any, memories: list[Storage]) -> bool:
+    """Does a tensor in a result show one of these memories?"""
+    return any(x.storage is memory for x in _tensors(result, set()) for memory in memories)
+
+
+def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:
+    if isinstance(value, Tensor):
+        yield value
+    elif id(value) not in seen:
+        seen.add(id(value))
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (
+            vars(value).values() if hasattr(value, "__dataclass_fields__") and hasattr(value, "__dict__") else ())
+        for part in parts:
+            yield from _tensors(part, seen)
