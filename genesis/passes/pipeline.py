@@ -149,7 +149,7 @@ def on_schedule(transform: Callable[[Schedule, Target], Schedule]) -> Callable[[
 
 
 def _chunk_loss(work: Work, target: Target) -> Work:
-    graph, refusals = chunk_loss(work.graph, config.loss_chunk_bytes)
+    graph, refusals = chunk_loss(work.graph, config.loss_chunk_bytes, on_gpu=target.gpu is not None)
     return replace(work, graph=graph, notes=(*work.notes, *refusals))
 
 

@@ -41,8 +41,8 @@ SHARE: Final = 12
 they would save little of the whole, and cost as much."""
 
 FEWEST_ROWS: Final = 1024
-"""Minimum rows of a chunk: adding its gradient of the weight to a sum takes as long, at 3.5 TB/s, as the product of so
-many rows (H200), and fewer have too few reductions for all multiprocessors."""
+"""Minimum rows of a chunk on a GPU: adding its gradient of the weight to a sum takes as long, at 3.5 TB/s, as the
+product of so many rows (H200), and fewer have too few reductions for all multiprocessors."""
 
 BLOCK: Final = 128
 """Rows of a product's tile: chunks have whole tiles, one more or less than others where they do not come out even."""
@@ -54,18 +54,24 @@ LARGE: Final = 2
 """A value is large, as logits are, if it has at least half of their elements."""
 
 
-def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...]]:
+def chunk_loss(graph: Graph, limit: int, on_gpu: bool = True) -> tuple[Graph, tuple[MissedFusion, ...]]:
     """Compute what is made of logits by chunks of rows, where these have more bytes than the limit.
+
+    Args:
+        on_gpu: whether chunks need many rows.
 
     Returns also what stays whole, and why.
     """
     missed: list[MissedFusion] = []
     graph = leave_out_rows(graph, limit)
     products = [node for node in graph.nodes if node.op in PRODUCTS and hint(node.type.nbytes) > limit]
+    reached = _read_by_losses(graph) if products else set()
+    products = [node for node in products if node in reached and hint(node.type.numel) > min(
+        hint(x.type.numel) for x in node.inputs[:2])]
     for product in reversed(products):  # what comes before a loop stays as it is
         found = loop_of(graph, product)
         if isinstance(found, Loop):
-            spans = chunks(found, most_bytes(graph, found, limit))
+            spans = chunks(found, most_bytes(graph, found, limit, FEWEST_ROWS if on_gpu else 1))
             graph = _by_chunks(graph, found, spans) if _saves(found, len(spans)) else graph
         elif found is not None:
             missed.append(found)
@@ -73,6 +79,16 @@ def chunk_loss(graph: Graph, limit: int) -> tuple[Graph, tuple[MissedFusion, ...
 
 
 PRODUCTS: Final = (contraction.linear, contraction.matmul)
+
+
+def _read_by_losses(graph: Graph) -> set[Node]:
+    """The values that a loss may be made of, pointwise and through movement: all other products are none's logits, and
+    need no closer look."""
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op in LOSSES or node.op in REDUCTIONS or (node in found and node.op.kind in ("pointwise", "movement")):
+            found.update(node.inputs)
+    return found
 
 
 # What is made row by row
@@ -190,11 +206,11 @@ def _reason(product: Node, node: Node, reader: Node | None) -> str:
 
 # How many chunks
 
-def most_bytes(graph: Graph, loop: Loop, limit: int) -> int:
+def most_bytes(graph: Graph, loop: Loop, limit: int, fewest: int) -> int:
     """Maximum bytes of a chunk's logits: the limit; more where they would be few rows, or where sums are kept over
     chunks and the program holds much beside them."""
     row = hint(loop.product.type.nbytes) // max(hint(_all_rows(loop)), 1)
-    return max(limit, FEWEST_ROWS * row, _held_beside(graph, loop) // SHARE if loop.sums else 0)
+    return max(limit, fewest * row, _held_beside(graph, loop) // SHARE if loop.sums else 0)
 
 
 def _all_rows(loop: Loop) -> int:
