@@ -31,7 +31,7 @@ from genesis.codegen.cuda.kernel_ir import (
     Value,
 )
 from genesis.codegen.cuda.rounded import rounded_values
-from genesis.ir.sym_int import SymInt, literal_value
+from genesis.ir.sym_int import SymInt
 from genesis.ir.types import DType, bool_, float32, int32, int64, uint8
 from genesis.passes.fusion.index_map import Bound, Expr, atoms
 
@@ -43,8 +43,6 @@ class Body:
     """Prints a kernel's statements for given blocks.
 
     Attributes:
-        x_size: how many elements are kept, as text: a number when the reduced ones lead, so that masks are known to
-            be true or false of whole vectors.
         r_size: how many elements are reduced, as text: the argument `r_size` when their coordinate leads.
         ragged_x, ragged_r: whether blocks of x, of r may reach past the end.
         tiles: how many programs share the r of one block of x.
@@ -62,9 +60,7 @@ class Body:
                       if isinstance(s, Apply) and s.node.op.name == "cast"}
         self.dtypes = {argument.name: argument.node.dtype for argument in kernel.arguments}
         self.r_size = "r_size" if kernel.has_r and kernel.reduces_batch else str(kernel.r_size)
-        columns = literal_value(kernel.x_size) if kernel.has_r and kernel.r_leads else None
-        self.x_size = str(kernel.x_size) if columns is not None else "x_size"
-        self.ragged_x = columns is None or columns % blocks.x != 0
+        self.ragged_x = True
         self.ragged_r = self.r_size == "r_size" or (
             kernel.r_size % blocks.r != 0 if blocks.looped or blocks.tiled else kernel.r_size != blocks.r)
         self.tiles = -(-kernel.r_size // blocks.r) if blocks.tiled else 1

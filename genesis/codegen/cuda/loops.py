@@ -97,7 +97,7 @@ def needs_int64(kernel: Kernel) -> bool:
     return any_needs_int64(kernel.x_size * kernel.r_size, *elements)
 
 
-def _x_lines(body: Body) -> list[str]:
+def _x_lines(body: Program) -> list[str]:
     splits = body.kernel.splits
     if splits is not None and splits.over == "x":
         return []

@@ -23,7 +23,7 @@ from genesis.codegen.cuda.kernel_ir import END, Kernel, Load, Part, Reduce, Stat
 from genesis.codegen.cuda.online_reductions import sums_of_exponentials, sums_of_squares
 from genesis.codegen.cuda.rounded import rounded_values
 from genesis.ir.ops.splits import split_length
-from genesis.ir.sym_int import is_multiple
+from genesis.ir.sym_int import is_multiple, literal_value
 from genesis.ir.types import bool_, int64
 
 LANES: Final = 8
@@ -32,7 +32,12 @@ neighbours along r are in other threads."""
 
 
 class Program(Body):
-    """Prints a kernel for given blocks, loops and all."""
+    """Prints a kernel for given blocks, loops and all.
+
+    Attributes:
+        x_size: how many elements are kept, as text: a number when the reduced ones lead (addresses name it anyway), so
+            that masks are known to be true or false of whole vectors.
+    """
 
     def __init__(self, kernel: Kernel, blocks: Blocks, index64: bool):
         super().__init__(kernel, blocks, index64)
@@ -51,7 +56,10 @@ class Program(Body):
             self.ragged_r, self.first = not whole, "r_start"
         # Multiples of 16 are a class of their own anyway: `aligned` tells of them.
         even = splits is None and 16 % blocks.x == 0 and is_multiple(kernel.x_size, 16)
-        self.ragged_x = self.flat or (self.ragged_x and not (blocks.x == 1 or even))
+        columns = literal_value(kernel.x_size) if kernel.has_r and kernel.r_leads else None
+        self.x_size = "x_size" if columns is None else str(kernel.x_size)
+        exact = columns is not None and columns % blocks.x == 0
+        self.ragged_x = self.flat or not (blocks.x == 1 or even or exact)
         self.lanes = 1 if kernel.r_leads else LANES
 
     def lines(self) -> list[str]:

@@ -12,11 +12,12 @@ import torch
 import genesis
 from genesis.codegen.cuda.blocks import choose_blocks
 from genesis.codegen.cuda.build_kernel import build
+from genesis.codegen.cuda.emit import emit
 from genesis.codegen.cuda.gpu_model import H200
 from genesis.codegen.cuda.loops import emit_loop
 from genesis.engine.backends import FakeCUDABackend
 from genesis.ir import Graph
-from genesis.ir.ops import composite
+from genesis.ir.ops import composite, control, sorting
 from genesis.ir.ops import pointwise as p
 from genesis.ir.ops import reduction as r
 from genesis.ir.types import DType, bfloat16, float32
@@ -52,6 +53,19 @@ def test_the_mask_of_columns_names_their_number(columns: int) -> None:
     source = emit_loop(column_group(20000, columns)).source
     assert f"x_mask = x < {columns}\n" in source
     assert ("mask=x_mask" in source) == bool(columns % 64)
+
+
+@pytest.mark.parametrize("function", [lambda x: sorting.sort(x, axis=0), lambda x: sorting.topk(x, k=2, axis=0),
+                                      lambda x: r.cumsum(x, axis=0)])
+def test_templates_mask_columns_by_their_own_blocks(function: Callable[[Any], Any]) -> None:
+    """A program of a template has more columns than there are."""
+    x = an_input(0, (5, 6))
+    found = function(x)
+    several = type(found.type) is tuple
+    roots = [control.item(found, index=i) for i in range(len(found.type))] if several else [found]
+    for group in fuse(Graph((x,), tuple(roots))).groups:
+        loads = [line for line in emit(group).source.splitlines() if "tl.load(in0" in line]
+        assert loads and all("x_mask" in line for line in loads)
 
 
 @pytest.mark.parametrize("columns", [4096, 4097])
