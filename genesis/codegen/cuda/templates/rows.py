@@ -47,7 +47,7 @@ class Rows:
         self.rows = prod(self.shape[:axis]) * self.inner
         self.kernel, self.values = build_operands(group, self.space, operands)
         self.body = Body(self.kernel, Blocks(2, 2, True, 4), self.int64_index)
-        self.body.ragged_r = True
+        self.body.ragged_x = self.body.ragged_r = True  # blocks of what size the template says are not these
         self.names = [self._block(self.body.use(value, value.dtype), value.vars, "RBLOCK") for value in self.values]
 
     @property
