@@ -19,7 +19,6 @@ SETTINGS = [field.name for field in fields(Config) if field.type == "bool"]
 
 def made_for(size: int, two_values: bool) -> int:
     """How many plans a program of this size makes: a short read, or a flush of two values."""
-    gc.collect()  # what another test left pending in a cycle would be part of the program
     x = genesis.zeros(size) + 1
     genesis.eval(x)
     plans: list[object] = []
@@ -34,6 +33,7 @@ def made_for(size: int, two_values: bool) -> int:
 @pytest.mark.parametrize("two_values", [False, True], ids=["a short read", "a flush"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_each_setting_has_plans_of_its_own(monkeypatch: pytest.MonkeyPatch, name: str, two_values: bool) -> None:
+    gc.collect()  # what another test left pending in a cycle would be part of the program
     engine.reset()
     assert [made_for(5, two_values) for _ in range(2)] == [1, 0]
     monkeypatch.setattr(config, name, not getattr(config, name))

@@ -154,7 +154,7 @@ class Step:
 
 def test_training_goes_on_with_another_batch(compiled: list[str]) -> None:
     here, there = Step("cpu"), Step("cuda")
-    for at, batch in enumerate((6, 9, 4, 9, 6, 3)):
+    for at, batch in enumerate((6, 9, 4, 6)):
         same(there(batch), array(here(batch)), 1e-4, f"step {at}")
         if at == 0:
             compiled.clear()

@@ -304,7 +304,7 @@ if SIGNALS:
 else:
     gc.callbacks.append(lambda phase, info: look() if phase == "stop" else None)
     gc.set_threshold(60)
-losses, end = [], time.process_time() + 2
+losses, end = [], time.process_time() + 1
 while time.process_time() < end or len(seen) <= 5 or len(losses) < 10:
     losses.append(step(x).item())
 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
