@@ -13,9 +13,12 @@ from zlib import crc32
 import pytest
 
 os.environ.setdefault("GENESIS_PLAN_CACHE", "0")  # a test is to see what it made, not what an earlier run left
-# The tests have a process for each processor: threads of torch's, there and in programs that tests start, would wait for
-# each other's turns (a training run of `tests/cli/test_train.py` takes 3 s of processor time with one, 9 with two).
+# The tests have a process for each processor: threads of torch's, there and in programs that tests start, would wait
+# for each other's turns (a training run of `tests/cli/test_train.py` takes 3 s of processor time with one, 9 with two).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Many tests start a program. Where nobody keeps bytecode each compiles Genesis and torch: 4.9 s of a start, not 2.1.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @cache

@@ -18,7 +18,6 @@ from genesis.runtime.cuda import executor
 from genesis.runtime.cuda.executor import CudaExecutor
 from genesis.runtime.cuda.shadow_executor import ShadowWeightsExecutor
 from genesis.runtime.plan_edges import places_of
-
 from tests.sweeping import sweep_but
 
 from .compare import array
