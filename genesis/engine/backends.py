@@ -111,6 +111,36 @@ class CPUBackend(Backend):
         return 1
 
 
+class MetaBackend(Backend):
+    """Shapes and dtypes alone: every op is there, and none runs."""
+
+    name = "meta"
+
+    def supports(self, node: Node) -> bool:
+        return True
+
+    def may_overwrite(self, group: Group, output: Node, operand: Node) -> bool:
+        return False
+
+    def group(self, graph: Graph) -> Schedule:
+        from genesis.passes.fusion.group_per_op import group_per_op
+        return group_per_op(graph, lambda node: False, "meta")
+
+    def lower(self, schedule: Schedule, memory: MemoryPlan) -> tuple[tuple, tuple]:
+        return (), ()
+
+    def executor(self, plan: Plan) -> Executor:
+        from genesis.runtime.meta import MetaExecutor
+        return MetaExecutor(plan)
+
+    def allocate(self, nbytes: int, device: Device) -> Memory:
+        from genesis.runtime.meta import MetaMemory
+        return MetaMemory(nbytes, device)
+
+    def device_count(self) -> int:
+        return 1
+
+
 class CUDABackend(Backend):
     """Triton kernels for a model of a GPU, launched through cuda-python."""
 
@@ -245,5 +275,7 @@ _known_gpus: Final[WeakKeyDictionary[Driver, dict[int, GpuModel]]] = WeakKeyDict
 
 
 _cpu: Final = CPUBackend()
+_meta: Final = MetaBackend()
 register("cpu", lambda index: _cpu)
 register("cuda", lambda index: cuda_backend(gpu_at_hand(index)), numbered=True)
+register("meta", lambda index: _meta)

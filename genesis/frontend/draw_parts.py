@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from genesis.frontend.switching import SPARE, Switch
 
@@ -38,15 +38,17 @@ class _State(threading.local):
 choices: Final[list[tuple[Part, ...]]] = [()]
 """What tensors may be parts of: first nothing, then what a context has asked for. A handful: dimensions of meshes."""
 
-sharded: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
-"""Storage of a parameter that is a rank's part → its layout (`genesis.distributed.tensor.Layout`): detached tensors
-over it (`p.data.normal_()`) are that part, too."""
+sharded: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
+"""Parameters that are a rank's part of a larger tensor, by their identity."""
 
 
 def layout_of(tensor: Any) -> Any:
-    """The layout of the parameter whose memory a tensor shows, where that is a rank's part; None: it is whole."""
+    """The layout (`genesis.distributed.tensor.Layout`) of the parameter whose memory a tensor shows, where that is a
+    rank's part; None: it is whole. Detached tensors are parts, too (`p.data.normal_()`)."""
     found = getattr(tensor, "sharding", None)
-    return sharded.get(tensor.storage) if found is None else found
+    if found is None:
+        found = next((p.sharding for p in sharded.values() if p.storage is tensor.storage), None)
+    return found
 
 
 state = _State()

@@ -102,10 +102,18 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 def tensor_text(tensor: Any) -> str:
     """The text of `repr(tensor)`, for which the tensor is computed."""
+    import numpy as np
+
     from genesis.frontend.host_values import host_copy
-    array, options, usual = host_copy(tensor), _options[0], get_default_dtype()
+    options, usual = _options[0], get_default_dtype()
     notes = [f"device='{tensor.device}'"] if tensor.device is not cpu else []
-    if not array.size:
+    array = np.empty(0) if (is_meta := tensor.device.type == "meta") else host_copy(tensor)
+    if is_meta:
+        body = "..."
+        notes.append(f"size={tuple(tensor.shape)}")
+        if tensor.dtype is not usual:
+            notes.append(f"dtype={tensor.dtype!r}")
+    elif not array.size:
         body = "[]"
         if array.ndim != 1:
             notes.append(f"size={tuple(tensor.shape)}")

@@ -6,6 +6,7 @@ comparing or hashing them costs a pointer comparison. That is what makes recordi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ class DeviceKind(NamedTuple):
     numbered: bool
 
 
-_kinds: dict[str, DeviceKind] = {"cpu": DeviceKind("cpu", False), "cuda": DeviceKind("cuda", True)}
+_kinds: dict[str, DeviceKind] = {"cpu": DeviceKind("cpu", False), "cuda": DeviceKind("cuda", True),
+                                 "meta": DeviceKind("meta", False)}
 
 
 def add_device_kind(kind: DeviceKind) -> None:
@@ -179,6 +181,18 @@ def _devices_text() -> str:
     """What a device may be called, for people: 'cpu', 'cuda' or 'cuda:N'."""
     words = [repr(word) for kind in _kinds.values() for word in (kind.name, f"{kind.name}:N")[:1 + kind.numbered]]
     return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+_switches: list[Callable[[Device], Device]] = []
+"""What makes a device the default, and gives the one before: of who makes tensors (`ops/creation.py`)."""
+
+_before: list[Device] = []
+"""Default devices of the contexts around the one that is entered."""
+
+
+def switch_default_by(switch: Callable[[Device], Device]) -> None:
+    """Let `with device:` call this."""
+    _switches[:] = [switch]
 
 
 class Device:
@@ -223,6 +237,14 @@ class Device:
 
     def __reduce__(self) -> tuple:
         return Device, (self.type, self.index)
+
+    def __enter__(self) -> Device:
+        """Inside, tensors are made on this device where nothing else is said."""
+        _before.append(_switches[0](self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _switches[0](_before.pop())
 
 
 cpu: Final = Device("cpu")

@@ -65,7 +65,8 @@ class ShardedParameter(Parameter):
     def __new__(cls, data: Tensor, layout: Any, requires_grad: bool = True) -> ShardedParameter:
         """A parameter over the storage of `data`."""
         self: ShardedParameter = super().__new__(cls, data, requires_grad)  # type: ignore[assignment]
-        self.sharding = sharded[self.storage] = layout
+        self.sharding = layout
+        sharded[id(self)] = self
         return self
 
     def __init__(self, data: Tensor, layout: Any, requires_grad: bool = True):

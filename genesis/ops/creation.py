@@ -14,7 +14,17 @@ from genesis.ir.errors import failure
 from genesis.ir.node import number
 from genesis.ir.numbers import PLAIN
 from genesis.ir.ops import composite, leaves
-from genesis.ir.types import DTYPES, Device, DType, cpu, dtype_of_numpy, not_a_dtype, promote_types, tensor_type
+from genesis.ir.types import (
+    DTYPES,
+    Device,
+    DType,
+    cpu,
+    dtype_of_numpy,
+    not_a_dtype,
+    promote_types,
+    switch_default_by,
+    tensor_type,
+)
 from genesis.ops.common import number_kind, shape_of
 from genesis.ops.formats import MemoryFormat, strides_like
 from genesis.ops.interop import from_numpy
@@ -75,6 +85,15 @@ def set_default_device(device: DeviceLike) -> None:
     """Where tensors are made when nothing else is said."""
     global _default_device
     _default_device = device_from(device)
+
+
+def _switched(device: Device) -> Device:
+    before = _default_device
+    set_default_device(device)
+    return before
+
+
+switch_default_by(_switched)
 
 
 def finish(result: Tensor, requires_grad: bool) -> Tensor:

@@ -121,8 +121,13 @@ class QueryMethods(TensorBase):
         """`genesis.strided`: there are no other layouts."""
         return strided
 
-    is_sparse = is_sparse_csr = is_quantized = is_nested = is_meta = is_mkldnn = False
+    is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = False
     is_mps = is_xpu = is_xla = is_ipu = is_maia = is_mtia = is_vulkan = False
+
+    @property
+    def is_meta(self) -> bool:
+        """True on "meta", where tensors have no elements."""
+        return self.spec.device.type == "meta"
 
     @property
     def is_cpu(self) -> bool:

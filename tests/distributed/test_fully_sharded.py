@@ -373,3 +373,43 @@ def test_draws_in_place_are_those_of_the_whole(two: Ranks) -> None:
     assert {name: [a + b for a, b in zip(values, second["drawn"][name], strict=True)]
             for name, values in first["drawn"].items()} == alone
     assert "normal_: a view of a rank's part of a parameter" in first["said"]
+
+
+def made_empty(rank: int, size: int) -> dict[str, Any]:
+    """A model that never had values, gets memory for its parts, and then values, and learns."""
+    with genesis.device("meta" if size > 1 else "cpu"):
+        model = Net()
+    if size > 1:
+        sharded(model)
+        assert all(p.is_meta for p in model.parameters())
+        model.to_empty(device="cpu")
+    genesis.manual_seed(11)
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    with genesis.no_grad():
+        model.head.weight.data.normal_()  # over the new memory
+    found = {name: p.tolist() for name, p in model.named_parameters()}
+    optimizer = genesis.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for i in range(3):
+        x, y = batch(i, 16)
+        mine = slice(rank * 16 // size, (rank + 1) * 16 // size)
+        optimizer.zero_grad()
+        loss = ((model(x[mine]) - y[mine]) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        loss = loss.detach()
+        if size > 1:
+            dist.all_reduce(loss, dist.ReduceOp.AVG)
+        losses.append(loss.item())
+    return {"values": found, "losses": losses}
+
+
+def test_a_model_on_meta_is_sharded_before_it_has_memory(two: Ranks, four: Ranks) -> None:
+    alone = made_empty(0, 1)
+    for ranks in (two, four):
+        results = ranks(made_empty)
+        for name, values in alone["values"].items():
+            assert [row for found in results for row in found["values"][name]] == values, name
+        assert results[0]["losses"] == pytest.approx(alone["losses"], rel=REASSOCIATED)

@@ -58,7 +58,8 @@ def share_out(module: Module, name: str, dim: int, mesh: DeviceMesh) -> None:
     with no_grad():
         parameter.data = layout.own(parameter.detach()).clone()
     object.__setattr__(parameter, "__class__", ShardedParameter)
-    parameter.sharding = sharded[parameter.storage] = layout
+    parameter.sharding = layout
+    sharded[id(parameter)] = parameter
     if parameter.grad is not None:
         parameter.grad = None
 
