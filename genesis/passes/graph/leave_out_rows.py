@@ -6,6 +6,7 @@ rows that are left are computed like those of any other loss (`chunk_loss.py`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
@@ -27,15 +28,12 @@ def leave_out_rows(graph: Graph, limit: int) -> Graph:
              and hint(max(node.type.nbytes, node.inputs[0].type.nbytes, key=hint)) > limit]
     if not large:
         return graph
-    readers: dict[Node, int] = dict.fromkeys(graph.roots, 2)
+    readers = Counter(graph.roots)
     for node in graph.nodes:
-        for x in node.inputs:
-            readers[x] = readers.get(x, 0) + 1
+        readers.update(node.inputs)
     read_once = {node for node, count in readers.items() if count == 1}
-    wanted = {node for node in large if node.op is movement.slice} if read_once else set()
-    sliced = {node: _product_of_slice(node, read_once) for node in wanted}
-    replaced = {node: found for node, found in sliced.items() if found is not None}
-    graph = rewrite(graph, replaced.get) if replaced else graph
+    found = {node: _product_of_slice(node, read_once) for node in large if node.op is movement.slice}
+    graph = rewrite(graph, found.get) if any(found.values()) else graph
     return rewrite(graph, lambda node: _of_kept_rows(node, limit))
 
 
