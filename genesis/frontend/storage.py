@@ -74,10 +74,12 @@ class Storage:
         inference: it was made under `inference_mode`.
         error: why its pending content can never be computed (a failed flush), or None.
         detached_by: tensors that show it without its history (`detached.py`), None if there never were any.
+        viewed: there only once a view of it was taken.
     """
 
     __slots__ = ("__weakref__", "_node", "_outside", "_queued", "_reference", "cell", "detached_by", "error",
-                 "inference", "persistent", "replays", "type", "writes")
+                 "inference", "persistent", "replays", "type", "viewed", "writes")
+    viewed: bool
 
     def __init__(self, type: TensorType, node: Node | None, cell: Cell | None = None):
         self.type, self._node, self.cell = type, node, cell

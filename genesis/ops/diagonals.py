@@ -135,6 +135,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     result = over(input.storage, tensor_type(shape, kind.dtype, kind.device),
                   View(strides, start, ((STRIDED, (shape, strides, start)),)))
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
+    input.storage.viewed = True
     if result.detached is not None and input.storage.needs_grad:
         note_detached(result)
     if not mode.enabled:

@@ -64,7 +64,9 @@ def untracked(view: Any, input: Any) -> None:
 
 def shown(input: Any, found: view_geometry.Shown) -> Any:
     """A view of the input: a tensor over its storage that shows what a rule of `frontend/view_geometry.py` found."""
-    result = over(input.storage, *found)
+    storage = input.storage
+    storage.viewed = True
+    result = over(storage, *found)
     result.leaf, result.detached, result.is_view = input.leaf, input.detached, True
     if result.detached is not None and input.storage.needs_grad:
         note_detached(result)

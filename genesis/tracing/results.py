@@ -148,6 +148,8 @@ class Result:
                 continue
             x = over(fresh[out.fresh], out.type, out.part)
             x.leaf, x.is_view = out.leaf, out.is_view
+            if out.is_view:
+                x.storage.viewed = True
             if out.detached is not None:
                 x.detached = detached.setdefault(out.detached, Detached())
             made.append(x)
