@@ -79,13 +79,28 @@ class Check:
 
 @dataclass(frozen=True)
 class MatrixMap:
-    """A matrix in memory as the GPU's copy engine is told of it: rows `stride` elements apart, from `start` on."""
+    """A matrix in memory as the GPU's copy engine is told of it: rows `stride` elements apart, from `start` on.
+
+    `outer` are the dimensions of a stack of such matrices: how many, and the elements from one to the next. Sizes and
+    strides are `sizes` and `strides` with these dimensions in front.
+    """
 
     place: Place
     shape: tuple[int, int]
     stride: int
     start: int
-    block: tuple[int, int]
+    block: tuple[int, ...]
+    outer: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of every dimension."""
+        return (*(size for size, _ in self.outer), *self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one to the next along every dimension; 1 for the last."""
+        return (*(stride for _, stride in self.outer), self.stride, 1)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ def emit(group: Group, gpu: GpuModel = H200) -> KernelSource:
         source = _emitted(group, gpu)
         memories = [x.node if isinstance(x, MatrixMap) else x for x in source.args]
         places = tuple(place.get(x, -1) if isinstance(x, Node) else None for x in memories)
-        tables = any(isinstance(x, TensorTable) for x in source.args)
+        tables = any(isinstance(x, TensorTable) and any(isinstance(entry, Node) for entry in x.entries)
+                     for x in source.args)
         return None if tables or -1 in places else (replace(source, args=tuple(
             x if at is None else _of(x, NOWHERE) for x, at in zip(source.args, places, strict=True))), places)
 

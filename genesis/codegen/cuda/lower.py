@@ -157,7 +157,8 @@ def origin_of(group: Group) -> str:
 
 def _argument(value: Node | int | TensorTable | MatrixMap, memory: MemoryPlan) -> Place | int | Table | plan.MatrixMap:
     if isinstance(value, MatrixMap):
-        return plan.MatrixMap(memory.places[value.node], value.shape, value.stride, value.start, value.block)
+        return plan.MatrixMap(memory.places[value.node], value.shape, value.stride, value.start, value.block,
+                              value.outer)
     if isinstance(value, TensorTable):
         return Table(tuple([memory.places[x] if isinstance(x, Node) else x for x in value.entries]))
     if not isinstance(value, Node):

@@ -10,7 +10,7 @@ from genesis.ir.polynomials import SYMBOLS
 from genesis.ir.size_trace import Trace
 from genesis.ir.sym_int import SymInt, value_of
 from genesis.ir.types import Device, TensorType
-from genesis.runtime.plan import KernelImage, Place, Plan
+from genesis.runtime.plan import KernelImage, Place, Plan, Table
 from genesis.runtime.plan_form import CLASSES, PlanForm
 
 
@@ -109,7 +109,7 @@ class _Writer:
         return self._known.get(id(place))
 
     def _numbered(self, x: Any, table: list[Any], entry: Any) -> int:
-        key = id(x) if x.__class__ in (TensorType, KernelImage, Place) else x
+        key = id(x) if x.__class__ in (TensorType, KernelImage, Place, Table) else x
         found = self._known.get(key)
         if found is None:
             made = entry()

@@ -47,14 +47,16 @@ class MatrixMap:
         shape: rows and columns.
         stride: elements from one row to the next; the elements of a row are side by side.
         start: elements before the first.
-        block: rows and columns of what is moved at once.
+        block: rows and columns of what is moved at once, and in front of them a 1 for each of `outer`.
+        outer: (how many, elements from one to the next) for each dimension of a stack of such matrices.
     """
 
     node: Node
     shape: tuple[int, int]
     stride: int
     start: int
-    block: tuple[int, int]
+    block: tuple[int, ...]
+    outer: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -294,15 +294,16 @@ class CudaDriver:
         attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._check("cuFuncSetAttribute", self._cuda.cuFuncSetAttribute(kernel, attribute, nbytes))
 
-    def encode_map(self, target: int, address: int, dtype: DType, shape: tuple[int, int], stride: int,
+    def encode_map(self, target: int, address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int],
                    block: Sequence[int]) -> None:
         """Write CUDA's tensor map of a matrix to `target`; what lies outside of the matrix is read as 0."""
         cuda = self._cuda
         swizzle, *sizes = block
         answer = cuda.cuTensorMapEncodeTiled(
-            getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.name.upper()}"), 2, address,
-            [cuda.cuuint64_t(n) for n in reversed(shape)], [cuda.cuuint64_t(stride * dtype.itemsize)],
-            [cuda.cuuint32_t(n) for n in reversed(sizes)], [cuda.cuuint32_t(1)] * 2,
+            getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.name.upper()}"), len(shape), address,
+            [cuda.cuuint64_t(n) for n in reversed(shape)],
+            [cuda.cuuint64_t(n * dtype.itemsize) for n in reversed(strides[:-1])],
+            [cuda.cuuint32_t(n) for n in reversed(sizes)], [cuda.cuuint32_t(1)] * len(shape),
             cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cuda.CUtensorMapSwizzle(swizzle),
             cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)

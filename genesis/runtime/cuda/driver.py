@@ -121,13 +121,13 @@ class Pointer(NamedTuple):
 
 
 class MappedMatrix(NamedTuple):
-    """A kernel argument that is a matrix's map, for an interpreter: where it lies, its shape, the elements from one row
-    to the next, and the block that is moved at once."""
+    """A kernel argument that is a matrix's map, for an interpreter: where it lies, the sizes of its dimensions, the
+    elements from one to the next along each, and the block that is moved at once."""
 
     pointer: Pointer
-    shape: tuple[int, int]
-    stride: int
-    block: tuple[int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
 
 
 class LaunchArguments(Protocol):
@@ -216,11 +216,12 @@ class Driver(Protocol):
 
     def load_kernel(self, image: KernelImage) -> KernelHandle: ...
     def allow_shared_memory(self, kernel: KernelHandle, nbytes: int) -> None: ...
-    def encode_map(self, target: int, address: int, dtype: DType, shape: tuple[int, int], stride: int,
+    def encode_map(self, target: int, address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int],
                    block: Sequence[int]) -> None:
-        """Write CUDA's tensor map of a matrix to `target`, 128 bytes at a multiple of 64.
+        """Write CUDA's tensor map of a matrix, or of a stack of them, to `target`, 128 bytes at a multiple of 64.
 
-        `block` is the swizzle of its blocks in shared memory, then their rows and columns.
+        `strides` are in elements, the last is 1. `block` is the swizzle of its blocks in shared memory, then their
+        sizes.
         """
 
     def prepare_launch(self, kernel: KernelHandle, image: KernelImage, grid: tuple[int, int, int],

@@ -40,8 +40,8 @@ class CachedKernel:
 
 
 def _are_maps(given: object) -> bool:
-    """Is this what a compiler says of matrices' maps: lists of the swizzle and two sizes of a block?"""
-    return isinstance(given, list) and all(isinstance(x, list) and len(x) == 3 and all(
+    """Is this what a compiler says of matrices' maps: lists of the swizzle and the sizes of a block?"""
+    return isinstance(given, list) and all(isinstance(x, list) and 3 <= len(x) <= 6 and all(
         type(n) is int and 0 <= n <= 256 for n in x) for x in given)
 
 

@@ -59,7 +59,7 @@ class ArgumentLayout:
             for x in _arguments_of(step):
                 if isinstance(x, MatrixMap):
                     self.maps.append((len(memory), x, next(blocks, ())))
-                    numbers = (*x.shape, x.stride, 1)
+                    numbers = (*x.sizes, *x.strides)
                     memory += [known.setdefault(memory_of(x.place), len(known)), *[0] * len(numbers)]
                     offset += [x.place.offset + x.start * x.place.type.dtype.itemsize, *numbers]
                 elif isinstance(x, Place):
@@ -117,8 +117,8 @@ class Arguments:
         for number, (position, x, block) in enumerate(self.layout.maps):
             address = int(self._values[position])
             if address != self._mapped[number]:
-                driver().encode_map(self._maps.ctypes.data + MAP_BYTES * number, address, x.place.type.dtype, x.shape,
-                                    x.stride, block)
+                driver().encode_map(self._maps.ctypes.data + MAP_BYTES * number, address, x.place.type.dtype, x.sizes,
+                                    x.strides, block)
                 self._mapped[number] = address
 
     def of(self, number: int) -> StepArguments:
@@ -140,7 +140,7 @@ class Arguments:
 
     def _mapped_matrix(self, x: MatrixMap) -> MappedMatrix:
         dtype, reach = x.place.type.dtype, self._range(x.place)
-        return MappedMatrix(Pointer(reach[0] + x.start * dtype.itemsize, dtype, (reach,)), x.shape, x.stride, x.block)
+        return MappedMatrix(Pointer(reach[0] + x.start * dtype.itemsize, dtype, (reach,)), x.sizes, x.strides, x.block)
 
     def _pointer(self, argument: Place | Table) -> Pointer:
         if isinstance(argument, Place):

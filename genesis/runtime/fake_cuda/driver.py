@@ -260,12 +260,12 @@ class HostDriver:
         if nbytes > self.properties(self._device).shared_memory_per_block_optin:
             raise DriverError("cuFuncSetAttribute", "CUDA_ERROR_INVALID_VALUE", f"{nbytes} bytes of shared memory")
 
-    def encode_map(self, target: int, address: int, dtype: DType, shape: tuple[int, int], stride: int,
+    def encode_map(self, target: int, address: int, dtype: DType, shape: Sequence[int], strides: Sequence[int],
                    block: Sequence[int]) -> None:
         """Check what CUDA checks of a matrix's map: the interpreter reads the matrix itself."""
-        if address % 16 or stride * dtype.itemsize % 16 or min(shape) < 1:
+        if address % 16 or any(n * dtype.itemsize % 16 for n in strides[:-1]) or min(shape) < 1:
             raise DriverError("cuTensorMapEncodeTiled", "CUDA_ERROR_INVALID_VALUE",
-                              f"{shape} at {address:#x}, rows {stride} elements apart")
+                              f"{tuple(shape)} at {address:#x}, strides {tuple(strides)}")
 
     def prepare_launch(self, kernel: HostKernel, image: KernelImage, grid: tuple[int, int, int],
                        arguments: LaunchArguments) -> HostLaunch:

@@ -133,8 +133,9 @@ def bind(kernel: InterpretedFunction, grid: tuple[int, int, int], arguments: Seq
 
 def _descriptor(matrix: MappedMatrix) -> TensorDescriptor:
     """A matrix's map as Triton's own launcher takes it."""
+    import triton.experimental.gluon.language  # noqa: F401  # else imported, and copied from, while it is patched
     from triton.tools.tensor_descriptor import TensorDescriptor
-    return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), [matrix.stride, 1], list(matrix.block))
+    return TensorDescriptor(HostPointer(matrix.pointer), list(matrix.shape), list(matrix.strides), list(matrix.block))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from genesis.codegen.cuda.loops import any_needs_int64, module, multiples_of_16
 from genesis.codegen.cuda.lowerings import POINTER, triton_type
 from genesis.codegen.cuda.source import KernelSource
 from genesis.codegen.cuda.templates.operands import address, memory_of
+from genesis.codegen.cuda.templates.streamed_attention import emit_streamed_attention, refusal
 from genesis.codegen.cuda.templates.tile import indented, rounding
 from genesis.ir.node import Node
 from genesis.ir.ops.attention import group_size
@@ -88,7 +89,7 @@ class Attention:
     """
 
     def __init__(self, group: Group, gpu: GpuModel, matrices: tuple[str, ...], rows: tuple[str, ...] = ()):
-        self.group = group
+        self.group, self.gpu = group, gpu
         self.node = next(n for n in group.nodes if n.op.name in TILES)
         operands = dict(zip((*matrices, *rows, "mask"), self.node.inputs, strict=False))
         matrices = (*matrices, "mask") if "mask" in operands else matrices
@@ -223,6 +224,11 @@ class Attention:
         return max(16, power_of_two(size))
 
     @property
+    def padded_head(self) -> int:
+        """A streamed head's size in shared memory: whole rows of what the copy engine swizzles."""
+        return max(64, power_of_two(self.head))
+
+    @property
     def ragged_keys(self) -> bool:
         """Does the last tile of keys reach past the end?"""
         return self.keys % self.tile.j != 0
@@ -266,6 +272,8 @@ class Attention:
 def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     """The forward: y = softmax(q·kᵀ·scale)·v and lse = log Σ exp(q·kᵀ·scale), whichever is wanted."""
     a = Attention(group, gpu, ("q", "k", "v"))
+    if refusal(a, gpu) is None:
+        return emit_streamed_attention(a)
     y, lse = a.output(0), a.output(1)
     lines = [*a.place("i", "qkv" if y is not None else "qk"), a.load("q", a.ragged_queries),
              'best = tl.full([I], float("-inf"), tl.float32)', "total = tl.zeros([I], tl.float32)",

@@ -1,0 +1,220 @@
+"""Attention's forward on Hopper: the copy engine (TMA) brings tiles of q, k and v, groups of warps multiply them.
+
+A program takes one tile of queries after the other until none is left. Which one is next it learns from a counter in
+memory, so that programs share the work out as they go: under a causal mask tiles differ by as much as their number.
+Tiles are numbered by heads whose keys and values fit in the L2 together, within them the longest first.
+
+What this template does not take keeps `templates/attention.py`, of which it has the operands and the online softmax;
+`refusal` says why. The kernel is in Gluon (`streamed_attention_gluon.py`), and `plain_module` is the same function in
+Triton's language, for an interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from genesis.codegen.cuda.gpu_model import GpuModel
+from genesis.codegen.cuda.loops import module
+from genesis.codegen.cuda.source import KernelSource, MatrixMap, TensorTable
+from genesis.codegen.cuda.templates.operands import address
+from genesis.codegen.cuda.templates.streamed_matmul import DTYPES, descriptor
+from genesis.codegen.cuda.templates.tile import indented
+from genesis.ir.node import Node
+from genesis.ir.sym_int import gcd, hint
+from genesis.passes.fusion.index_map import Atom, Expr
+from genesis.passes.fusion.operand_view import OperandView
+
+if TYPE_CHECKING:
+    from genesis.codegen.cuda.templates.attention import Attention
+
+ROWS: Final = 64
+"""Queries of one group of warps: what one instruction multiplies."""
+
+GROUPS: Final = 2
+"""Groups of warps that multiply, each with its own queries, over the same keys."""
+
+HOPPER: Final = 90
+"""The architecture whose instructions the kernel has."""
+
+FEWEST: Final = 128
+"""Queries, and keys: fewer leave most of a tile empty."""
+
+TOGETHER: Final = 8 << 20
+"""Bytes of keys and values that are read at the same time. Of an H200's L2, half of which is near a multiprocessor."""
+
+MOST_OUTER: Final = 3
+"""Dimensions of a map beside rows and columns."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a head size is streamed.
+
+    Attributes:
+        keys: of a tile.
+        stages: tiles of keys, and of values, in shared memory.
+        kept: whether a result has shared memory of its own, or that of its queries.
+    """
+
+    keys: int
+    stages: int
+    kept: bool
+
+
+FORMS: Final = ((64, Form(128, 3, True)), (128, Form(128, 2, True)), (256, Form(64, 2, False)))
+"""(largest head size, form): the first row that fits. On an H200, d 64 and 128 causal over 4096 queries run at 1.01 and
+1.04 of cuDNN."""
+
+
+def form_for(head: int) -> Form:
+    """The form for a head size."""
+    return next(form for largest, form in FORMS if head <= largest)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An operand as the copy engine reads it: a map, and which matrix of its stack belongs to a head, as text."""
+
+    map: MatrixMap
+    at: tuple[str, ...]
+
+
+def refusal(a: Attention, gpu: GpuModel) -> str | None:
+    """Why attention of this kind is not streamed; None if it is."""
+    q = a.node.inputs[0]
+    if gpu.architecture != HOPPER:
+        return f"its instructions are those of compute capability 9.0, not {gpu.architecture / 10}"
+    if q.dtype not in DTYPES:
+        return f"{q.dtype.name} has no such instruction"
+    if a.mask is not None:
+        return "it takes no mask"
+    if a.head != a.value_head:
+        return f"queries of {a.head} and values of {a.value_head} elements differ"
+    if a.output(0) is None:
+        return "only the log-sum-exp is wanted"
+    if a.head % 8:
+        return f"rows of {a.head} elements are no multiple of 16 bytes"
+    if min(hint(a.queries), hint(a.keys)) < FEWEST:
+        return f"{hint(a.queries)} queries or {hint(a.keys)} keys are fewer than {FEWEST}"
+    tiles = -(-hint(a.queries) // (ROWS * GROUPS)) * hint(a.batch)
+    if 2 * tiles < gpu.multiprocessors:
+        return f"{tiles} tiles keep less than half of {gpu.multiprocessors} multiprocessors busy"
+    for name in "qkv":
+        if stack_of(a, name) is None:
+            return f"the copy engine cannot read {name} as it lies"
+    if shared_bytes(a) > gpu.block_shared_memory:
+        return f"{shared_bytes(a)} bytes of shared memory are more than {gpu.block_shared_memory}"
+    return None
+
+
+def shared_bytes(a: Attention) -> int:
+    """What a program has in shared memory."""
+    form = form_for(a.head)
+    rows = ROWS * GROUPS * (2 if form.kept else 1) + 2 * form.stages * form.keys
+    return 2 * a.padded_head * rows + 1024
+
+
+def stack_of(a: Attention, name: str) -> Stack | None:
+    """q, k or v as the copy engine can read it, None where it cannot."""
+    view, memory, form = a.views[name], a.memory[name], form_for(a.head)
+    rows, block = (a.queries, ROWS) if name == "q" else (a.keys, form.keys)
+    stride, unit, itemsize = _stride(view.row), _stride(view.column), memory.dtype.itemsize
+    outer = [(atom, k) for atom, k in view.batch.terms if k > 0]
+    if unit != 1 or stride is None or len(outer) != len(view.batch.terms) or len(outer) > MOST_OUTER:
+        return None
+    if any(gcd(n * itemsize, 16) != 16 for n in (stride, view.batch.constant, *(k for _, k in outer))):
+        return None
+    at = tuple(address(Expr(0, ((atom, 1),)), "batch" if name == "q" else "heads") for atom, _ in outer)
+    return Stack(MatrixMap(memory, (rows, a.head), stride, view.batch.constant, (*[1] * len(outer), block, a.padded_head),
+                           tuple((_count(atom), k) for atom, k in outer)), at)
+
+
+def _stride(part: Expr) -> int | None:
+    """Elements from one place to the next, if that is one number."""
+    if part.constant or len(part.terms) != 1:
+        return None
+    (atom, stride), = part.terms
+    return stride if atom.kind == "var" else None
+
+
+def _count(atom: Atom) -> int:
+    return atom.high + 1
+
+
+def emit_streamed_attention(a: Attention) -> KernelSource:
+    """The kernel of an attention that is not refused."""
+    from genesis.codegen.cuda.templates.streamed_attention_gluon import gluon_module
+    form, y, lse = form_for(a.head), a.output(0), a.output(1)
+    assert y is not None, "refused otherwise"
+    stacks = {name: stack_of(a, name) for name in "qkv"}
+    found = {name: stack for name, stack in stacks.items() if stack is not None}
+    out = MatrixMap(y, (a.queries, a.head), a.head, 0, (1, ROWS, a.padded_head), ((a.batch, a.queries * a.head),))
+    maps = {**{f"{name}_map": stack.map for name, stack in found.items()}, "y_map": out}
+    sizes = {"queries": a.queries, "keys": a.keys, "batches": a.batch, "near": near(a)}
+    constexprs = {"J": form.keys, "D": a.padded_head, "STAGES": form.stages, "PROGRAMS": a.gpu.multiprocessors}
+    signature = {**{name: descriptor(x) for name, x in maps.items()}, **({} if lse is None else {"lse": "*fp32"}),
+                 "counters": "*i64", **dict.fromkeys(sizes, "i32"), **dict.fromkeys(constexprs, "constexpr")}
+    name = "streamed_attention"
+    return KernelSource(
+        name, gluon_module(a, name, signature, form, found), signature, constexprs,
+        (*maps.values(), *(() if lse is None else (lse,)), TensorTable((0, 0)), *sizes.values()),
+        (*(() if lse is None else ("lse",)), "counters"), (a.gpu.multiprocessors, 1, 1), 4, 1, label=name,
+        flushes=True, plain=plain_module(a, name, signature, found))
+
+
+def near(a: Attention) -> int:
+    """Query heads that are worked on at the same time: their keys and values stay in the L2."""
+    size = 2 * hint(a.keys) * a.head * a.node.inputs[0].dtype.itemsize
+    return a.shared * max(2, TOGETHER // size)
+
+
+def ragged(a: Attention) -> bool:
+    """May the last tile of keys reach past the end?"""
+    keys = form_for(a.head).keys
+    return gcd(a.keys, keys) != keys
+
+
+def start_of_heads(a: Attention) -> str:
+    """Which head of k and v the queries of a batch meet."""
+    return f"heads = batch // {a.shared}" if a.shared > 1 else "heads = batch"
+
+
+def place(stack: Stack, row: str) -> str:
+    """The coordinates of a block."""
+    return ", ".join((*stack.at, row, "0"))
+
+
+def plain_module(a: Attention, name: str, signature: dict[str, str], stacks: dict[str, Stack]) -> str:
+    """The kernel in Triton's own language: 64 queries at a time."""
+    from genesis.codegen.cuda.templates.attention import LN_2, LOG2_E
+    scale = a.scale * LOG2_E
+    load = {x: f"{x}_map.load([{place(stack, 'row' if x == 'q' else 'start')}])"
+               f".reshape({'I' if x == 'q' else 'J'}, D)" for x, stack in stacks.items()}
+    seen = ["(j < keys)[None, :]", *(["(j[None, :] <= i[:, None])"] if a.causal else [])]
+    tile = [
+        "tiles = tl.cdiv(queries, I)",
+        "batch, row = tile // tiles, tile % tiles * I",
+        start_of_heads(a),
+        "i = row + tl.arange(0, I)",
+        f"q_tile = {load['q']}",
+        "best = tl.full([I], -1e30, tl.float32)",
+        "total = tl.zeros([I], tl.float32)",
+        "sums = tl.zeros([I, D], tl.float32)",
+        f"for start in range(0, {'tl.minimum(row + I, keys)' if a.causal else 'keys'}, J):",
+        *indented([
+            "j = start + tl.arange(0, J)",
+            f"scores = tl.dot(q_tile, {load['k']}.T)",
+            f'scores = tl.where({" & ".join(seen)}, scores, float("-inf"))',
+            f"larger = tl.maximum(best, tl.max(scores, 1) * {scale})",
+            f"p = tl.exp2(tl.fma(scores, {scale}, -larger[:, None]))",
+            "shrink = tl.exp2(best - larger)",
+            "total = tl.fma(total, shrink, tl.sum(p, 1))",
+            f"sums = tl.dot(p.to({a.dtype}), {load['v']}, sums * shrink[:, None])",
+            "best = larger"]),
+        f"y_map.store([batch, row, 0], (sums / total[:, None]).to({a.dtype}).reshape(1, I, D))",
+        *([f"tl.store(lse + (batch * queries + i), (best + tl.log2(total)) * {LN_2}, mask=i < queries)"]
+          if "lse" in signature else [])]
+    return module(name, signature, [
+        f"I: tl.constexpr = {ROWS}",
+        "for tile in range(tl.program_id(0), tl.cdiv(queries, I) * batches, PROGRAMS):", *indented(tile)])
