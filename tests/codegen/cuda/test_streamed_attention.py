@@ -18,6 +18,7 @@ from genesis.ir.ops.attention import sdpa, sdpa_backward
 from genesis.ir.ops.control import item
 from genesis.ir.types import DType, bfloat16, bool_, float16, float32
 from genesis.passes.groups import Group
+from tests.codegen.cuda.gluon_threads import run_gluon
 from tests.codegen.cuda.programs import an_input, some
 from tests.codegen.cuda.run_interpreted import compile_cubin, empty, run_source
 from tests.codegen.cuda.test_attention import TOLERANCE, close, compiled
@@ -47,6 +48,15 @@ def wanted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
     return scores.softmax(-1) @ v, scores.logsumexp(-1)
 
 
+def run_threads(group: Group, data: list[torch.Tensor], seed: int = 0,
+                launches: int = 1) -> tuple[KernelSource, dict[str, torch.Tensor]]:
+    """The kernel in Gluon, its groups of warps as threads."""
+    kernel = emit(group, SMALL)
+    memory = {x: data[x["index"]].contiguous() for x in group.inputs} | {x: empty(x) for x in group.outputs}
+    run_gluon(kernel, memory, seed, launches)
+    return kernel, {name: memory[x] for name, x in zip(("y", "lse"), group.outputs, strict=False)}
+
+
 def run(group: Group, data: list[torch.Tensor]) -> tuple[KernelSource, dict[str, torch.Tensor]]:
     """The kernel for a small GPU, and its results."""
     kernel = emit(group, SMALL)
@@ -72,6 +82,18 @@ def test_forward(q: tuple[int, ...], k: tuple[int, ...], dtype: DType, causal: b
     kernel, found = run(group_of(sdpa(*operands, causal=causal, scale=scale), operands), data)
     assert kernel.name == "streamed_attention"
     close(found["y"].reshape(q), wanted(*data, causal, scale)[0], TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("q", "k", "dtype"), CASES)
+def test_groups_of_warps_that_wait_for_each_other(q: tuple[int, ...], k: tuple[int, ...], dtype: DType,
+                                                  causal: bool) -> None:
+    """The text in Gluon, launched twice: the counters are left as they were found."""
+    operands, scale = heads(q, k, dtype), q[-1] ** -0.5
+    data = [some(x) for x in operands]
+    for seed in range(3):
+        _, found = run_threads(group_of(sdpa(*operands, causal=causal, scale=scale), operands), data, seed, launches=2)
+        close(found["y"].reshape(q), wanted(*data, causal, scale)[0], TOLERANCE[dtype])
 
 
 def test_the_log_sum_exp_that_the_backward_reads() -> None:
