@@ -109,6 +109,9 @@ def _together(found: Program, asked: Asked) -> list[str]:
     for group in found.schedule.groups:
         if any(map(asked, group.nodes)):
             lines.append(f"{name_of(group)}: {group.reason}")
+            kernel = found.backend.kernel_source(group)
+            if kernel is not None and kernel.note:
+                lines.append(f"    {kernel.name}: {kernel.note}")
             lines += [f"    {place}" for place in dict.fromkeys(_line(node) for node in group.nodes if node.source)]
     return lines
 

@@ -46,6 +46,22 @@ def test_an_op_that_is_decomposed_is_shown_by_its_lines(tmp_path: Path, capsys: 
     assert not any("matmul has a kernel" in line for line in found)
 
 
+@pytest.mark.parametrize(("mask", "said"), [
+    ("", "streamed_attention: the copy engine brings its tiles"),
+    ("attn_mask=genesis.ones(1024, 1024).bool()", "attention: its tiles are not streamed, because it takes no mask"),
+])
+def test_the_form_of_a_kernel_has_a_reason(mask: str, said: str, tmp_path: Path,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "attention.py"
+    path.write_text(f"""import genesis
+q = genesis.randn(2, 16, 1024, 64).bfloat16()
+genesis.eval(genesis.nn.functional.scaled_dot_product_attention(q, q, q, {mask}))
+""")
+    engine.reset()
+    assert main(["why", str(path)]) == 0
+    assert said in capsys.readouterr().out
+
+
 def test_a_missing_script_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "nowhere.py"]) == 2
     assert "there is no file nowhere.py" in capsys.readouterr().err

@@ -72,6 +72,7 @@ class KernelSource:
         aligned: parameters known to be multiples of 16 (pointers, sizes).
         grid: programs in three dimensions; an empty one needs no launch.
         plain: the same kernel in Triton's own language, where `source` is in Gluon: what an interpreter runs.
+        note: why the kernel is of this form, where its template has several; for `genesis why`.
         flushes: whether results below float32's normal range may be 0, which makes exponentials cheaper.
     """
 
@@ -88,6 +89,7 @@ class KernelSource:
     scratch: tuple[int, ...] = field(default=())
     flushes: bool = False
     plain: str = ""
+    note: str = ""
 
     @property
     def readable(self) -> str:

@@ -272,7 +272,8 @@ class Attention:
 def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
     """The forward: y = softmax(q·kᵀ·scale)·v and lse = log Σ exp(q·kᵀ·scale), whichever is wanted."""
     a = Attention(group, gpu, ("q", "k", "v"))
-    if refusal(a, gpu) is None:
+    refused = refusal(a, gpu)
+    if refused is None:
         return emit_streamed_attention(a)
     y, lse = a.output(0), a.output(1)
     lines = [*a.place("i", "qkv" if y is not None else "qk"), a.load("q", a.ragged_queries),
@@ -289,7 +290,8 @@ def emit_attention(group: Group, gpu: GpuModel) -> KernelSource:
         lines.append(a.store("y", "i", f"sums * ({share})[:, None]"))
     if lse is not None:
         lines.append(f"tl.store(lse + (batch * queries + i), {log}, mask=i < queries)")
-    return a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i")
+    source = a.source("attention" if y is not None else "attention_lse", lines, {"y": y, "lse": lse}, "i")
+    return replace(source, note=f"its tiles are not streamed, because {refused}")
 
 
 def _online_softmax(a: Attention, values: bool, masked: bool) -> list[str]:

@@ -160,7 +160,8 @@ def emit_streamed_attention(a: Attention) -> KernelSource:
         name, gluon_module(a, name, signature, form, found), signature, constexprs,
         (*maps.values(), *(() if lse is None else (lse,)), TensorTable((0, 0)), *sizes.values()),
         (*(() if lse is None else ("lse",)), "counters"), (a.gpu.multiprocessors, 1, 1), 4, 1, label=name,
-        flushes=True, plain=plain_module(a, name, signature, found))
+        flushes=True, plain=plain_module(a, name, signature, found),
+        note="the copy engine brings its tiles, and groups of warps take turns at softmax and products")
 
 
 def near(a: Attention) -> int:
